@@ -1,0 +1,1 @@
+"""Trellis: exact latent-state models of discrete sequences."""
