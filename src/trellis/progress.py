@@ -1,0 +1,104 @@
+"""One way to show progress: a rich bar on a terminal, a plain line now and then elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+LINE_INTERVAL = 10.0  # seconds between two plain lines
+
+_quiet = False
+
+
+def set_quiet(quiet: bool = True) -> None:
+    """Silence (or restore) every progress report of the program."""
+    global _quiet
+    _quiet = quiet
+
+
+class Progress:
+    """What a running job reports to; this one keeps silent."""
+
+    def __init__(self, description: str, total: float | None, unit: str) -> None:
+        self.description, self.total, self.unit = description, total, unit
+        self.done: float = 0
+        self.fields: dict[str, object] = {}
+
+    def advance(self, n: float = 1) -> None:
+        """Count `n` more units as done."""
+        self.done += n
+        self.show()
+
+    def update(self, **fields: object) -> None:
+        """Show these named figures (step, perplexity, ...) beside the count."""
+        self.fields.update(fields)
+        self.show()
+
+    def figures(self) -> str:
+        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in self.fields.items()}
+        return "  ".join(f"{name} {value}" for name, value in shown.items())
+
+    def show(self, last: bool = False) -> None:
+        pass
+
+
+class _Lines(Progress):
+    """Writes `description: done/total unit  name value ...` to stderr, now and then and at the end of a long job."""
+
+    def __init__(self, description: str, total: float | None, unit: str) -> None:
+        super().__init__(description, total, unit)
+        self.next_line = self.first_line = time.monotonic() + LINE_INTERVAL
+
+    def show(self, last: bool = False) -> None:
+        now = time.monotonic()
+        if now >= (self.first_line if last else self.next_line):
+            self.next_line = now + LINE_INTERVAL
+            goal = "" if self.total is None else f"/{self.total:,.0f}"
+            line = f"{self.description}: {self.done:,.0f}{goal} {self.unit}  {self.figures()}"
+            sys.stderr.write(line.rstrip() + "\n")
+
+
+class _Bar(Progress):
+    """One row of a rich display that nested bars share; the outermost bar opens and closes it."""
+
+    display: Any = None
+
+    def __init__(self, description: str, total: float | None, unit: str) -> None:
+        from rich import progress as rich
+        from rich.console import Console
+
+        super().__init__(description, total, unit)
+        self.outermost = _Bar.display is None
+        if self.outermost:
+            counts = "{task.completed:,.0f} {task.fields[unit]}"
+            columns = (
+                "{task.description}",
+                rich.BarColumn(),
+                counts,
+                rich.TimeElapsedColumn(),
+                rich.TimeRemainingColumn(),
+            )
+            _Bar.display = rich.Progress(*columns, "{task.fields[figures]}", console=Console(stderr=True))
+            _Bar.display.start()
+        self.task = _Bar.display.add_task(description, total=total, unit=unit, figures="")
+
+    def show(self, last: bool = False) -> None:
+        _Bar.display.update(self.task, completed=self.done, figures=self.figures(), visible=self.outermost or not last)
+        if last and self.outermost:
+            _Bar.display.stop()
+            _Bar.display = None
+
+
+@contextmanager
+def progress(description: str, total: float | None = None, unit: str = "") -> Iterator[Progress]:
+    """Report on a job of `total` units (None: unknown) for as long as the block runs."""
+    drawable = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
+    reporter = (Progress if _quiet else _Bar if drawable else _Lines)(description, total, unit)
+    try:
+        yield reporter
+    finally:
+        reporter.show(last=True)
