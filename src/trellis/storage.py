@@ -1,0 +1,249 @@
+"""Files that are either the old one or the new one, never half of each; and tensors in the safetensors format."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.errors import TrellisError
+
+PARTIAL = ".partial"
+VERSION = "version-"
+POINTER = "CURRENT"
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+MAX_HEADER = 100_000_000  # bytes, as in the safetensors specification
+CHECKSUM = "crc32"
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield a binary file that takes the place of `path`, whole and on disk, when the block ends without an error."""
+    path = Path(path)
+    partial = path.parent / f".{path.name}.{secrets.token_hex(4)}{PARTIAL}"
+    try:
+        with _explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("xb") as file:
+                yield file
+            _sync_file(partial)
+            os.replace(partial, path)
+            _sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes the content of `path` when the block ends without an error.
+
+    `path` holds versions and a small file, CURRENT, that names the complete one; replacing that file is the swap, so at
+    every instant `current_folder(path)` is the whole old content or the whole new one. One writer at a time.
+    """
+    path = Path(path)
+    version = path / f"{VERSION}{secrets.token_hex(4)}"
+    try:
+        with _explained(path):
+            version.mkdir(parents=True)
+            yield version
+            for item in [*version.rglob("*"), version]:
+                _sync_folder(item) if item.is_dir() else _sync_file(item)
+            with atomic_write(path / POINTER) as pointer:
+                pointer.write(version.name.encode())
+    finally:
+        _prune(path)
+
+
+def current_folder(path: str | Path) -> Path:
+    """The complete folder last written by `atomic_folder(path)`."""
+    pointer = Path(path) / POINTER
+    try:
+        folder = pointer.parent / pointer.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TrellisError(f"{path} holds no saved folder ({pointer} cannot be read); save it again.") from error
+    if folder.parent != pointer.parent or not folder.name.startswith(VERSION) or not folder.is_dir():
+        raise TrellisError(f"{path} is damaged: {pointer} names a folder that is not there; save it again.")
+    return folder
+
+
+def clear_partial(folder: str | Path) -> None:
+    """Remove what writers killed half-way left in `folder`; only while nobody else writes there."""
+    for partial in Path(folder).glob(f".*{PARTIAL}"):
+        partial.unlink(missing_ok=True)
+
+
+def save_tensors(
+    path: str | Path, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write named tensors and a few strings as one safetensors file, atomically and with a checksum."""
+    arrays = {name: _as_tensor(name, value) for name, value in tensors.items()}
+    arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    header: dict[str, Any] = {"__metadata__": {key: str(value) for key, value in (metadata or {}).items()}}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.numel() * array.element_size()
+        header[name] = {"dtype": DTYPE_NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
+    checksum = _header_checksum(header)
+    for array in arrays.values():
+        checksum = zlib.crc32(_bytes(array), checksum)
+    header["__metadata__"][CHECKSUM] = f"{checksum:08x}"
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with atomic_write(path) as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        for array in arrays.values():
+            file.write(_bytes(array))
+
+
+def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """Read every tensor of a safetensors file; the checksum is verified where the file carries one."""
+    with _opened(path) as (file, header):
+        checksum, tensors = header.checksum_start, {}
+        for name, entry in header.entries.items():
+            array = torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
+            file.readinto(_bytes(array))
+            checksum = zlib.crc32(_bytes(array), checksum)
+            tensors[name] = array.to(device)
+        if header.checksum not in (None, f"{checksum:08x}"):
+            raise ValueError("its bytes do not match their checksum")
+        return tensors
+
+
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """The strings saved beside the tensors, without reading the tensors."""
+    with _opened(path) as (_, header):
+        return header.metadata
+
+
+class _Header(NamedTuple):
+    """What the JSON at the head of a safetensors file says, entries in the order of their bytes."""
+
+    entries: dict[str, dict[str, Any]]
+    metadata: dict[str, str]
+    checksum: str | None
+    checksum_start: int
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[BufferedReader, _Header]]:
+    """Open a safetensors file at its first data byte; whatever is wrong with it becomes one TrellisError."""
+    try:
+        with Path(path).open("rb") as file:
+            yield file, _read_header(file, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
+        raise TrellisError(
+            f"{path} is truncated, damaged or not a safetensors file ({error}); restore a copy or write it again."
+        ) from error
+
+
+def _read_header(file: BufferedReader, size: int) -> _Header:
+    """Parse and check the header against the file's size, so that nothing is allocated on a wrong word."""
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(MAX_HEADER, size - 8):
+        raise ValueError("no header")
+    header = json.loads(file.read(length))
+    metadata = header.get("__metadata__", {})
+    checksum = metadata.pop(CHECKSUM, None)
+    start = _header_checksum(header)
+    header.pop("__metadata__", None)
+    entries = dict(sorted(header.items(), key=lambda item: item[1]["data_offsets"]))
+    end = 0
+    for name, entry in entries.items():
+        begin, stop = entry["data_offsets"]
+        width = DTYPES[entry["dtype"]].itemsize
+        if begin != end or stop != begin + math.prod(entry["shape"]) * width or min(entry["shape"], default=0) < 0:
+            raise ValueError(f"tensor {name!r} is out of place")
+        end = stop
+    if 8 + length + end != size:
+        raise ValueError(f"{size} bytes where {8 + length + end} were announced")
+    return _Header(entries, metadata, checksum, start)
+
+
+def _header_checksum(header: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(header).encode())
+
+
+def _as_tensor(name: str, value: Tensor | np.ndarray) -> Tensor:
+    """A contiguous CPU tensor of a dtype that the format knows."""
+    if name == "__metadata__":
+        raise TrellisError("A tensor cannot be called '__metadata__': the file format keeps that name for itself.")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
+        native = value.astype(value.dtype.newbyteorder("="), copy=False)
+        value = torch.from_numpy(np.require(native, requirements=["C", "W"]))
+    if not isinstance(value, Tensor) or value.dtype not in DTYPE_NAMES:
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise TrellisError(f"Tensor {name!r} has type {kind}, which cannot be saved; use one of {', '.join(DTYPES)}.")
+    return value.detach().cpu().contiguous()
+
+
+def _bytes(array: Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor as bytes, shared and writable."""
+    return array.reshape(-1).view(torch.uint8).numpy().data if array.numel() else memoryview(bytearray())
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what the system refuses while writing `path` into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TrellisError(
+            f"Cannot write {path}: {error.strerror or error}; check the folder, its permissions and the free space."
+        ) from error
+
+
+def _prune(path: Path) -> None:
+    """Remove every version that CURRENT does not name: the previous one, and those of writers that were killed."""
+    pointer = path / POINTER
+    current = pointer.read_text() if pointer.exists() else None
+    for version in path.glob(f"{VERSION}*"):
+        if version.name != current:
+            shutil.rmtree(version, ignore_errors=True)
+    clear_partial(path)
+
+
+def _sync_file(path: Path) -> None:
+    """Force the content of a file to disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """Force the names in a folder to disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
