@@ -25,8 +25,7 @@ class Progress:
 
     def __init__(self, description: str, total: float | None, unit: str) -> None:
         self.description, self.total, self.unit = description, total, unit
-        self.done: float = 0
-        self.fields: dict[str, object] = {}
+        self.done, self.fields = 0.0, dict[str, object]()
 
     def advance(self, n: float = 1) -> None:
         """Count `n` more units as done."""
@@ -58,8 +57,8 @@ class _Lines(Progress):
         if now >= (self.first_line if last else self.next_line):
             self.next_line = now + LINE_INTERVAL
             goal = "" if self.total is None else f"/{self.total:,.0f}"
-            line = f"{self.description}: {self.done:,.0f}{goal} {self.unit}  {self.figures()}"
-            sys.stderr.write(line.rstrip() + "\n")
+            done = f"{self.description}: {self.done:,.0f}{goal} {self.unit}"
+            sys.stderr.write(f"{done}  {self.figures()}".rstrip() + "\n")
 
 
 class _Bar(Progress):
@@ -74,15 +73,9 @@ class _Bar(Progress):
         super().__init__(description, total, unit)
         self.outermost = _Bar.display is None
         if self.outermost:
-            counts = "{task.completed:,.0f} {task.fields[unit]}"
-            columns = (
-                "{task.description}",
-                rich.BarColumn(),
-                counts,
-                rich.TimeElapsedColumn(),
-                rich.TimeRemainingColumn(),
-            )
-            _Bar.display = rich.Progress(*columns, "{task.fields[figures]}", console=Console(stderr=True))
+            texts = "{task.description} {task.completed:,.0f} {task.fields[unit]}", "{task.fields[figures]}"
+            columns = rich.BarColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn(), *texts
+            _Bar.display = rich.Progress(*columns, console=Console(stderr=True))
             _Bar.display.start()
         self.task = _Bar.display.add_task(description, total=total, unit=unit, figures="")
 
