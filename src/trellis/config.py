@@ -2,22 +2,196 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_type_hints
+
+from trellis.errors import TrellisError
+
+T = TypeVar("T")
+TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which text, and how it becomes integers."""
+    """Which text, and how it becomes integers; None leaves the choice to the source (see trellis.corpus.sources)."""
 
     source: str = "python-docs"  # a named corpus, a file, a folder, or "-" for standard input
-    reader: str = "text"  # text | fasta | csv
-    column: str = ""  # csv: the column that holds the sequence
-    tokenizer: str = "whitespace"  # whitespace | words | characters | bytes | symbols
-    documents: str = "auto"  # auto | file | blank | heading
-    lower: bool = False
-    digits: bool = False  # every digit run becomes N
-    unk: bool = True  # rare and unseen words become <unk>
-    min_count: int = 1
-    max_size: int = 0  # 0: no limit
+    reader: str | None = None  # text | fasta | csv
+    column: str | None = None  # csv: header name or index of the sequences; "id:event" joins the rows of one id
+    tokenizer: str | None = None  # whitespace | words | characters | bytes | symbols
+    documents: str | None = None  # where a document begins: file | blank | heading
+    heading: str | None = None  # documents = "heading": the regular expression of a document's beginning
+    lower: bool | None = None
+    digits: bool | None = None  # every digit run becomes N
+    unk: bool | None = None  # rare and unseen words become <unk>
+    min_count: int | None = None  # rarer words are left out of the vocabulary
+    max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which latent-state model, and how large."""
+
+    kind: str = "hmm"
+    states: int = 512
+    transition: str = "dense"  # dense | blocks | lowrank | banded | kronecker
+    rank: int = 0  # of a low-rank transition
+    emission: str = "full"  # full | clustered
+    clusters: int = 0  # of a clustered emission
+    params: str = "neural"  # table | neural | embedding | features
+    width: int = 256  # of the embeddings and residual nets
+    state_dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """How the token stream is cut into batches."""
+
+    size: int = 16  # sequences side by side
+    length: int = 32  # steps per batch
+    carry: bool = True  # the belief goes on from one batch to the next
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long to train, how to learn, and what to keep; 0 switches a limit or a feature off."""
+
+    epochs: int = 10
+    max_steps: int = 0
+    max_seconds: float = 0.0
+    patience: int = 0  # evaluations without a better valid perplexity before stopping
+    eval_every: int = 0  # steps; 0: after each epoch
+    log_every: int = 50  # steps between lines of metrics.jsonl
+    checkpoint_steps: int = 0
+    checkpoint_seconds: float = 300.0
+    max_rise: float = 5.0  # nats per token above the lowest train loss that count as an explosion
+    learner: str = "gradient"
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
+    clip: float = 5.0  # largest gradient norm
+    schedule: str = "constant"  # constant | cosine | plateau
+    warmup: int = 0  # steps
+    lr_floor: float = 0.0  # fraction of lr below which no schedule goes
+    lr_factor: float = 0.5  # plateau: lr is multiplied by this ...
+    lr_patience: int = 1  # ... after this many evaluations without improvement
+    average: float = 0.0  # decay of the exponential average of the weights
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, int | float) and not value >= 0:
+                raise TrellisError(f"train.{name} is {value}: it cannot be negative.")
+        for name in ("beta1", "beta2", "average"):
+            if getattr(self, name) >= 1:
+                raise TrellisError(f"train.{name} is {getattr(self, name)}: it must be below 1.")
+        if not (self.epochs or self.max_steps or self.max_seconds or self.patience):
+            raise TrellisError("Training would never end: set train.epochs, max_steps, max_seconds or patience.")
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """The most steps that `epochs` and `max_steps` allow; 0 where neither is set."""
+        return min((limit for limit in (self.epochs * steps_per_epoch, self.max_steps) if limit), default=0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    batches: BatchConfig = BatchConfig()
+    train: TrainConfig = TrainConfig()
+    seed: int = 0
+    device: str = "cpu"
+
+
+def load_config(path: str | Path) -> RunConfig:
+    """Read a run from a TOML file; what the file leaves out keeps its default."""
+    try:
+        return from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise TrellisError(f"Cannot read the configuration {path}: {error.strerror or error}.") from error
+    except (TrellisError, ValueError) as error:
+        raise TrellisError(f"{path}: {error}") from error
+
+
+def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
+    """The same run with some values replaced, each given as "section.key=value"."""
+    tables: dict[str, Any] = asdict(config)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise TrellisError(f"Override {override!r} has no '='; write it as section.key=value.")
+        *sections, last = key.strip().split(".")
+        table: Any = tables
+        for section in sections:
+            table = table.setdefault(section, {}) if isinstance(table, dict) else None
+        if not isinstance(table, dict):
+            raise TrellisError(f"Override {override!r} does not name a section and a key.")
+        table[last] = text if isinstance(table.get(last), str) else _toml_value(text)
+    return from_dict(tables)
+
+
+def to_toml(config: RunConfig) -> str:
+    """The run as TOML text that `load_config` reads back to an equal value."""
+    tables = asdict(config)
+    lines = [f"{key} = {_as_toml(value)}" for key, value in tables.items() if not isinstance(value, dict)]
+    for section, table in tables.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {_as_toml(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def from_dict(tables: Mapping[str, Any]) -> RunConfig:
+    """Build and check a run from nested tables."""
+    return _build(RunConfig, tables, "")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or all of them."""
+    choices = list(known)
+    nearest = difflib.get_close_matches(name, choices, n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(choices)}."
+
+
+def _build(cls: type[T], table: Any, where: str) -> T:
+    """An instance of a config dataclass from a table, every key and every type checked."""
+    if not isinstance(table, Mapping):
+        raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
+    types = get_type_hints(cls)
+    for key in table:
+        if key not in types:
+            raise TrellisError(f"Unknown key {where + key!r}{suggestion(key, types)}")
+    return cls(**{key: _checked(types[key], value, where + key) for key, value in table.items()})
+
+
+def _checked(kind: Any, value: Any, where: str) -> Any:
+    """The value as the type that a field asks for; an integer will do for a float, and nothing else is converted."""
+    if is_dataclass(kind):
+        return _build(cast(type, kind), value, where + ".")
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise TrellisError(f"{where} must be {TYPE_NAMES[kind]}, not {value!r}.")
+    return value
+
+
+def _toml_value(text: str) -> Any:
+    """A value written on the command line, in TOML; what is not TOML stays a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _as_toml(value: str | float | bool) -> str:
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
