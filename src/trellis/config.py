@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from trellis.errors import TrellisError
 
@@ -141,7 +141,7 @@ def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
 
 def to_toml(config: RunConfig) -> str:
     """The run as TOML text that `load_config` reads back to an equal value."""
-    tables = asdict(config)
+    tables = asdict(config, dict_factory=lambda items: {key: value for key, value in items if value is not None})
     lines = [f"{key} = {_as_toml(value)}" for key, value in tables.items() if not isinstance(value, dict)]
     for section, table in tables.items():
         if isinstance(table, dict):
@@ -174,6 +174,8 @@ def _build(cls: type[T], table: Any, where: str) -> T:
 
 def _checked(kind: Any, value: Any, where: str) -> Any:
     """The value as the type that a field asks for; an integer will do for a float, and nothing else is converted."""
+    if get_args(kind):  # an optional field: X | None
+        return None if value is None else _checked(get_args(kind)[0], value, where)
     if is_dataclass(kind):
         return _build(cast(type, kind), value, where + ".")
     if kind is float and type(value) is int:

@@ -1,0 +1,78 @@
+"""Configuration: what is written is read back, and every mistake is named with the nearest right word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trellis.config import DataConfig, RunConfig, TrainConfig, apply_overrides, load_config, to_toml
+from trellis.errors import TrellisError
+
+
+@given(
+    source=st.text(st.characters(exclude_categories=["Cs"])),
+    lr=st.floats(min_value=0),
+    epochs=st.integers(1, 10**12),
+    lower=st.booleans(),
+)
+def test_toml_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, source: str, lr: float, epochs: int, lower: bool
+) -> None:
+    config = RunConfig(data=DataConfig(source=source, lower=lower), train=TrainConfig(lr=lr, epochs=epochs), seed=3)
+    path = tmp_path_factory.getbasetemp() / "run.toml"
+    path.write_text(to_toml(config), encoding="utf-8", newline="")
+    assert load_config(path) == config
+
+
+def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").touch()
+    assert load_config(tmp_path / "run.toml") == RunConfig()
+
+
+def test_overrides() -> None:
+    changed = apply_overrides(RunConfig(), ["train.lr=1", "data.source=1", "seed=7", "data.lower=true"])
+    expected = replace(RunConfig(), train=TrainConfig(lr=1.0), data=DataConfig(source="1", lower=True), seed=7)
+    assert changed == expected
+    assert isinstance(changed.train.lr, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[train]\nlearning = 1", r"run\.toml: Unknown key 'train\.learning'; did you mean 'learner'\?"),
+        ("[trian]\nlr = 1", r"run\.toml: Unknown key 'trian'; did you mean 'train'\?"),
+        ("colour = 1", r"run\.toml: Unknown key 'colour'; known are data, model"),
+        ("[train]\nlr = 'fast'", r"run\.toml: train\.lr must be a number, not 'fast'"),
+        ("[train]\nepochs = 1.5", r"run\.toml: train\.epochs must be an integer, not 1\.5"),
+        ("[train]\nepochs = true", r"run\.toml: train\.epochs must be an integer, not True"),
+        ("[train]\nlr = -1", r"run\.toml: train\.lr is -1\.0: it cannot be negative"),
+        ("[train]\naverage = 1.0", r"train\.average is 1\.0: it must be below 1"),
+        ("[train]\nepochs = 0", "Training would never end"),
+        ("train = 3", "train must be a table, not 3"),
+        ("x y", r"run\.toml: .*line 1"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(TrellisError, match=message):
+        load_config(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize("override", ["train.lr", "train.lrr=1", "tran.lr=1", "train=3", "seed.x=3", "seed=1.5", "=3"])
+def test_mistakes_in_an_override_are_errors(override: str) -> None:
+    with pytest.raises(TrellisError):
+        apply_overrides(RunConfig(), [override])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TrellisError, match=r"Cannot read the configuration .*absent\.toml"):
+        load_config(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(("epochs", "max_steps", "total"), [(2, 0, 20), (2, 7, 7), (2, 70, 20), (0, 7, 7)])
+def test_total_steps(epochs: int, max_steps: int, total: int) -> None:
+    assert TrainConfig(epochs=epochs, max_steps=max_steps).total_steps(10) == total
