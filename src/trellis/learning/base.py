@@ -1,0 +1,77 @@
+"""What the training loop asks of a learner, and a gradient learner of a model."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from trellis.types import Batch
+
+
+class StepResult(NamedTuple):
+    """What one batch gave: its log-likelihood (a number, or a scalar still on the device) and its token count.
+
+    A step that broke the learner (a gradient that is not finite) reports nan.
+    """
+
+    log_likelihood: Tensor | float
+    tokens: int
+
+
+class Learner(Protocol):
+    """Improves a model batch by batch; `state_tensors` and `state_json` hold all that later steps depend on.
+
+    Randomness comes from torch's global generator, which the checkpoint saves; a generator of one's own belongs in
+    `state_json`.
+    """
+
+    @property
+    def rate(self) -> float:
+        """The learning rate or step size of the latest step, for the log."""
+        ...
+
+    def step(self, batch: Batch) -> StepResult:
+        """Learn from one batch."""
+        ...
+
+    def end_epoch(self) -> None:
+        """All batches of an epoch were seen."""
+        ...
+
+    def observe(self, valid: float) -> None:
+        """An evaluation gave this valid perplexity."""
+        ...
+
+    def evaluated(self) -> AbstractContextManager[None]:
+        """Inside this block the model holds the weights to evaluate (the average where there is one)."""
+        ...
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything `restore` needs; names `model.<name>` are the model's state as `evaluated` shows it."""
+        ...
+
+    def state_json(self) -> dict[str, Any]:
+        """The rest of the state, as JSON values."""
+        ...
+
+    def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
+        """Become the learner that `state_tensors` and `state_json` were taken from."""
+        ...
+
+
+class LossModel(Protocol):
+    """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
+
+    def loss(self, batch: Batch, state: Any) -> tuple[Tensor, int, Any]:
+        """The log-likelihood of the batch (a scalar), its token count, and the belief after it (or None)."""
+        ...
+
+    def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
+        """A belief (never None) as named tensors."""
+        ...
+
+    def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
+        """The belief that `state_to_tensors` named."""
+        ...

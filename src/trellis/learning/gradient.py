@@ -1,0 +1,125 @@
+"""Gradient ascent on the log-likelihood: AdamW, clipping, a schedule, and an average of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from trellis.config import TrainConfig
+from trellis.errors import TrellisError
+from trellis.learning.average import WeightAverage
+from trellis.learning.base import LossModel, StepResult
+from trellis.learning.schedule import make_schedule
+from trellis.types import Batch
+
+
+class GradientLearner:
+    """Minimises −log-likelihood per token; the belief is carried from batch to batch without its gradient.
+
+    A step never waits for the device: the log-likelihood stays there, and turns nan where the gradient is not finite.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, total_steps: int = 0) -> None:
+        self.model = model.train()
+        self.loss_model = cast(LossModel, model)
+        self.weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        if not self.weights:
+            raise TrellisError(f"{type(model).__name__} has no weights that gradients could train.")
+        weights = list(self.weights.values())
+        self.device = weights[0].device
+        self.optimizer = torch.optim.AdamW(
+            weights, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+        )
+        self.schedule = make_schedule(config, total_steps)
+        self.average = WeightAverage(weights, config.average) if config.average else None
+        self.max_norm = config.clip or math.inf
+        self.steps = 0
+        self.rate = self.schedule.rate(0)
+        self.belief: dict[str, Tensor] = {}
+
+    def step(self, batch: Batch) -> StepResult:
+        """One gradient step on the batch's mean negative log-likelihood."""
+        batch = Batch._make(field.to(self.device) for field in batch)
+        self.rate = self.optimizer.param_groups[0]["lr"] = self.schedule.rate(self.steps)
+        self.optimizer.zero_grad()
+        belief = self.loss_model.state_from_tensors(self.belief) if self.belief else None
+        log_likelihood, tokens, belief = self.loss_model.loss(batch, belief)
+        (-log_likelihood / max(tokens, 1)).backward()
+        norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
+        self.optimizer.step()
+        if self.average:
+            self.average.update(self.steps)
+        self.steps += 1
+        self.belief = {} if belief is None else _plain(self.loss_model.state_to_tensors(belief))
+        log_likelihood = log_likelihood.detach().double()
+        return StepResult(log_likelihood.where(norm.isfinite(), math.nan), tokens)
+
+    def end_epoch(self) -> None:
+        """Forget the carried belief: the next epoch begins at the start of the text."""
+        self.belief = {}
+
+    def observe(self, valid: float) -> None:
+        self.schedule.observe(valid)
+
+    @contextmanager
+    def evaluated(self) -> Iterator[None]:
+        """The model in evaluation mode, with averaged weights where they are kept."""
+        self.model.eval()
+        try:
+            with self.average.applied() if self.average else nullcontext():
+                yield
+        finally:
+            self.model.train()
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """`model.*` (averaged where an average is kept, the weights themselves then under `raw.*`) and the rest."""
+        averages = self.average.averages if self.average else {}
+        state = self.model.state_dict(keep_vars=True)
+        tensors = {f"model.{name}": averages.get(value, value) for name, value in state.items()}
+        tensors |= {f"raw.{name}": value for name, value in state.items() if value in averages}
+        tensors |= {f"belief.{name}": value for name, value in self.belief.items()}
+        for name, weight in self.weights.items():
+            tensors |= {f"adam.{key}.{name}": value for key, value in self.optimizer.state[weight].items()}
+        return tensors
+
+    def state_json(self) -> dict[str, Any]:
+        return {"steps": self.steps, "rate": self.rate, "schedule": self.schedule.state_json()}
+
+    def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
+        try:
+            state = _under("model.", tensors)
+            self.model.load_state_dict(state)
+            if self.average:
+                self.average.reset()
+            self.model.load_state_dict(state | _under("raw.", tensors))
+            self._restore_optimizer(_under("adam.", tensors))
+            self.belief = {name: value.to(self.device) for name, value in _under("belief.", tensors).items()}
+            self.steps, self.rate = json["steps"], json["rate"]
+            self.schedule.restore(json["schedule"])
+        except (RuntimeError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise TrellisError(f"The checkpoint does not fit this model and its learner: {reason}.") from error
+
+    def _restore_optimizer(self, moments: dict[str, Tensor]) -> None:
+        keys = {key.split(".", 1)[0] for key in moments}
+        state = {
+            index: {key: moments[f"{key}.{name}"] for key in keys if f"{key}.{name}" in moments}
+            for index, name in enumerate(self.weights)
+        }
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": {i: s for i, s in state.items() if s}, "param_groups": groups})
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without gradients, in memory laid out exactly as a checkpoint gives it back: the last bits depend on that."""
+    return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

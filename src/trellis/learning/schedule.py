@@ -1,0 +1,80 @@
+"""Learning rates over time: peak × warm-up × shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from trellis.config import TrainConfig, suggestion
+from trellis.errors import TrellisError
+
+
+class Constant:
+    """rate(step) = lr · min(1, (step + 1) / warmup); the shapes below multiply it by a factor in [lr_floor, 1]."""
+
+    def __init__(self, config: TrainConfig, total_steps: int) -> None:
+        self.config, self.total_steps = config, total_steps
+
+    def rate(self, step: int) -> float:
+        """The learning rate of step 0, 1, 2, ..."""
+        warmup = min(1.0, (step + 1) / self.config.warmup) if self.config.warmup else 1.0
+        return self.config.lr * warmup * self.shape(step)
+
+    def shape(self, step: int) -> float:
+        return 1.0
+
+    def observe(self, valid: float) -> None:
+        """An evaluation gave this valid perplexity."""
+
+    def state_json(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, json: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class Cosine(Constant):
+    """Half a cosine from 1, at the end of the warm-up, down to lr_floor at the last step."""
+
+    def __init__(self, config: TrainConfig, total_steps: int) -> None:
+        super().__init__(config, total_steps)
+        if not total_steps:
+            raise TrellisError("The cosine schedule must know where it ends: set train.epochs or train.max_steps.")
+
+    def shape(self, step: int) -> float:
+        warmup, floor = self.config.warmup, self.config.lr_floor
+        done = min(1.0, max(0, step - warmup) / max(1, self.total_steps - 1 - warmup))
+        return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Plateau(Constant):
+    """Multiplied by lr_factor after lr_patience evaluations in a row that brought no better valid perplexity."""
+
+    def __init__(self, config: TrainConfig, total_steps: int) -> None:
+        super().__init__(config, total_steps)
+        self.scale, self.best, self.bad_checks = 1.0, math.inf, 0
+
+    def shape(self, step: int) -> float:
+        return max(self.config.lr_floor, self.scale)
+
+    def observe(self, valid: float) -> None:
+        self.bad_checks = 0 if valid < self.best else self.bad_checks + 1
+        self.best = min(self.best, valid)
+        if self.bad_checks >= max(1, self.config.lr_patience):
+            self.scale, self.bad_checks = self.scale * self.config.lr_factor, 0
+
+    def state_json(self) -> dict[str, Any]:
+        return {"scale": self.scale, "best": self.best, "bad_checks": self.bad_checks}
+
+    def restore(self, json: dict[str, Any]) -> None:
+        self.scale, self.best, self.bad_checks = json["scale"], json["best"], json["bad_checks"]
+
+
+SCHEDULES = {"constant": Constant, "cosine": Cosine, "plateau": Plateau}
+
+
+def make_schedule(config: TrainConfig, total_steps: int = 0) -> Constant:
+    """The schedule that `config.schedule` names; `total_steps` is 0 where the end is not known."""
+    if config.schedule not in SCHEDULES:
+        raise TrellisError(f"Unknown train.schedule {config.schedule!r}{suggestion(config.schedule, SCHEDULES)}")
+    return SCHEDULES[config.schedule](config, total_steps)

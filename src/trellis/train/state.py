@@ -1,0 +1,73 @@
+"""Where a training stands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trellis.learning.base import StepResult
+
+
+@dataclass
+class TrainState:
+    """The counters of the training loop; saved in every checkpoint, except how the training ended."""
+
+    step: int = 0
+    epoch: int = 0  # complete ones
+    batch: int = 0  # steps in the present epoch
+    tokens: int = 0
+    seconds: float = 0.0  # of all sessions together
+    best: float | None = None  # lowest valid perplexity
+    best_step: int = 0
+    bad_checks: int = 0  # evaluations since
+    lowest_loss: float = math.inf  # nats per token, over the windows so far
+    lines: int = 0  # of metrics.jsonl
+    window_start: int = 0  # the step after which the present line of metrics began
+    window_log_likelihood: Tensor | float = 0.0  # stays on the device
+    window_tokens: int = 0
+    window_seconds: float = 0.0
+    outcome: str = ""  # what ended the training: epochs | steps | seconds | patience | interrupted
+
+    def count(self, result: StepResult) -> None:
+        """Take in one step, without waiting for the device."""
+        self.step += 1
+        self.batch += 1
+        self.tokens += result.tokens
+        self.window_tokens += result.tokens
+        log_likelihood = torch.as_tensor(result.log_likelihood, dtype=torch.float64)
+        self.window_log_likelihood = self.window_log_likelihood + log_likelihood
+
+    def end_epoch(self) -> None:
+        self.epoch += 1
+        self.batch = 0
+
+    def window_loss(self) -> float:
+        """Nats per token since the latest line of metrics; nan as soon as one step was."""
+        return -float(self.window_log_likelihood) / max(self.window_tokens, 1)
+
+    def begin_window(self) -> None:
+        """A line of metrics was written: begin the next one."""
+        self.lines += 1
+        self.window_start, self.window_log_likelihood = self.step, 0.0
+        self.window_tokens, self.window_seconds = 0, 0.0
+
+    def observe(self, valid: float) -> bool:
+        """Take in a valid perplexity; True where it is the best so far."""
+        better = self.best is None or valid < self.best
+        if better:
+            self.best, self.best_step = valid, self.step
+        self.bad_checks = 0 if better else self.bad_checks + 1
+        return better
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self) | {"window_log_likelihood": float(self.window_log_likelihood)}
+        del values["outcome"]
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainState:
+        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name != "outcome"})
