@@ -1,0 +1,161 @@
+"""Gradient learning against independent arithmetic: AdamW by hand, torch's schedulers, the average as a plain sum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from trellis.config import TrainConfig
+from trellis.errors import TrellisError
+from trellis.learning.average import WeightAverage
+from trellis.learning.gradient import GradientLearner
+from trellis.learning.schedule import make_schedule
+from trellis.types import Batch
+
+TOLERANCE = 1e-12  # relative, float64
+CONFIG = TrainConfig(lr=0.1, beta1=0.8, beta2=0.95, weight_decay=0.02, clip=0.5, schedule="cosine", warmup=2)
+STEPS = 9
+
+
+class Quadratic(nn.Module):
+    """log-likelihood = −Σ (tokens − weight)² / 2 + weight · belief, and a belief that counts the batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 4, dtype=torch.float64))
+
+    def loss(self, batch: Batch, state: Tensor | None) -> tuple[Tensor, int, Tensor]:
+        belief = torch.zeros(4, dtype=torch.float64) if state is None else state
+        log_likelihood = -((batch.tokens - self.weight) ** 2).sum() / 2 + self.weight @ belief
+        return log_likelihood, batch.tokens.numel(), belief + 0.1 * self.weight / self.weight.detach()
+
+    def state_to_tensors(self, state: Tensor) -> dict[str, Tensor]:
+        return {"belief": state}
+
+    def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
+        return tensors["belief"]
+
+
+def batches() -> list[Batch]:
+    generator = torch.Generator().manual_seed(0)
+    ones = torch.ones(2, dtype=torch.int64)
+    return [Batch(torch.randint(-3, 3, (2, 4), generator=generator), 4 * ones, ones < 0) for _ in range(STEPS)]
+
+
+def cosine(step: int, total: int = STEPS, warmup: int = 2) -> float:
+    done = max(0, step - warmup) / (total - 1 - warmup)
+    return min(1, (step + 1) / warmup) * (1 + math.cos(math.pi * done)) / 2
+
+
+def adamw_by_hand(decay: float) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """Weights, their average and the log-likelihoods, from the formulas of AdamW, clipping and averaging."""
+    weight = np.linspace(-1, 1, 4)
+    average, first, second, belief = weight.copy(), np.zeros(4), np.zeros(4), np.zeros(4)
+    log_likelihoods = []
+    for step, batch in enumerate(batches()):
+        tokens = batch.tokens.numpy()
+        log_likelihoods.append(-((tokens - weight) ** 2).sum() / 2 + weight @ belief)
+        gradient = -((tokens - weight).sum(0) + belief) / tokens.size
+        gradient *= min(1, CONFIG.clip / (np.linalg.norm(gradient) + 1e-6))
+        first = CONFIG.beta1 * first + (1 - CONFIG.beta1) * gradient
+        second = CONFIG.beta2 * second + (1 - CONFIG.beta2) * gradient**2
+        unbiased = first / (1 - CONFIG.beta1 ** (step + 1)), second / (1 - CONFIG.beta2 ** (step + 1))
+        rate = CONFIG.lr * cosine(step)
+        weight = weight * (1 - rate * CONFIG.weight_decay) - rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+        kept = min(decay, (1 + step) / (10 + step))
+        average = kept * average + (1 - kept) * weight
+        belief = belief + 0.1
+    return weight, average, log_likelihoods
+
+
+def test_steps_follow_the_formulas() -> None:
+    model = Quadratic()
+    learner = GradientLearner(model, replace(CONFIG, average=0.3), STEPS)
+    results = [learner.step(batch) for batch in batches()]
+    weight, average, log_likelihoods = adamw_by_hand(0.3)
+    np.testing.assert_allclose(model.weight.detach().numpy(), weight, rtol=TOLERANCE)
+    np.testing.assert_allclose([float(r.log_likelihood) for r in results], log_likelihoods, rtol=TOLERANCE)
+    assert [result.tokens for result in results] == [8] * STEPS
+    with learner.evaluated():
+        assert not model.training
+        np.testing.assert_allclose(model.weight.detach().numpy(), average, rtol=TOLERANCE)
+    assert model.training
+    np.testing.assert_allclose(model.weight.detach().numpy(), weight, rtol=TOLERANCE)
+
+
+def test_the_belief_is_forgotten_between_epochs() -> None:
+    learner = GradientLearner(Quadratic(), CONFIG, STEPS)
+    learner.step(batches()[0])
+    assert learner.belief.keys() == {"belief"}
+    learner.end_epoch()
+    assert learner.belief == {}
+
+
+def test_a_model_without_weights_is_an_error() -> None:
+    with pytest.raises(TrellisError, match="Identity has no weights"):
+        GradientLearner(nn.Identity(), CONFIG, STEPS)
+
+
+@given(st.floats(0.01, 0.999), st.integers(1, 30), st.integers(0, 5))
+def test_average_is_a_weighted_sum_of_all_weights(decay: float, updates: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=updates + 1)
+    weight = nn.Parameter(torch.tensor(values[0]))
+    average = WeightAverage([weight], decay)
+    decays = [min(decay, (1 + n) / (10 + n)) for n in range(updates)]
+    for n in range(updates):
+        weight.data.fill_(values[n + 1])
+        average.update(n)
+    shares = [math.prod(decays)] + [(1 - decays[n]) * math.prod(decays[n + 1 :]) for n in range(updates)]
+    assert sum(shares) == pytest.approx(1)
+    with average.applied():
+        assert weight.item() == pytest.approx(np.dot(shares, values), abs=TOLERANCE)
+    assert weight.item() == values[-1]
+
+
+def test_constant_with_warmup() -> None:
+    schedule = make_schedule(TrainConfig(lr=2.0, warmup=4))
+    assert [schedule.rate(step) for step in range(6)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_cosine_is_torchs(floor: float) -> None:
+    schedule = make_schedule(TrainConfig(lr=2.0, schedule="cosine", lr_floor=floor), total_steps=11)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
+    oracle = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10, eta_min=2.0 * floor)
+    for step in range(11):
+        assert schedule.rate(step) == pytest.approx(oracle.get_last_lr()[0], abs=TOLERANCE)
+        optimizer.step()
+        oracle.step()
+
+
+@given(st.lists(st.floats(1, 100), max_size=30), st.integers(1, 4), st.integers(0, 30))
+def test_plateau_is_torchs_and_survives_a_restart(valid: list[float], patience: int, restart: int) -> None:
+    config = TrainConfig(lr=1.0, schedule="plateau", lr_factor=0.5, lr_patience=patience, lr_floor=0.01)
+    schedule = make_schedule(config)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    oracle = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.5, patience=patience - 1, threshold=0.0, min_lr=0.01, eps=0.0
+    )
+    for check, value in enumerate(valid):
+        if check == restart:
+            saved = schedule.state_json()
+            schedule = make_schedule(config)
+            schedule.restore(saved)
+        schedule.observe(value)
+        oracle.step(value)
+        assert schedule.rate(check) == optimizer.param_groups[0]["lr"]
+
+
+def test_schedule_mistakes_are_named() -> None:
+    with pytest.raises(TrellisError, match=r"Unknown train\.schedule 'cosin'; did you mean 'cosine'\?"):
+        make_schedule(TrainConfig(schedule="cosin"))
+    with pytest.raises(TrellisError, match="must know where it ends"):
+        make_schedule(TrainConfig(schedule="cosine"))
