@@ -1,0 +1,97 @@
+"""The folder of what can be made again: encoded corpora, downloads, generated texts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from trellis.errors import TrellisError
+
+ROOMS = "corpora", "sources"
+
+
+class CacheEntry(NamedTuple):
+    """One thing in the cache."""
+
+    name: str
+    size: int  # bytes
+    path: Path
+    date: datetime
+
+
+def cache_folder(cache: Path | None = None) -> Path:
+    """The given folder, else $TRELLIS_CACHE, else trellis/ in the user's cache folder."""
+    if cache or os.environ.get("TRELLIS_CACHE"):
+        return Path(cache or os.environ["TRELLIS_CACHE"]).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trellis"
+
+
+def cache_entries(cache: Path | None = None) -> list[CacheEntry]:
+    """What the cache holds, by name."""
+    folders = [cache_folder(cache) / room for room in ROOMS]
+    paths = sorted(path for folder in folders if folder.is_dir() for path in folder.iterdir())
+    return [
+        CacheEntry(f"{path.parent.name}/{path.name}", _size(path), path, datetime.fromtimestamp(path.stat().st_mtime))
+        for path in paths
+    ]
+
+
+def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
+    """Remove every entry, unfinished ones included, and say what they were."""
+    entries = cache_entries(cache)
+    with explained(cache_folder(cache)):
+        for entry in entries:
+            shutil.rmtree(entry.path) if entry.path.is_dir() else entry.path.unlink()
+    return entries
+
+
+@contextmanager
+def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield an empty folder that becomes `target` when the block ends without an error.
+
+    Where another process was faster and its `target` is intact, that one stays; a broken one is replaced.
+    """
+    with explained(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
+        try:
+            made = workshop / "new"
+            made.mkdir()
+            yield made
+            if target.exists() and not intact(target):
+                target.rename(workshop / "broken")
+            if not target.exists():
+                _rename_unless_there(made, target)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn what the system refuses while writing in the cache into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TrellisError(
+            f"Cannot write in the cache {folder}: {error.strerror or error}; make room there or set TRELLIS_CACHE."
+        ) from error
+
+
+def _rename_unless_there(made: Path, target: Path) -> None:
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files under a folder."""
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

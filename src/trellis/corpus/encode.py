@@ -1,0 +1,221 @@
+"""Text to integer arrays on disk, without ever holding the corpus.
+
+The text is tokenised once into provisional ids, numbered by first appearance. Then everything is known that the splits
+and the vocabulary depend on, and a table look-up turns provisional ids into final ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from trellis.corpus.read import Report, read_texts
+from trellis.corpus.recipe import Recipe
+from trellis.corpus.sources import SPLITS, WHOLE, Source
+from trellis.corpus.tokenize import DOCUMENT, EOS, LINE, TOKENIZERS, treat
+from trellis.corpus.vocab import Vocabulary
+from trellis.errors import TrellisError
+
+CHUNK = 1 << 22  # tokens in memory at a time
+TOKEN, OFFSET = np.dtype("<i4"), np.dtype("<i8")
+PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value but LINE's is its place in the table
+
+Range = tuple[int, int]  # of token positions, the second excluded
+
+
+class Split(NamedTuple):
+    """One split as a stream of ids; sentence i is `tokens[sentences[i]:sentences[i + 1]]`, and documents likewise."""
+
+    tokens: np.ndarray  # [n] int32
+    sentences: np.ndarray  # [sentences + 1] int64 offsets into tokens
+    documents: np.ndarray  # [documents + 1] int64 offsets into tokens
+
+
+class Part(NamedTuple):
+    """The place of a split in a provisional stream."""
+
+    stream: Split
+    ranges: list[Range]
+    documents: np.ndarray  # offsets [documents + 1] into the joined ranges
+
+
+def encode_corpus(source: Source, recipe: Recipe, folder: Path, workshop: Path, report: Report) -> Vocabulary:
+    """Write `<split>.tokens`, `.sentences` and `.documents` into `folder` and return the training split's vocabulary.
+
+    `workshop` is a folder for what is needed on the way.
+    """
+    table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
+    table.default_factory = table.__len__
+    streams = {
+        name: _number_tokens(read_texts(paths, recipe, report), recipe, table, workshop / name)
+        for name, paths in source.files.items()
+    }
+    if len(table) == len(PROVISIONAL):
+        raise TrellisError(f"There are no words in {source.description}.")
+    parts = _divide(streams[WHOLE], recipe) if WHOLE in streams else _as_they_are(streams)
+    for name, part in parts.items():
+        if not any((chunk != PROVISIONAL[EOS]).any() for chunk in _chunks(part)):
+            raise TrellisError(f"There are no words in the {name} split of {source.description}.")
+    vocab = _choose_vocabulary(parts["train"], table, recipe)
+    lookup = _final_ids(table, vocab)
+    for name, part in parts.items():
+        _check_known(part, lookup, list(table), name)
+        _write_split(part, lookup, vocab.eos, folder / name)
+    return vocab
+
+
+def open_split(path: Path) -> Split:
+    """The memory-mapped arrays written as `path`.tokens, .sentences and .documents."""
+    tokens, sentences, documents = (path.with_suffix(f".{field}") for field in Split._fields)
+    return Split(_open(tokens, TOKEN), _open(sentences, OFFSET), _open(documents, OFFSET))
+
+
+def _open(path: Path, dtype: np.dtype) -> np.ndarray:
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+
+
+def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str, int], path: Path) -> Split:
+    """Tokenise the texts and number the tokens, adding to `table` those it lacks."""
+    split, number = TOKENIZERS[recipe.tokenizer].split, table.__getitem__
+    with _writers(path) as (tokens, sentences, documents):
+        total = 0
+        sentences.write(bytes(OFFSET.itemsize))
+        for text in texts:
+            words = split(treat(text, recipe.lower, recipe.digits))
+            ids = np.fromiter(map(number, words), TOKEN, len(words))
+            starts = np.flatnonzero(ids == table[DOCUMENT])
+            if starts.size:
+                (total + starts - np.arange(starts.size)).astype(OFFSET).tofile(documents)
+                ids = np.delete(ids, starts)
+            ids.tofile(tokens)
+            (total + 1 + np.flatnonzero(ids == table[EOS])).astype(OFFSET).tofile(sentences)
+            total += ids.size
+    stream = open_split(path)
+    return stream._replace(documents=np.unique(np.append(stream.documents, total)))
+
+
+def _as_they_are(streams: dict[str, Split]) -> dict[str, Part]:
+    return {name: _contiguous(stream, 0, stream.tokens.size) for name, stream in streams.items()}
+
+
+def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
+    """Documents into splits, by a fixed shuffle; fewer than three are cut by sentences, a lone sentence by tokens."""
+    shares = {name: share for name, share in _shares(recipe).items() if share > 0}
+    if stream.documents.size > len(shares):
+        order, ends = _shuffled(stream.documents.size - 1), _ends(stream.documents.size - 1, [*shares.values()])
+        chosen = zip(shares, np.split(order, ends[:-1]), strict=True)
+        return {name: _selected(stream, np.sort(documents)) for name, documents in chosen}
+    if stream.sentences.size > len(shares):
+        ends = stream.sentences[_ends(stream.sentences.size - 1, [*shares.values()])].tolist()
+    else:
+        ends = _ends(stream.tokens.size, [*shares.values()])
+    return {name: _contiguous(stream, *bounds) for name, bounds in zip(shares, pairwise([0, *ends]), strict=True)}
+
+
+def _shares(recipe: Recipe) -> dict[str, float]:
+    valid, test = recipe.valid_fraction, recipe.test_fraction
+    return dict(zip(SPLITS, (1 - valid - test, valid, test), strict=True))
+
+
+def _ends(units: int, shares: list[float]) -> list[int]:
+    """Where each share of the units ends: the held-out ones last, each of at least one unit."""
+    held_out = [max(1, round(units * share)) for share in shares[1:]]
+    return np.cumsum([max(units - sum(held_out), 0), *held_out]).tolist()
+
+
+def _shuffled(size: int) -> np.ndarray:
+    """A fixed permutation, the same everywhere: the order of the hashes (splitmix64) of 0 ... size - 1."""
+    x = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
+
+
+def _contiguous(stream: Split, start: int, stop: int) -> Part:
+    documents = np.unique(np.clip(stream.documents, start, stop)) - start
+    return Part(stream, [(start, stop)], documents)
+
+
+def _selected(stream: Split, documents: np.ndarray) -> Part:
+    """Some whole documents, in their order; neighbours become one range."""
+    runs = np.split(documents, np.flatnonzero(np.diff(documents) > 1) + 1)
+    ranges = [(int(stream.documents[run[0]]), int(stream.documents[run[-1] + 1])) for run in runs]
+    lengths = np.diff(stream.documents)[documents]
+    return Part(stream, ranges, np.append(0, np.cumsum(lengths)))
+
+
+def _chunks(part: Part) -> Iterator[np.ndarray]:
+    for start, stop in part.ranges:
+        for position in range(start, stop, CHUNK):
+            yield np.asarray(part.stream.tokens[position : min(position + CHUNK, stop)])
+
+
+def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vocabulary:
+    counts = np.zeros(len(table), np.int64)
+    for chunk in _chunks(train):
+        counts += np.bincount(chunk, minlength=len(table))
+    counts[table[EOS]] += _lacks_end(train)
+    seen = {word: count for word, count in zip(table, counts.tolist(), strict=True) if count}
+    return Vocabulary.choose(
+        seen, recipe.min_count, recipe.max_size, recipe.unk, recipe.tokenizer, recipe.lower, recipe.digits
+    )
+
+
+def _final_ids(table: dict[str, int], vocab: Vocabulary) -> np.ndarray:
+    """The final id of each provisional one, [len(table)]; -1 where the vocabulary has none."""
+    missing = -1 if vocab.unk is None else vocab.unk
+    return np.fromiter((vocab.index.get(word, missing) for word in table), TOKEN, len(table))
+
+
+def _lacks_end(part: Part) -> bool:
+    """Whether the part stops inside a sentence, which happens where a lone sentence was divided."""
+    return bool(part.ranges and part.stream.tokens[part.ranges[-1][1] - 1] != PROVISIONAL[EOS])
+
+
+def _check_known(part: Part, lookup: np.ndarray, words: list[str], name: str) -> None:
+    """Refuse a word that is neither in the vocabulary nor covered by <unk>."""
+    seen = 0
+    for chunk in _chunks(part):
+        unknown = np.flatnonzero(lookup[chunk] < 0)
+        if unknown.size:
+            raise TrellisError(
+                f"The word {words[chunk[unknown[0]]]!r}, token {seen + unknown[0] + 1:,} of the {name} split, is not "
+                "in the vocabulary, which has no <unk>; set data.unk = true, or leave out no word by its count."
+            )
+        seen += chunk.size
+
+
+def _write_split(part: Part, lookup: np.ndarray, eos: int, path: Path) -> None:
+    """Write a part with its final ids; every split ends with <eos>."""
+    ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
+    part.documents[-1] += ending.size
+    with _writers(path) as (tokens, sentences, documents):
+        total = 0
+        sentences.write(bytes(OFFSET.itemsize))
+        for chunk in chain(_chunks(part), [ending]):
+            ids = lookup[chunk]
+            ids.tofile(tokens)
+            (total + 1 + np.flatnonzero(ids == eos)).astype(OFFSET).tofile(sentences)
+            total += ids.size
+        part.documents.astype(OFFSET).tofile(documents)
+
+
+@contextmanager
+def _writers(path: Path) -> Iterator[list[IO[bytes]]]:
+    """Files for the three arrays of a split, on disk when the block ends."""
+    files: list[IO[bytes]] = [path.with_suffix(f".{field}").open("wb") for field in Split._fields]
+    try:
+        yield files
+        for file in files:
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        for file in files:
+            file.close()

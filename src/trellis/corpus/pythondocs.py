@@ -1,0 +1,172 @@
+"""A corpus that is always there: the documentation inside the running Python's own standard library."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import platform
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from trellis.corpus.cache import new_entry
+from trellis.progress import progress
+
+FORMAT = 1  # raise it when the rules below change
+SHARES = {"test": 0.05, "valid": 0.05}  # of the documents; the rest is for training
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+LEAST_PROSE = 0.5  # share of words among the tokens of a paragraph
+LEAST_WORDS = 3
+
+_DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+_COMMENT = re.compile(r"(?:^[ \t]*#[ #].*\n|^[ \t]*#\n){2,}", re.MULTILINE)
+_COMMENT_SIGN = re.compile(r"^[ \t]*#+ ?", re.MULTILINE)
+_PARAGRAPH_END = re.compile(r"\n\s*\n")
+_LIST_ITEM = re.compile(r"\n\s*(?:[-*•+]|\d+[.)])\s+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(`*\[])")
+_CODE = re.compile(r"^\s*(?:>>>|\.\.\. |[$#%] |\w+ = |def |class |import |from \w+ import )", re.MULTILINE)
+_MARKUP = re.compile(r"[`*|]+|:\w+:(?=`)|^[-=~^\"+#]{3,}$|0x[0-9a-f]{6,}", re.MULTILINE)
+_TOKEN = re.compile(r"(\b[A-Za-z]+(?:'[a-z]+)?\b)|\w+|[^\w\s]")
+
+
+def describe_python() -> str:
+    """Which interpreter's documentation it is."""
+    return f"the documentation inside {platform.python_implementation()} {platform.python_version()}"
+
+
+def python_docs(folder: Path) -> Path:
+    """A folder in `folder` with train.txt, valid.txt, test.txt: a sentence a line, documents between blank lines.
+
+    A module or a help topic is a document, and a hash of its name decides its split.
+    """
+    identity = f"{FORMAT} {sys.version} {sys.platform} {sysconfig.get_path('stdlib')}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    target = folder / f"python-docs-{platform.python_version()}-{digest}"
+    if not _is_whole(target):
+        with new_entry(target, _is_whole) as made:
+            _write_splits(made)
+    return target
+
+
+def _is_whole(folder: Path) -> bool:
+    return all((folder / f"{split}.txt").is_file() for split in ("train", *SHARES))
+
+
+def _write_splits(folder: Path) -> None:
+    seen: set[str] = set()
+    texts: dict[str, list[str]] = {split: [] for split in ("train", *SHARES)}
+    with progress("read the Python documentation", unit="documents") as bar:
+        for name, docstrings in sorted(_documents().items()):
+            sentences = [sentence for docstring in docstrings for sentence in _sentences(docstring, seen)]
+            if sentences:
+                texts[_split_of(name)].append("\n".join(sentences) + "\n")
+            bar.advance()
+    for split, documents in texts.items():
+        (folder / f"{split}.txt").write_text("\n".join(documents), encoding="utf-8")
+
+
+def _split_of(name: str) -> str:
+    """The split in whose share of [0, 1) the hash of the name falls."""
+    point = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+    for split, share in SHARES.items():
+        if point < share:
+            return split
+        point -= share
+    return "train"
+
+
+def _sentences(docstring: str, seen: set[str]) -> Iterator[str]:
+    """The prose of a docstring, re-flowed, one sentence at a time; paragraphs in `seen` are passed over."""
+    for paragraph in _PARAGRAPH_END.split(inspect.cleandoc(docstring)):
+        for item in _LIST_ITEM.split("\n" + paragraph):
+            text = " ".join(_MARKUP.sub(" ", item).split())
+            if text not in seen and not _CODE.search(item) and _is_prose(text):
+                seen.add(text)
+                yield from _SENTENCE_END.split(text)
+
+
+def _is_prose(text: str) -> bool:
+    words = [match.group(1) for match in _TOKEN.finditer(text)]
+    count = sum(word is not None for word in words)
+    return count >= max(LEAST_WORDS, LEAST_PROSE * len(words))
+
+
+def _documents() -> dict[str, list[str]]:
+    """Docstrings by module or topic, in a fixed order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old sources have odd escapes, old modules announce their end
+        return _from_sources() | _from_compiled_modules() | _from_help_topics()
+
+
+def _from_sources() -> dict[str, list[str]]:
+    """Docstrings and comments of the library's Python files, parsed and not imported."""
+    root = Path(sysconfig.get_path("stdlib"))
+    paths = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
+    return {_module_name(path.relative_to(root)): list(_docs_of_file(path)) for path in paths}
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _docs_of_file(path: Path) -> Iterator[str]:
+    """The docstrings, then the comments of at least two lines."""
+    try:
+        source = path.read_text("utf-8")
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # templates and samples of broken code
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED):
+            yield ast.get_docstring(node, clean=False) or ""
+    yield from (_COMMENT_SIGN.sub("", comment) for comment in _COMMENT.findall(source))
+
+
+def _from_compiled_modules() -> dict[str, list[str]]:
+    """Docstrings of the modules written in C, builtins among them."""
+    documents = {}
+    for name in sorted(sys.stdlib_module_names):
+        if not name.startswith(("_test", "_xx", "xx")) and _is_compiled(name):
+            try:
+                documents[f"{name} (compiled)"] = list(_docstrings_of_module(importlib.import_module(name)))
+            except ImportError:  # its system library is missing here
+                continue
+    return documents
+
+
+def _is_compiled(name: str) -> bool:
+    spec = importlib.util.find_spec(name)
+    extensions = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+    return spec is not None and (spec.origin == "built-in" or str(spec.origin).endswith(extensions))
+
+
+def _docstrings_of_module(module: ModuleType) -> Iterator[str]:
+    """The docs of a module, its functions and classes, and the members of those."""
+    yield inspect.getdoc(module) or ""
+    for _, value in sorted(vars(module).items()):
+        if isinstance(value, type) or inspect.isbuiltin(value):
+            yield _own_doc(value)
+        if isinstance(value, type):
+            yield from (_own_doc(member) for _, member in sorted(vars(value).items()))
+
+
+def _own_doc(value: object) -> str:
+    """The docstring of a function, class or member, and not that of a plain value's class."""
+    documented = isinstance(value, type) or inspect.isroutine(value) or inspect.isdatadescriptor(value)
+    doc = getattr(value, "__doc__", None) if documented else None
+    return doc if isinstance(doc, str) else ""
+
+
+def _from_help_topics() -> dict[str, list[str]]:
+    """What help("TOPIC") prints."""
+    from pydoc_data.topics import topics
+
+    return {f"{name} (topic)": [text] for name, text in topics.items()}

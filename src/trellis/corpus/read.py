@@ -1,0 +1,215 @@
+"""Files to text, streamed: every reader yields text in which a newline ends a sentence and a NUL begins a document."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby, pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from trellis.corpus.tokenize import DOCUMENT, LINE
+from trellis.errors import TrellisError
+
+if TYPE_CHECKING:
+    from trellis.corpus.recipe import Recipe
+
+BLOCK = 1 << 20  # bytes read at a time
+LOOK_AHEAD = 3  # lines a heading may span
+_BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
+
+Report = Callable[[int], None]  # told how many more bytes of a file have been read
+
+
+def read_texts(paths: Iterable[Path], recipe: Recipe, report: Report = lambda n: None) -> Iterator[str]:
+    """The text of the files one after the other, in blocks of moderate size that end between two words."""
+    for path in paths:
+        yield DOCUMENT
+        yield from READERS[recipe.reader](path, recipe, report)
+
+
+def _read_plain(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
+    """One sentence a line; documents begin where the recipe says."""
+    return DOCUMENT_MARKERS[recipe.documents](_blocks(path, recipe, report), recipe)
+
+
+def _read_fasta(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
+    """Each record is a document of one sentence: its lines joined, its header left out."""
+    return _gather(_fasta_pieces(_blocks(path, recipe, report)))
+
+
+def _fasta_pieces(blocks: Iterable[str]) -> Iterator[str]:
+    is_open = False
+    for line in chain.from_iterable(block.split(LINE) for block in blocks):
+        header = line.startswith(">")
+        if header:
+            yield LINE + DOCUMENT if is_open else DOCUMENT
+        else:
+            yield line.strip()
+        is_open = not header and (is_open or bool(line.strip()))
+    if is_open:
+        yield LINE
+
+
+def _read_csv(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
+    """Each row is a document of one sentence, the given column; with "id:event" the adjacent rows of one id are."""
+    rows = csv.reader(_lines(_blocks(path, recipe, report)))
+    try:
+        first = next(rows, [])
+        columns, has_header = _find_columns(first, recipe.column, path)
+        body = rows if has_header else chain([first], rows)
+        yield from _gather(DOCUMENT + text + LINE for text in _sequences(body, columns, path))
+    except csv.Error as error:
+        raise TrellisError(f"{path} is not a readable CSV file: line {rows.line_num}: {error}.") from error
+
+
+def _find_columns(header: list[str], wanted: str, path: Path) -> tuple[list[int], bool]:
+    """Where the wanted column, or its two parts around a colon, stand, and whether they were found by name."""
+    names = [wanted] if wanted in header or ":" not in wanted else wanted.split(":", 1)
+    if all(name in header for name in names):
+        return [header.index(name) for name in names], True
+    if all(name.isdecimal() and int(name) < len(header) for name in names):
+        return [int(name) for name in names], False
+    raise TrellisError(f"{path} has no column {wanted!r}; its first row reads {', '.join(header)}.")
+
+
+def _sequences(rows: Iterable[list[str]], columns: list[int], path: Path) -> Iterator[str]:
+    """The text of each sequence; blanks inside an event become underscores, so that it stays one token."""
+    cells = ([row[column] for column in columns] for row in _checked_rows(rows, max(columns), path))
+    if len(columns) == 1:
+        return (" ".join(cell.split()) for (cell,) in cells)
+    groups = groupby(cells, key=lambda pair: pair[0])
+    return (" ".join("_".join(event.split()) for _, event in group) for _, group in groups)
+
+
+def _checked_rows(rows: Iterable[list[str]], last: int, path: Path) -> Iterator[list[str]]:
+    for row in rows:
+        if row and len(row) <= last:
+            start = ",".join(row)[:60]
+            raise TrellisError(f"{path} has a row of {len(row)} columns where {last + 1} are needed: {start!r}.")
+        if row:
+            yield row
+
+
+READERS: dict[str, Callable[[Path, Recipe, Report], Iterator[str]]] = {
+    "text": _read_plain,
+    "fasta": _read_fasta,
+    "csv": _read_csv,
+}
+
+
+def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
+    """A file is one document; a blank line in it is an empty sentence."""
+    return blocks
+
+
+def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
+    """Documents are separated by blank lines, which are no sentences themselves."""
+    at_line_start = True
+    for block in blocks:
+        rest_of_line = 0 if at_line_start else block.find(LINE) + 1 or len(block)
+        yield block[:rest_of_line] + _BLANK_LINE.sub(DOCUMENT, block[rest_of_line:])
+        at_line_start = block.endswith(LINE)
+
+
+def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
+    """A document begins where the heading matches; the last lines of a block wait for those that follow."""
+    heading = re.compile(recipe.heading, re.MULTILINE)
+    kept = ""
+    for block in chain(blocks, [None]):
+        text = kept + (block or "")
+        cut = len(text) if block is None else _line_start(text, LOOK_AHEAD) or len(text)
+        starts = [match.start() for match in heading.finditer(text) if match.start() < cut]
+        bounds = [0, *starts, cut]
+        yield DOCUMENT.join(text[start:stop] for start, stop in pairwise(bounds))
+        kept = text[cut:]
+
+
+DOCUMENT_MARKERS: dict[str, Callable[[Iterator[str], Recipe], Iterator[str]]] = {
+    "file": _mark_files,
+    "blank": _mark_blank_lines,
+    "heading": _mark_headings,
+}
+
+
+def _line_start(text: str, back: int) -> int:
+    """Where the last `back` lines of the text begin, or 0."""
+    position = len(text)
+    for _ in range(back + 1):
+        position = max(text.rfind(LINE, 0, position), 0)
+    return position + 1 if position else 0
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    """Whole lines, however long."""
+    kept = ""
+    for block in blocks:
+        *whole, kept = (kept + block).split(LINE)
+        yield from (line + LINE for line in whole)
+
+
+def _gather(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text in fewer, larger pieces."""
+    held: list[str] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= BLOCK:
+            yield "".join(held)
+            held, size = [], 0
+    yield "".join(held)
+
+
+def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
+    """The text of a file, plain or .gz, in blocks cut after a line, else after a blank, else between characters.
+
+    The last line ends with a newline whether the file has it or not.
+    """
+    position, kept, complete = 0, b"", True
+    for data in _raw_blocks(path, report):
+        data = kept + data
+        cut = data.rfind(b"\n") + 1 or data.rfind(b" ") + 1 or _character_boundary(data)
+        yield _decode(data[:cut], path, position, recipe)
+        position, kept, complete = position + cut, data[cut:], data[cut - 1 : cut] == b"\n"
+    if kept or not complete:
+        yield _decode(kept, path, position, recipe) + LINE
+
+
+def _raw_blocks(path: Path, report: Report) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            content: IO[bytes] = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file  # type: ignore[assignment]
+            seen = 0
+            while data := content.read(BLOCK):
+                report(file.tell() - seen)
+                seen = file.tell()
+                yield data
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TrellisError(f"{path} is not a whole gzip file ({error}); fetch or pack it again.") from error
+    except OSError as error:
+        raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
+
+
+def _character_boundary(data: bytes) -> int:
+    """The end of the last whole UTF-8 character, or a little before."""
+    for back in range(1, min(len(data), 4)):
+        if data[-back] & 0xC0 != 0x80:
+            return len(data) - back if data[-back] >= 0xC0 else len(data)
+    return len(data)
+
+
+def _decode(data: bytes, path: Path, position: int, recipe: Recipe) -> str:
+    """The text of some bytes that begin at `position`; only the bytes tokenizer takes what is not UTF-8."""
+    try:
+        text = data.decode("utf-8", "surrogateescape" if recipe.tokenizer == "bytes" else "strict")
+    except UnicodeDecodeError as error:
+        raise TrellisError(
+            f"{path} is not UTF-8 text: byte {position + error.start} is 0x{data[error.start]:02x}; "
+            'convert the file, or use tokenizer = "bytes".'
+        ) from error
+    text = text.removeprefix("\ufeff") if position == 0 else text
+    return text.replace("\r\n", LINE).replace(DOCUMENT, " ")

@@ -1,0 +1,75 @@
+"""How text becomes integers, every choice made: the user's, else the source's own, else the general default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trellis.config import DataConfig
+from trellis.corpus.read import DOCUMENT_MARKERS, READERS
+from trellis.corpus.tokenize import TOKENIZERS
+from trellis.errors import TrellisError
+
+# An article of WikiText: ` = Title = ` (and not ` = = Section = = `) between two blank lines, the first included.
+WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n[^\S\n]*$"
+
+READER_OF_SUFFIX = {".fasta": "fasta", ".fa": "fasta", ".csv": "csv"}
+READER_CHOICES: Mapping[str, Mapping[str, Any]] = {"fasta": {"tokenizer": "symbols"}}
+SOURCE_CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "python-docs": {"tokenizer": "words", "lower": True, "min_count": 2},
+    "ptb": {"documents": "file"},
+    "wikitext-2": {"documents": "heading"},
+    "text8": {"documents": "file", "min_count": 5},
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The fields of DataConfig without an open choice; see there."""
+
+    reader: str = "text"
+    column: str = ""
+    tokenizer: str = "whitespace"
+    documents: str = "blank"
+    heading: str = WIKITEXT_ARTICLE
+    lower: bool = False
+    digits: bool = False
+    unk: bool = True
+    min_count: int = 1
+    max_size: int = 0
+    valid_fraction: float = 0.05
+    test_fraction: float = 0.05
+
+
+def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
+    """Fill the choices that `config` leaves open; `suffix` is that of the source's first file."""
+    chosen = {name: value for name, value in asdict(config).items() if name != "source" and value is not None}
+    reader = chosen.get("reader", READER_OF_SUFFIX.get(suffix, "text"))
+    own = {"reader": reader} | dict(READER_CHOICES.get(reader, {})) | dict(SOURCE_CHOICES.get(config.source, {}))
+    recipe = Recipe(**(own | chosen))
+    _check(recipe)
+    return recipe
+
+
+def _check(recipe: Recipe) -> None:
+    _check_name("reader", recipe.reader, READERS)
+    _check_name("tokenizer", recipe.tokenizer, TOKENIZERS)
+    _check_name("documents", recipe.documents, DOCUMENT_MARKERS)
+    if recipe.reader == "csv" and not recipe.column:
+        raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')
+    if recipe.min_count < 0 or recipe.max_size < 0:
+        raise TrellisError("data.min_count and data.max_size cannot be negative.")
+    fractions = recipe.valid_fraction, recipe.test_fraction
+    if not (min(fractions) >= 0 and sum(fractions) < 1):
+        raise TrellisError("data.valid_fraction and data.test_fraction must leave something to train on.")
+    try:
+        re.compile(recipe.heading)
+    except re.error as error:
+        raise TrellisError(f"data.heading is not a regular expression: {error}.") from error
+
+
+def _check_name(field: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise TrellisError(f"data.{field} is {value!r}; choose one of {', '.join(known)}.")

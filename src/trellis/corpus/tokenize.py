@@ -1,0 +1,56 @@
+"""Text to tokens and back. In a text a newline ends a sentence and a NUL begins a document; both are tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+EOS, UNK = "<eos>", "<unk>"
+LINE, DOCUMENT = "\n", "\0"
+
+_WORD = re.compile(r"\n|<unk>|\w+(?:['’]\w+)*|[^\w\s]")
+_SYMBOL = re.compile(r"\n|\S")
+_DIGITS = re.compile(r"\d+")
+_SPACE_BEFORE = re.compile(r" ([.,;:!?%)\]}])")
+_SPACE_AFTER = re.compile(r"([(\[{]) ")
+
+
+class Tokenizer(NamedTuple):
+    """How a text falls apart (a sentence ends with "\\n" or <eos>) and how tokens read as a text again."""
+
+    split: Callable[[str], list[str]]
+    join: Callable[[Iterable[str]], str]
+
+
+def _split_whitespace(text: str) -> list[str]:
+    return text.replace(LINE, f" {EOS} ").replace(DOCUMENT, f" {DOCUMENT} ").split()
+
+
+def _split_bytes(text: str) -> list[str]:
+    """Each byte of the UTF-8 text as the character of the same number."""
+    return list(text.encode("utf-8", "surrogateescape").decode("latin-1"))
+
+
+def _join_bytes(tokens: Iterable[str]) -> str:
+    """Tokens such as <unk>, which are not bytes, are spelled out."""
+    return "".join(tokens).encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+def _join_words(tokens: Iterable[str]) -> str:
+    return _SPACE_AFTER.sub(r"\1", _SPACE_BEFORE.sub(r"\1", " ".join(tokens)))
+
+
+TOKENIZERS = {
+    "whitespace": Tokenizer(_split_whitespace, " ".join),
+    "words": Tokenizer(_WORD.findall, _join_words),
+    "characters": Tokenizer(list, "".join),
+    "bytes": Tokenizer(_split_bytes, _join_bytes),
+    "symbols": Tokenizer(_SYMBOL.findall, "".join),
+}
+
+
+def treat(text: str, lower: bool, digits: bool) -> str:
+    """Lower-case the text, then replace every run of digits by N, each where asked."""
+    text = text.lower() if lower else text
+    return _DIGITS.sub("N", text) if digits else text

@@ -1,0 +1,131 @@
+"""The vocabulary: words and integers, and the treatment that turns raw text into either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trellis.corpus.tokenize import EOS, TOKENIZERS, UNK, treat
+from trellis.errors import TrellisError
+
+GAP = "___"  # in a query: one missing token, whatever the tokenizer
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Word i is `words[i]`, seen `counts[i]` times in training; most frequent first, ties in alphabetical order."""
+
+    words: list[str]
+    counts: list[int]
+    tokenizer: str = "whitespace"
+    lower: bool = False
+    digits: bool = False
+
+    @classmethod
+    def choose(
+        cls,
+        counts: Mapping[str, int],
+        min_count: int = 1,
+        max_size: int = 0,
+        unk: bool = True,
+        tokenizer: str = "whitespace",
+        lower: bool = False,
+        digits: bool = False,
+    ) -> Vocabulary:
+        """Keep the words seen at least `min_count` times, at most `max_size` with <eos> and, where asked, <unk>.
+
+        The count of <unk> is what the words left out add up to.
+        """
+        special = {EOS: counts.get(EOS, 0)} | ({UNK: counts.get(UNK, 0)} if unk or UNK in counts else {})
+        ranked = sorted(
+            (word for word, count in counts.items() if count >= max(min_count, 1) and word not in special),
+            key=lambda word: (-counts[word], word),
+        )
+        kept = {word: counts[word] for word in (ranked[: max(max_size - len(special), 0)] if max_size else ranked)}
+        if UNK in special:
+            special[UNK] = sum(counts.values()) - sum(kept.values()) - special[EOS]
+        ordered = sorted((special | kept).items(), key=lambda item: (-item[1], item[0]))
+        words, totals = zip(*ordered, strict=True)
+        return cls(list(words), list(totals), tokenizer, lower, digits)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The id of each word."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    @property
+    def eos(self) -> int:
+        """The id of the end of a sentence."""
+        return self.index[EOS]
+
+    @property
+    def unk(self) -> int | None:
+        """The id of the unknown word, where there is one."""
+        return self.index.get(UNK)
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """Ids [len(words)], int64, of the words."""
+        missing = -1 if self.unk is None else self.unk
+        ids = np.fromiter((self.index.get(word, missing) for word in words), np.int64, len(words))
+        if self.unk is None and (ids < 0).any():
+            position = int(np.argmax(ids < 0))
+            raise TrellisError(
+                f"The word {words[position]!r} (number {position + 1}) is not among the {len(self):,} words of the "
+                f"vocabulary, which has no {UNK}; replace the word, or train with unk = true."
+            )
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The words of the ids."""
+        return [self.words[i] for i in ids]
+
+    def encode_text(self, text: str, eos: bool = True, gap: str | None = None) -> list[np.ndarray]:
+        """Ids of each line of raw text, treated as the training text was; `eos` appends <eos> to each line.
+
+        Every occurrence of the mark `gap` (usually GAP) is one missing token, id -1, whatever the tokenizer: with
+        characters, "th___ cat" misses one character, the blank around it being characters too.
+        """
+        lines = text.removesuffix("\n").split("\n")
+        return [self._encode_line(line, eos, gap) for line in lines]
+
+    def _encode_line(self, line: str, eos: bool, gap: str | None) -> np.ndarray:
+        split = TOKENIZERS[self.tokenizer].split
+        parts = line.split(gap) if gap else [line]
+        ids = [self.encode(split(treat(part, self.lower, self.digits))) for part in parts]
+        gapped = [piece for part in ids for piece in (np.array([-1]), part)][1:]
+        return np.concatenate([*gapped, np.array([self.eos] if eos else [], np.int64)])
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """The tokens as readable text, one line per sentence."""
+        sentences: list[list[str]] = [[]]
+        for token in tokens:
+            if token == EOS:
+                sentences.append([])
+            else:
+                sentences[-1].append(token)
+        return "\n".join(map(TOKENIZERS[self.tokenizer].join, sentences))
+
+    def to_json(self) -> str:
+        """A JSON object with the words, their counts and the treatment."""
+        return json.dumps(
+            {
+                "words": self.words,
+                "counts": self.counts,
+                "tokenizer": self.tokenizer,
+                "lower": self.lower,
+                "digits": self.digits,
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Vocabulary:
+        """The vocabulary that `to_json` wrote."""
+        return cls(**json.loads(text))
