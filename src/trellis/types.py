@@ -1,7 +1,10 @@
-"""Small named tuples that travel between the rooms. Shapes: B sequences, T steps, K states, V symbols."""
+"""Small named tuples that travel between the rooms: B sequences, T steps, K states, k live states, V symbols."""
+
+from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -11,3 +14,69 @@ class Batch(NamedTuple):
     tokens: Tensor  # [B, T] int64; -1 marks a missing observation
     lengths: Tensor  # [B] int64
     fresh: Tensor  # [B] bool: this row begins a new sequence, so any carried state is dropped first
+
+
+class Belief(NamedTuple):
+    """A distribution over states: probs[b, i] belongs to state ids[b, i], or to state i where ids is None."""
+
+    probs: Tensor  # [B, k]
+    ids: Tensor | None = None  # [B, k] int64
+
+
+class Potentials(NamedTuple):
+    """log o_t(z) = table[rows[b, t], z]: rows of one table, so that a vocabulary is exponentiated once.
+
+    A row of -1 is a missing observation (o_t = 1 for every state). Where `ids` is given, column i of step t stands
+    for the live state ids[b, t, i], and every other state has o_t = 0; where it is None, all states are live.
+    """
+
+    table: Tensor  # [N, k]
+    rows: Tensor  # [B, T] int64
+    ids: Tensor | None = None  # [B, T, k] int64
+
+    @classmethod
+    def of(cls, log_potentials: Tensor, ids: Tensor | None = None) -> Potentials:
+        """Potentials given outright, [B, T, k]."""
+        batch, steps, live = log_potentials.shape
+        rows = torch.arange(batch * steps, device=log_potentials.device).view(batch, steps)
+        return cls(log_potentials.reshape(-1, live), rows, ids)
+
+    def gather(self) -> Tensor:
+        """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
+        return self.table[self.rows.clamp(min=0)].masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
+
+    def widen(self, num_states: int) -> Potentials:
+        """The same potentials over all states, -inf outside the live ones."""
+        if self.ids is None:
+            return self
+        batch, steps = self.rows.shape
+        full = self.table.new_full((batch, steps, num_states), -torch.inf).scatter(-1, self.ids, self.gather())
+        return Potentials.of(full.masked_fill((self.rows < 0).unsqueeze(-1), 0.0))
+
+
+class Filtered(NamedTuple):
+    """What a forward pass knows."""
+
+    log_norms: Tensor  # [B, T]: log p(x_t | x_<t), zero past the end
+    probs: Tensor  # [B, T, k]: p(z_t | x_<=t)
+    belief: Belief  # of each sequence's last step: the state to carry on
+
+
+class Posterior(NamedTuple):
+    """What a forward and a backward pass know together; all zero for an impossible sequence."""
+
+    log_likelihood: Tensor  # [B]
+    probs: Tensor  # [B, T, k]: p(z_t | x)
+
+
+class Counts(NamedTuple):
+    """Expected sufficient statistics; they add and scale, so any of them can be accumulated."""
+
+    log_likelihood: Tensor  # scalar, float64
+    start: Tensor  # [K]
+    transition: Tensor  # the operator's own statistics; [K, K] for a dense one
+    emission: Tensor  # [N, k]: expected visits of (table row, state)
+
+    def plus(self, other: Counts, scale: float = 1.0) -> Counts:
+        """self + scale * other."""
+        return Counts(*(a + scale * b for a, b in zip(self, other, strict=True)))

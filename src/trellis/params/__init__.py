@@ -1,0 +1,5 @@
+"""Parameterization: modules that build operators and emissions."""
+
+from trellis.params.table import TableParams
+
+__all__ = ["TableParams"]

@@ -1,0 +1,48 @@
+"""Categorical emissions: every state has a distribution over the vocabulary, or over the words it may emit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trellis.operators.base import invert
+from trellis.types import Potentials
+
+
+class Categorical:
+    """log p(word | state) as a table [V, k]: column i of a word's row belongs to the state support[word, i].
+
+    Without a support (None) every state may emit every word, and column i is state i."""
+
+    def __init__(self, table: Tensor, support: Tensor | None, num_states: int) -> None:
+        self.table, self.support, self.num_states = table, support, num_states
+
+    def potentials(self, tokens: Tensor) -> Potentials:
+        """The potentials of tokens [B, T]; -1 is a missing word."""
+        ids = None if self.support is None else self.support[tokens.clamp(min=0)]
+        return Potentials(self.table, tokens, ids)
+
+    def predict(self, probs: Tensor) -> Tensor:
+        """log p(word) when the state is distributed as probs: [..., K] -> [..., V]."""
+        if self.support is None:
+            return (probs @ self.table.exp().T).log()
+        return (probs[..., self.support] * self.table.exp()).sum(-1).log()
+
+    def dense(self) -> Tensor:
+        """log p(word | state) written out: [V, K]."""
+        if self.support is None:
+            return self.table
+        full = self.table.new_full((len(self.table), self.num_states), -torch.inf)
+        return full.scatter(-1, self.support, self.table)
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """Each state's most probable word and its log-probability: [K], [K]."""
+        return self.dense().max(0)
+
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One word from each state: [...] -> [...]."""
+        flat = states.flatten()
+        uniform = torch.rand(len(flat), generator=generator, dtype=self.table.dtype, device=flat.device)
+        needed, position = flat.unique(return_inverse=True)
+        rows = self.dense()[:, needed].exp().T.contiguous()
+        return invert(rows[position], uniform).view(states.shape)

@@ -1,0 +1,168 @@
+"""Exact inference in a discrete hidden Markov chain: pure functions over potentials, for any transition operator.
+
+The chain is a prior belief over the first state, a transition operator, and potentials o_t(z) for every step:
+    p(z, x) = prior(z_0) o_0(z_0) prod_t A(z_{t-1}, z_t) o_t(z_t).
+The forward pass itself is in `trellis.kernels.scan.naive`; here are its uses. Every function takes
+    prior       Belief over the first step's states ([B, K], or [B, k] at the live states of step 0)
+    transition  any `Transition`
+    potentials  `Potentials`; a missing observation is marginalised
+    lengths     [B] or None (all T)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.kernels import scan
+from trellis.kernels.scan.naive import at_states, move, spread
+from trellis.operators import Dense, Transition
+from trellis.operators.base import invert
+from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
+
+__all__ = ["counts", "filter", "log_likelihood", "mode", "move", "sample_posterior", "sample_prior", "score", "smooth"]
+
+
+def full_lengths(potentials: Potentials, lengths: Tensor | None) -> Tensor:
+    batch, steps = potentials.rows.shape
+    return potentials.rows.new_full((batch,), steps) if lengths is None else lengths
+
+
+class Chain(NamedTuple):
+    """What the pass over time runs on."""
+
+    prior: Belief
+    transition: Transition
+    potentials: Potentials
+    narrow: Tensor | None  # [B, T, k]: the states that the chain's own states stand for; None where it has all of them
+
+
+def live_chain(prior: Belief, transition: Transition, potentials: Potentials) -> Chain:
+    """The chain over live states alone, its transitions the blocks [B, T-1, k, k] between them.
+
+    Where some observation is missing, all states are live at that step: the chain is left to the reference, which joins
+    the two regimes."""
+    ids = potentials.ids
+    if ids is None or bool((potentials.rows < 0).any()):
+        return Chain(prior, transition, potentials, None)
+    blocks = Dense(transition.blocks(ids[:, :-1], ids[:, 1:]))
+    start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
+    return Chain(Belief(start), blocks, Potentials(potentials.table, potentials.rows), ids)
+
+
+def score(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None
+) -> tuple[Tensor, Belief]:
+    """log p(x_t | x_<t) [B, T] (zero past the end) and the belief to carry on; differentiable in every parameter."""
+    lengths = full_lengths(potentials, lengths)
+    chain = live_chain(prior, transition, potentials)
+    log_norms, belief = scan.score(chain.prior, chain.transition, chain.potentials, lengths)
+    return log_norms, belief if chain.narrow is None else Belief(belief.probs, last_step(chain.narrow, lengths))
+
+
+def last_step(values: Tensor, lengths: Tensor) -> Tensor:
+    """Each sequence's last entry: [B, T, k] -> [B, k]."""
+    return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
+
+
+def log_likelihood(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None
+) -> Tensor:
+    """log p(x), summed in float64: [B]; -inf for an impossible sequence."""
+    return score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
+
+
+def filter(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
+    """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap)."""
+    lengths = full_lengths(potentials, lengths)
+    chain = live_chain(prior, transition, potentials)
+    log_norms, probs = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
+    ids = None if chain.narrow is None else last_step(chain.narrow, lengths)
+    return Filtered(log_norms, probs, Belief(last_step(probs, lengths), ids))
+
+
+def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None) -> Posterior:
+    """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials."""
+    lengths = full_lengths(potentials, lengths)
+    chain = live_chain(prior, transition, potentials)
+    log_norms, probs = scan.smooth(chain.prior, chain.transition, chain.potentials, lengths)
+    return Posterior(log_norms.sum(1, dtype=torch.float64), probs)
+
+
+def counts(
+    prior: Belief,
+    transition: Transition,
+    potentials: Potentials,
+    lengths: Tensor | None = None,
+    carried: Belief | None = None,
+    fresh: Tensor | None = None,
+) -> tuple[Counts, Belief]:
+    """Expected starts, transitions and visits under p(z | x), added up over the batch, and the belief to carry on.
+
+    `fresh` [B] tells which sequences begin with the start distribution (all, unless told); the others continue from the
+    belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start."""
+    lengths = full_lengths(potentials, lengths)
+    chain = live_chain(prior, transition, potentials)
+    log_norms, belief, entry, moves, visits = scan.expect(chain.prior, chain.transition, chain.potentials, lengths)
+    first = chain.prior
+    if chain.narrow is not None:
+        moves = transition.collect(chain.narrow[:, :-1], chain.narrow[:, 1:], moves)
+        belief = Belief(belief.probs, last_step(chain.narrow, lengths))
+        first = Belief(first.probs, chain.narrow[:, 0])
+        entry = spread(Belief(entry, first.ids), transition.num_states)
+    starts = entry * spread(first, transition.num_states)
+    if fresh is not None and carried is not None:
+        starts = starts * fresh.unsqueeze(-1)
+        before = spread(carried, transition.num_states) * ~fresh.unsqueeze(-1)
+        moves = moves + transition.bilinear(before, entry)
+    return Counts(log_norms.sum(dtype=torch.float64), starts.sum(0), moves, visits), belief
+
+
+def mode(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The most probable path of states [B, T] (-1 past the end) and its log-probability log p(z, x) [B].
+
+    A missing observation is summed out, not maximised: its potential is one, so the path is the best explanation of
+    what was observed. To maximise over the missing symbols too, give the step the potential max_x log p(x | z)."""
+    lengths = full_lengths(potentials, lengths)
+    chain = live_chain(prior, transition, potentials)
+    if chain.narrow is None and potentials.ids is not None:
+        chain = Chain(prior, transition, potentials.widen(transition.num_states), None)
+    path, scores = scan.mode(chain.prior, chain.transition, chain.potentials, lengths)
+    return name_states(path, chain.narrow), scores
+
+
+def sample_prior(
+    start: Tensor, transition: Transition, batch: int, steps: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
+    uniform = torch.rand(batch, steps, generator=generator, dtype=start.dtype, device=start.device)
+    states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
+    for t in range(1, steps):
+        states.append(transition.at(t - 1).sample_next(states[-1], uniform[:, t]))
+    return torch.stack(states, 1)
+
+
+def sample_posterior(
+    prior: Belief,
+    transition: Transition,
+    potentials: Potentials,
+    lengths: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
+    lengths = full_lengths(potentials, lengths)
+    chain = live_chain(prior, transition, potentials)
+    _, probs = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
+    uniform = torch.rand(probs.shape[:2], generator=generator, dtype=probs.dtype, device=probs.device)
+    return name_states(scan.sample(chain.transition, probs, lengths, uniform), chain.narrow)
+
+
+def name_states(path: Tensor, ids: Tensor | None) -> Tensor:
+    """Indices among the live states -> the states themselves: [B, T] -> [B, T]."""
+    if ids is None:
+        return path
+    return ids.gather(-1, path.clamp(min=0).unsqueeze(-1)).squeeze(-1).masked_fill(path < 0, -1)

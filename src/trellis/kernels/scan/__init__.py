@@ -1,0 +1,61 @@
+"""The pass over time, dispatched: compiled for dense transitions on a CPU, plain torch (naive.py) for all else."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from trellis.kernels.scan import naive
+from trellis.operators import Dense, Transition
+from trellis.types import Belief, Potentials
+
+
+@cache
+def compiled() -> ModuleType | None:
+    """The numba engine, where numba is installed."""
+    try:
+        from trellis.kernels.scan import cpu
+    except ImportError:
+        return None
+    return cpu
+
+
+def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
+    """The module whose functions fit this problem."""
+    fits = isinstance(transition, Dense) and ids is None and values.device.type == "cpu"
+    if fits and values.dtype in (torch.float32, torch.float64):
+        return compiled() or naive
+    return naive
+
+
+def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log p(x_t | x_<t) [B, T] and the last belief; differentiable."""
+    return engine(transition, potentials.table, potentials.ids).score(prior, transition, potentials, lengths)
+
+
+def filter(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log p(x_t | x_<t) [B, T] and p(z_t | x_<=t) [B, T, k]."""
+    return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
+
+
+def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
+    return engine(transition, potentials.table, potentials.ids).smooth(prior, transition, potentials, lengths)
+
+
+def expect(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> naive.Expected:
+    """Expected transitions, visits of the table's rows, and what else EM needs."""
+    return engine(transition, potentials.table, potentials.ids).expect(prior, transition, potentials, lengths)
+
+
+def mode(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The most probable path [B, T] and its log-probability [B]."""
+    return engine(transition, potentials.table, potentials.ids).mode(prior, transition, potentials, lengths)
+
+
+def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    """Paths from p(z | x) [B, T], given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
+    return engine(transition, filtered).sample(transition, filtered, lengths, uniform)

@@ -1,0 +1,186 @@
+"""Numba: few sequences, or transitions that vary. One sequence at a time, the inner loop over its states.
+
+`matrices` [M, K, K] holds every transition; that of sequence b after step t is number b * by_row + t * by_step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from trellis.kernels.scan.lanes import MATHS
+
+
+@njit(parallel=True, cache=True)
+def forward(prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
+    """Fill c_t into norms [B, T], a_t into alphas [B, T or 1, K], the last belief into last [B, K]."""
+    for index in prange(rows.shape[0]):
+        b = np.int64(index)
+        forward_one(
+            prior[b], matrices, b * by_row, by_step, table, rows[b], lengths[b], alphas[b], norms[b], last[b]
+        )  # fmt: skip
+
+
+@njit(fastmath=MATHS, cache=True)
+def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, norms, a):
+    states = prior.shape[0]
+    keep = alphas.shape[0] > 1
+    p = prior.copy()
+    for t in range(length):
+        if t > 0:
+            matrix = matrices[offset + (t - 1) * by_step]
+            p[:] = 0
+            for i in range(states):
+                mass, row = a[i], matrix[i]
+                for j in range(states):
+                    p[j] += mass * row[j]
+        if rows[t] >= 0:
+            weights = table[rows[t]]
+            for j in range(states):
+                p[j] *= weights[j]
+        norm = p.dtype.type(0)
+        for j in range(states):
+            norm += p[j]
+        norms[t] = norm
+        scale = 1 / norm if norm > 0 else p.dtype.type(0)
+        kept = alphas[t if keep else 0]
+        for j in range(states):
+            a[j] = p[j] * scale
+            kept[j] = a[j]
+
+
+@njit(parallel=True, cache=True)
+def adjoint(
+    matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights, last_grad,
+    d_prior, d_matrices, d_table, posterior,
+):  # fmt: skip
+    """The backward pass of naive.py. d_matrices [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the
+    caller; posterior [B, T, K] is filled where it is not empty, last_grad [B, K] read likewise."""
+    workers = d_table.shape[0]
+    for index in prange(workers):
+        worker = np.int64(index)
+        d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
+        for b in range(worker, rows.shape[0], workers):
+            if last_grad.shape[0] > 0:
+                d_prior[b] = last_grad[b]
+            adjoint_one(
+                matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
+                d_prior[b], d_moves, d_table[worker], posterior[b if posterior.shape[0] > 0 else 0 : b + 1],
+            )  # fmt: skip
+
+
+@njit(fastmath=MATHS, cache=True)
+def adjoint_one(
+    matrices, offset, by_step, table, rows, length, norms, alphas, weights, w, d_matrices, d_table, posterior
+):
+    """`w` comes in as the gradient of the last belief and goes out as the gradient of the prior."""
+    states = matrices.shape[1]
+    one = table.dtype.type(1)
+    m = w.copy()
+    for t in range(length - 1, -1, -1):
+        a = alphas[t]
+        base = weights[t]
+        for z in range(states):
+            base -= m[z] * a[z]
+        gain = 1 / norms[t] if norms[t] > 0 else norms[t] * 0
+        row = rows[t]
+        for z in range(states):
+            future = m[z] + base
+            o = table[row, z] if row >= 0 else one
+            w[z] = o * future * gain
+            m[z] = a[z] * future
+        if row >= 0:
+            d_row = d_table[row]
+            for z in range(states):
+                d_row[z] += m[z]
+        if posterior.shape[0] > 0:
+            posterior[0, t] = m
+        if t > 0:
+            number = offset + (t - 1) * by_step
+            matrix, d_matrix, before = matrices[number], d_matrices[number], alphas[t - 1]
+            for i in range(states):
+                mass, row_i, d_i = before[i], matrix[i], d_matrix[i]
+                message = m.dtype.type(0)
+                for j in range(states):
+                    message += row_i[j] * w[j]
+                    d_i[j] += mass * w[j]
+                m[i] = message
+
+
+@njit(parallel=True, cache=True)
+def mode(log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
+    """Viterbi: fill path [B, T] and scores [B], float64."""
+    for index in prange(rows.shape[0]):
+        b = np.int64(index)
+        scores[b] = mode_one(log_prior[b], log_matrices, b * by_row, by_step, log_table, rows[b], lengths[b], path[b])
+
+
+@njit(fastmath=MATHS, cache=True)
+def mode_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
+    states = log_prior.shape[0]
+    pointers = np.empty((length, states), np.int32)
+    s = log_prior.copy()
+    best = log_prior.copy()
+    total = 0.0
+    for t in range(length):
+        if t > 0:
+            matrix, pointer = log_matrices[offset + (t - 1) * by_step], pointers[t]
+            best[:] = s[0] + matrix[0]
+            pointer[:] = 0
+            for i in range(1, states):
+                value, row = s[i], matrix[i]
+                for j in range(states):
+                    candidate = value + row[j]
+                    better = candidate > best[j]
+                    best[j] = candidate if better else best[j]
+                    pointer[j] = i if better else pointer[j]
+        if rows[t] >= 0:
+            for j in range(states):
+                best[j] += log_table[rows[t], j]
+        top = best.max()
+        top = top if top > -np.inf else best.dtype.type(0)
+        total += top
+        for j in range(states):
+            s[j] = best[j] - top
+    z = np.argmax(s)
+    score = total + s[z]
+    for t in range(length - 1, -1, -1):
+        path[t] = z
+        if t > 0:
+            z = pointers[t, z]
+    return score
+
+
+@njit(cache=True)
+def invert(weights, uniform):
+    """The index whose cumulative weight first exceeds uniform * total; never one of weight zero."""
+    total = weights.sum()
+    target = uniform * total
+    cumulative = weights.dtype.type(0)
+    chosen = 0
+    for z in range(weights.shape[0]):
+        if weights[z] > 0:
+            chosen = z
+            cumulative += weights[z]
+            if cumulative > target:
+                break
+    return chosen
+
+
+@njit(parallel=True, cache=True)
+def sample(matrices, by_row, by_step, filtered, lengths, uniform, path):
+    """Draw paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
+    for index in prange(filtered.shape[0]):
+        b = np.int64(index)
+        sample_one(matrices, b * by_row, by_step, filtered[b], lengths[b], uniform[b], path[b])
+
+
+@njit(cache=True)
+def sample_one(matrices, offset, by_step, filtered, length, uniform, path):
+    after = -1
+    for t in range(length - 1, -1, -1):
+        weights = filtered[t].copy()
+        if after >= 0:
+            weights *= matrices[offset + t * by_step, :, after]
+        after = invert(weights, uniform[t])
+        path[t] = after

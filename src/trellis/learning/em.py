@@ -1,0 +1,96 @@
+"""Baum-Welch: expectation by exact inference, maximisation by counting; over the whole text at a time, or stepwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from trellis.config import TrainConfig
+from trellis.learning.base import StepResult
+from trellis.models.hmm import HMM, Carried
+from trellis.types import Batch, Counts
+
+
+class EMLearner:
+    """Adds up the expected counts of an epoch and re-estimates the parameters at its end: exact Baum-Welch."""
+
+    def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
+        self.model = model.eval()
+        self.pseudocount = config.pseudocount
+        self.rate = 1.0
+        self.steps = 0
+        self.totals: Counts | None = None
+        self.carried: Carried | None = None
+
+    def step(self, batch: Batch) -> StepResult:
+        batch = Batch._make(field.to(self.model.device) for field in batch)
+        counts, self.carried = self.model.counts(batch, self.carried)
+        self.absorb(counts, int(batch.lengths.sum()))
+        self.steps += 1
+        return StepResult(counts.log_likelihood, int(batch.lengths.sum()))
+
+    def absorb(self, counts: Counts, tokens: int) -> None:
+        self.totals = counts if self.totals is None else self.totals.plus(counts)
+
+    def end_epoch(self) -> None:
+        if self.totals is not None:
+            self.model.params.maximise(self.totals, self.pseudocount)
+        self.totals = self.carried = None
+
+    def observe(self, valid: float) -> None:
+        """Nothing to adapt."""
+
+    @contextmanager
+    def evaluated(self) -> Iterator[None]:
+        yield
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        if self.totals is not None:
+            tensors |= {f"totals.{name}": value for name, value in self.totals._asdict().items()}
+        if self.carried is not None:
+            tensors |= {f"belief.{k}": v for k, v in self.model.state_to_tensors(self.carried).items()}
+        return tensors
+
+    def state_json(self) -> dict[str, Any]:
+        return {"steps": self.steps, "rate": self.rate}
+
+    def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+        self.model.load_state_dict(under("model."))
+        totals, belief = under("totals."), under("belief.")
+        self.totals = Counts(**totals) if totals else None
+        self.carried = self.model.state_from_tensors(belief) if belief else None
+        self.steps, self.rate = json["steps"], json["rate"]
+
+
+class StepwiseEMLearner(EMLearner):
+    """Online EM (Cappe and Moulines): after each batch the running statistics per token move towards the batch's by
+    rate (k + 2)^-power, and the parameters follow; for a text that does not fit in memory or in patience."""
+
+    def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
+        super().__init__(model, config, total_steps)
+        self.power = config.em_power
+
+    def absorb(self, counts: Counts, tokens: int) -> None:
+        self.rate = (self.steps + 2.0) ** -self.power
+        per_token = Counts(*(value / tokens for value in counts))
+        if self.totals is None:
+            self.totals = per_token
+        else:
+            kept = Counts(*(value * (1 - self.rate) for value in self.totals))
+            self.totals = kept.plus(per_token, self.rate)
+        self.model.params.maximise(self.totals, self.pseudocount / max(tokens, 1))
+
+    def end_epoch(self) -> None:
+        """The statistics run on; only the text begins anew."""
+        self.carried = None
+
+
+LEARNERS = {"em": EMLearner, "stepwise-em": StepwiseEMLearner}
+__all__ = ["LEARNERS", "EMLearner", "StepwiseEMLearner"]

@@ -1,0 +1,134 @@
+"""What every language model answers, whatever its family: token by token, and in text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.corpus import Vocabulary
+from trellis.errors import TrellisError
+
+Ranked = list[tuple[str, float]]  # words with their probabilities, best first
+
+
+class SequenceModel(Protocol):
+    """A distribution over token sequences, told one step at a time; `state` is all it remembers of the past."""
+
+    vocab: Vocabulary
+
+    def start(self, batch: int) -> Any:
+        """The state before the first token of `batch` sequences."""
+        ...
+
+    def reset(self, state: Any, where: Tensor) -> Any:
+        """The same state, begun anew for the sequences where [B] is true."""
+        ...
+
+    def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """log p(x_t | past) [B, T] of tokens [B, T] (zero past the end), and the state after them."""
+        ...
+
+    def forecast(self, state: Any) -> Tensor:
+        """log p(next token | past): [B, V]."""
+        ...
+
+
+class LanguageModel:
+    """The text face of a SequenceModel, and what it takes to save and load one."""
+
+    family: ClassVar[str]
+    vocab: Vocabulary
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The arguments, JSON values all, that with a vocabulary and tensors make this model again."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """The numbers to save."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LanguageModel:
+        """The model that `settings` and `tensors` came from."""
+
+    @abstractmethod
+    def start(self, batch: int) -> Any: ...
+
+    @abstractmethod
+    def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]: ...
+
+    @abstractmethod
+    def forecast(self, state: Any) -> Tensor: ...
+
+    def sentence_start(self, batch: int) -> Any:
+        """The state in which a new sentence begins."""
+        return self.start(batch)
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.tensors().values())).device
+
+    def num_parameters(self) -> int:
+        """How many numbers were learned."""
+        return sum(t.numel() for t in self.tensors().values() if t.is_floating_point())
+
+    @torch.no_grad()
+    def log_prob(self, text: str) -> float:
+        """log p(text): each line is a sentence on its own, its end included."""
+        total = 0.0
+        for ids in self.encode(text):
+            log_probs, _ = self.score(ids, self.sentence_start(1))
+            total += float(log_probs.sum(dtype=torch.float64))
+        return total
+
+    @torch.no_grad()
+    def predict(self, text: str = "", n: int = 10) -> Ranked:
+        """The n most probable next words after the beginning of a sentence."""
+        state = self.sentence_start(1)
+        if text:
+            _, state = self.score(self.encode_line(text), state)
+        return self.rank(self.forecast(state)[0], n)
+
+    @torch.no_grad()
+    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        """n sentences drawn from the model, each up to its end or max_tokens."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        state, drawn = self.sentence_start(n), []
+        for _ in range(max_tokens):
+            tokens = torch.multinomial(self.forecast(state).exp(), 1, generator=generator)
+            _, state = self.score(tokens, state)
+            drawn.append(tokens)
+            if bool((torch.cat(drawn, 1) == self.vocab.eos).any(1).all()):
+                break
+        return self.sentences(torch.cat(drawn, 1))
+
+    def sentences(self, tokens: Tensor) -> list[str]:
+        """Rows of tokens [B, T] as text, each up to its first <eos>."""
+        rows = (row[: row.index(self.vocab.eos)] if self.vocab.eos in row else row for row in tokens.tolist())
+        return [self.vocab.join(self.vocab.decode(row)) for row in rows]
+
+    def encode(self, text: str, eos: bool = True, gap: str | None = None) -> list[Tensor]:
+        """The lines of a text as token rows [1, T]; a line without tokens is an error."""
+        lines = self.vocab.encode_text(text, eos, gap)
+        for number, ids in enumerate(lines, 1):
+            if not len(ids):
+                raise TrellisError(f"Line {number} of the text is empty: there is nothing to work on; give it a word.")
+        return [torch.as_tensor(np.asarray(ids), dtype=torch.int64, device=self.device)[None] for ids in lines]
+
+    def encode_line(self, text: str, eos: bool = False, gap: str | None = None) -> Tensor:
+        """One line as a token row [1, T]."""
+        rows = self.encode(text, eos, gap)
+        if len(rows) != 1:
+            raise TrellisError(f"The text has {len(rows)} lines; give one line.")
+        return rows[0]
+
+    def rank(self, log_probs: Tensor, n: int) -> Ranked:
+        """The n best words of log-probabilities [V]."""
+        top = log_probs.topk(min(n, len(self.vocab)))
+        return list(zip(self.vocab.decode(top.indices.tolist()), top.values.exp().tolist(), strict=True))

@@ -1,0 +1,75 @@
+"""Transition: a non-negative linear map between states, A[z, z'] = p(z' | z)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+
+class Transition(ABC):
+    """The structure of an HMM's transitions. K states; `...` are leading dimensions.
+
+    Inference needs only these methods; a subclass that never forms A [K, K] overrides the defaults built on `dense`.
+    """
+
+    num_states: int
+
+    @abstractmethod
+    def forward(self, probs: Tensor) -> Tensor:
+        """p A, one step on: [..., K] -> [..., K]."""
+
+    @abstractmethod
+    def backward(self, message: Tensor) -> Tensor:
+        """A m, one step back: [..., K] -> [..., K]."""
+
+    @abstractmethod
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        """A[before, after] for the live states of neighbouring steps: [..., k], [..., k'] -> [..., k, k']."""
+
+    @abstractmethod
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """The expected transitions, sum over leading dimensions of left(z) A(z, z') right(z'), in the operator's own
+        statistics: [..., K], [..., K] -> e.g. [K, K] for a dense one. Over A, it is the gradient of left' A right."""
+
+    @abstractmethod
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        """Expected transitions between live states, added up in the operator's own statistics:
+        [..., k], [..., k'], [..., k, k'] -> as `bilinear`."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """A itself, [K, K] (with leading dimensions where transitions vary): for oracles and small models."""
+
+    def at(self, step: int) -> Transition:
+        """The operator between steps `step` and `step + 1`; itself where transitions do not vary with time."""
+        return self
+
+    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]."""
+        return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        """z' ~ A(z, .) by inversion of `uniform`: [B], [B] -> [B]."""
+        return invert(select(self.dense(), states, -2), uniform)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
+        return invert(weights * select(self.dense(), states, -1), uniform)
+
+
+def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
+    """Row (dim -2) or column (dim -1) `states[b]` of [K, K] or [B, K, K]: -> [B, K]."""
+    if matrix.dim() == 2:
+        return matrix.index_select(dim, states).movedim(dim, 0)
+    return matrix.movedim(dim, 1)[torch.arange(len(states), device=states.device), states]
+
+
+def invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The index whose cumulative weight first exceeds uniform * total: [B, K], [B] -> [B]; never one of weight zero."""
+    cumulative = weights.cumsum(-1)
+    target = uniform.unsqueeze(-1) * cumulative[..., -1:]
+    index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+    last_positive = (cumulative < cumulative[..., -1:]).sum(-1)
+    return torch.minimum(index, last_positive)
