@@ -225,7 +225,7 @@ from pathlib import Path
 from trellis.storage import atomic_folder, atomic_write
 root = Path(sys.argv[1])
 for number in range(10**9):
-    text = str(number) * 5000
+    text = str(number) * 50_000
     with atomic_write(root / "file") as file:
         file.write(text.encode())
     with atomic_folder(root / "folder") as folder:
@@ -235,18 +235,24 @@ for number in range(10**9):
 """
 
 
+def assert_whole(text: str) -> None:
+    assert text
+    assert text == text[: len(text) // 50_000] * 50_000
+
+
 def test_kill_at_any_moment_leaves_whole_content(tmp_path: Path) -> None:
-    """Writers are killed with SIGKILL at random moments; what is there can always be read, and junk goes away."""
-    delays = np.random.default_rng(0).uniform(0, 0.03, size=3)
+    """Writers are read all the while and killed at random moments: what is there is whole, and junk goes away."""
+    delays = np.random.default_rng(0).uniform(0.1, 0.2, size=3)
     for delay in delays:
         writer = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE)
         assert writer.stdout is not None
         assert writer.stdout.readline()
-        time.sleep(delay)
+        deadline = time.monotonic() + delay
+        while time.monotonic() < deadline:
+            assert_whole((tmp_path / "file").read_text())
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
-        text = (tmp_path / "file").read_text()
-        assert text == text[: len(text) // 5000] * 5000
+        assert_whole((tmp_path / "file").read_text())
         folder = current_folder(tmp_path / "folder")
         assert (folder / "a").read_text() == (folder / "b").read_text() != ""
     with atomic_folder(tmp_path / "folder"):

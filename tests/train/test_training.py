@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,8 @@ from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.gradient import GradientLearner
 from trellis.storage import load_tensors, save_tensors
-from trellis.train.checkpoint import BEST, LAST, load_weights, read_details
+from trellis.train import loop
+from trellis.train.checkpoint import BEST, LAST, load_weights, read_details, save_checkpoint
 
 TIMING = ("seconds", "tokens_per_second")
 SHORT = TrainConfig(epochs=3, log_every=4, checkpoint_seconds=0, lr=0.05, clip=1.0)
@@ -77,7 +79,7 @@ def kill_at(training: ToyTraining, step: int) -> None:
     [
         {},
         {"average": 0.9, "schedule": "cosine", "warmup": 3},
-        {"average": 0.9, "schedule": "plateau", "eval_every": 2, "patience": 4},
+        {"average": 0.2, "schedule": "plateau", "eval_every": 2, "patience": 9, "lr": 1.0},
         {"eval_every": 5, "max_steps": 17, "weight_decay": 0.1},
     ],
     ids=lambda changes: changes.get("schedule", "constant"),
@@ -85,12 +87,40 @@ def kill_at(training: ToyTraining, step: int) -> None:
 def test_a_training_that_dies_at_every_few_steps_ends_the_same(tmp_path: Path, changes: dict) -> None:
     config = replace(SHORT, **changes)
     ToyTraining(config).fit(tmp_path / "whole")
+    rates = {line["lr"] for line in metrics(tmp_path / "whole")}
+    assert (len(rates) > 1) == (config.schedule != "constant")
     for step in (0, 1, 2, 6, 7, 8, 13, 14, 16):
         training = ToyTraining(replace(config, checkpoint_steps=1 + step % 3))
         kill_at(training, step)
         with pytest.raises(Killed):
             training.fit(tmp_path / "killed")
     ToyTraining(config).fit(tmp_path / "killed")
+    assert_same_runs(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("best_step", [7, 14, 21])
+@pytest.mark.parametrize("files", range(4))
+def test_a_training_that_dies_between_two_files_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, best_step: int
+) -> None:
+    written = []
+
+    def save_or_die(path: Path, *parts: Any) -> None:
+        if len(written) == files:
+            raise Killed
+        written.append(path)
+        save_checkpoint(path, *parts)
+
+    def train(name: str) -> None:
+        training = ToyTraining(SHORT)
+        training.fit(tmp_path / name, evaluate=lambda: abs(training.learner.steps - best_step))
+
+    train("whole")
+    monkeypatch.setattr(loop, "save_checkpoint", save_or_die)
+    with pytest.raises(Killed):
+        train("killed")
+    monkeypatch.undo()
+    train("killed")
     assert_same_runs(tmp_path / "whole", tmp_path / "killed")
 
 
@@ -197,7 +227,8 @@ def spoil(training: ToyTraining, step: int, factor: float, offset: float = 0.0) 
         log_likelihood, tokens, state = loss(batch, state)
         if training.learner.steps < step:
             return log_likelihood, tokens, state
-        return (log_likelihood - log_likelihood.detach()) * factor + log_likelihood.detach() + offset, tokens, state
+        log_likelihood.register_hook(lambda gradient: gradient * factor)
+        return log_likelihood + offset, tokens, state
 
     training.model.loss = spoiled  # type: ignore[method-assign]
 
