@@ -37,26 +37,20 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which latent-state model, and how large."""
+    """Which model, and how large."""
 
-    kind: str = "hmm"
-    states: int = 512
-    transition: str = "dense"  # dense | blocks | lowrank | banded | kronecker
-    rank: int = 0  # of a low-rank transition
-    emission: str = "full"  # full | clustered
-    clusters: int = 0  # of a clustered emission
-    params: str = "neural"  # table | neural | embedding | features
-    width: int = 256  # of the embeddings and residual nets
-    state_dropout: float = 0.0
+    family: str = "hmm"  # hmm | unigram | bigram
+    states: int = 256
 
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """How the token stream is cut into batches."""
+    """How the text is cut into batches."""
 
-    size: int = 16  # sequences side by side
-    length: int = 32  # steps per batch
-    carry: bool = True  # the belief goes on from one batch to the next
+    order: str = "streams"  # streams (contiguous, state carried) | sentences (shuffled) | documents (shuffled, carried)
+    lanes: int = 32  # sequences side by side (streams, documents)
+    window: int = 64  # steps per batch (streams, documents)
+    tokens: int = 2048  # per batch (sentences)
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class TrainConfig:
     checkpoint_steps: int = 0
     checkpoint_seconds: float = 300.0
     max_rise: float = 5.0  # nats per token above the lowest train loss that count as an explosion
-    learner: str = "gradient"
+    learner: str = "gradient"  # gradient | em | stepwise-em
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -84,6 +78,8 @@ class TrainConfig:
     lr_factor: float = 0.5  # plateau: lr is multiplied by this ...
     lr_patience: int = 1  # ... after this many evaluations without improvement
     average: float = 0.0  # decay of the exponential average of the weights
+    pseudocount: float = 0.01  # em: added to every expected count
+    em_power: float = 0.7  # stepwise-em: step k has rate (k + 2) ** -em_power
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -109,7 +105,7 @@ class RunConfig:
     batches: BatchConfig = BatchConfig()
     train: TrainConfig = TrainConfig()
     seed: int = 0
-    device: str = "cpu"
+    device: str = "auto"  # auto | cpu | cuda
 
 
 def load_config(path: str | Path) -> RunConfig:

@@ -27,13 +27,13 @@ class TableParams(nn.Module):
         self.num_states = num_states
         generator = torch.Generator().manual_seed(seed)
         live = num_states if support is None else support.shape[1]
-        shapes = {
-            "start_logits": (num_states,),
-            "transition_logits": (num_states,) * 2,
-            "emission_logits": (num_words, live),
-        }
-        for name, shape in shapes.items():
-            self.register_parameter(name, nn.Parameter(spread * torch.randn(shape, generator=generator)))
+
+        def logits(*shape: int) -> nn.Parameter:
+            return nn.Parameter(spread * torch.randn(shape, generator=generator))
+
+        self.start_logits = logits(num_states)
+        self.transition_logits = logits(num_states, num_states)
+        self.emission_logits = logits(num_words, live)
         self.register_buffer("support", support)
 
     def start(self) -> Tensor:

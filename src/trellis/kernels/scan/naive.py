@@ -238,7 +238,7 @@ def mode(prior: Belief, transition: Transition, potentials: Potentials, lengths:
 
 
 def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Paths [B, T] from p(z | x) given a_t [B, T, K], drawn backwards by inversion of `uniform` [B, T]; -1 past the end."""
+    """Paths [B, T] from p(z | x) given a_t [B, T, K], drawn backwards by inversion of `uniform`; -1 past the end."""
     batch, steps, _ = filtered.shape
     path = torch.full((batch, steps), -1, dtype=torch.int64, device=filtered.device)
     for t in reversed(range(steps)):
