@@ -34,8 +34,11 @@ def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
 
 
 def test_overrides() -> None:
-    changed = apply_overrides(RunConfig(), ["train.lr=1", "data.source=1", "seed=7", "data.lower=true"])
-    expected = replace(RunConfig(), train=TrainConfig(lr=1.0), data=DataConfig(source="1", lower=True), seed=7)
+    changed = apply_overrides(
+        RunConfig(), ["train.lr=1", "data.source=1", "data.column=2", "seed=7", "data.lower=true"]
+    )
+    data = DataConfig(source="1", column="2", lower=True)
+    expected = replace(RunConfig(), train=TrainConfig(lr=1.0), data=data, seed=7)
     assert changed == expected
     assert isinstance(changed.train.lr, float)
 

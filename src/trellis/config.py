@@ -131,7 +131,7 @@ def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
             table = table.setdefault(section, {}) if isinstance(table, dict) else None
         if not isinstance(table, dict):
             raise TrellisError(f"Override {override!r} does not name a section and a key.")
-        table[last] = text if isinstance(table.get(last), str) else _toml_value(text)
+        table[last] = _toml_value(text, _type_of([*sections, last]))
     return from_dict(tables)
 
 
@@ -181,8 +181,18 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _toml_value(text: str) -> Any:
-    """A value written on the command line, in TOML; what is not TOML stays a string."""
+def _type_of(path: list[str]) -> Any:
+    """The type of the field that a path of keys leads to; None where it leads nowhere."""
+    kind: Any = RunConfig
+    for key in path:
+        kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
+    return kind
+
+
+def _toml_value(text: str, kind: Any) -> Any:
+    """A value written on the command line, in TOML; what is to be a string, or is not TOML, stays a string."""
+    if str in (kind, *get_args(kind)):
+        return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
