@@ -1,0 +1,96 @@
+"""Merging classes, the cheapest pair first: the classic windowed clustering, and the tree over finished classes."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+from scipy import sparse
+
+from trellis.kernels.brown import naive
+from trellis.kernels.brown.state import Bigrams, Classes, tabulate, xlogx_table
+from trellis.progress import Progress
+
+
+class Window:
+    """Classes in slots, and what merging any two would change, kept up to date as words come in and classes merge."""
+
+    def __init__(self, classes: Classes, used: int, total: int, kernels: ModuleType) -> None:
+        slots = len(classes.size)
+        self.classes, self.kernels, self.table = classes, kernels, xlogx_table(total)
+        self.rises = np.zeros((slots, slots))
+        self.alive = np.arange(used)
+        for slot in self.alive:
+            kernels.fill_rises(slot, self.alive[slot + 1 :], self.alive, classes, self.table, self.rises)
+
+    def insert(self, word: int, slot: int, bigrams: Bigrams) -> None:
+        """Let a word come in as a class of its own; the margins count bigrams of words that are in."""
+        right, left = naive.neighbours(word, bigrams, self.classes)
+        classes, repeats = self.classes, bigrams.repeats[word]
+        for counts, margin, here, opposite in (
+            (classes.follows, classes.first, right, left),
+            (classes.precedes, classes.second, left, right),
+        ):
+            counts[slot], counts[:, slot], counts[slot, slot] = here, opposite, repeats
+            margin += opposite
+            margin[slot] = here.sum() + repeats
+        classes.size[slot], classes.assignment[word] = 1, slot
+        self.kernels.rise_with(slot, self.alive, classes, self.table, self.rises)
+        others, self.alive = self.alive, np.sort(np.append(self.alive, slot))
+        self.kernels.fill_rises(slot, others, self.alive, classes, self.table, self.rises)
+
+    def merge_cheapest(self, room: np.ndarray) -> tuple[int, int, float]:
+        """Merge the pair that loses least: the slot that stays, the slot that becomes free, and the loss."""
+        a, b, loss = self.kernels.cheapest(self.alive, self.rises, self.classes, room, self.table)
+        others = self.alive[(self.alive != a) & (self.alive != b)]
+        self.kernels.rise_after_merge(a, b, others, self.classes, self.table, self.rises)
+        for counts in (self.classes.follows, self.classes.precedes):
+            counts[a] += counts[b]
+            counts[:, a] += counts[:, b]
+            counts[b] = counts[:, b] = 0
+        for margin in (self.classes.first, self.classes.second, self.classes.size):
+            margin[a] += margin[b]
+            margin[b] = 0
+        self.alive = self.alive[self.alive != b]
+        self.kernels.fill_rises(a, others, self.alive, self.classes, self.table, self.rises)
+        return a, b, loss
+
+
+def agglomerate(
+    counts: sparse.csr_array,
+    bigrams: Bigrams,
+    assignment: np.ndarray,
+    waiting: np.ndarray,
+    room: np.ndarray,
+    kernels: ModuleType,
+    bar: Progress,
+) -> np.ndarray:
+    """Brown's algorithm: each waiting word comes in as one class more, then the cheapest pair merges; [V]."""
+    free = len(room)
+    room = np.append(room, room.max())
+    window = Window(tabulate(counts, assignment, len(room)), free, int(counts.sum()), kernels)
+    labels = window.classes.assignment
+    with kernels.team(len(room) ** 2):
+        for word in waiting:
+            window.insert(word, free, bigrams)
+            stays, free, _ = window.merge_cheapest(room)
+            labels[labels == free] = stays
+            bar.advance()
+    return np.searchsorted(window.alive, labels)
+
+
+def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[str]:
+    """Bit strings [C] of the tree that merging the classes of a bigram table N [C, C] down to one builds."""
+    classes, room = len(table), np.full(len(table), len(table))
+    leaves = tabulate(sparse.csr_array(table), np.arange(classes), classes)
+    window = Window(leaves, classes, int(table.sum()), kernels)
+    merges = []
+    with kernels.team(classes**2):
+        for _ in range(classes - 1):
+            merges.append(window.merge_cheapest(room)[:2])
+            bar.advance()
+    paths = [""] * classes
+    for stays, leaves_tree in reversed(merges):
+        paths[leaves_tree] = paths[stays] + "1"
+        paths[stays] += "0"
+    return paths if classes > 1 else ["0"]

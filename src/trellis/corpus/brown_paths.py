@@ -1,0 +1,94 @@
+"""A clustering in memory and in the de-facto file format, one `path<TAB>word<TAB>count` line per word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trellis.errors import TrellisError
+from trellis.storage import atomic_write
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """A partition of V words into C classes, the leaves of a binary tree."""
+
+    assignment: np.ndarray  # [V] class of each word
+    paths: list[str]  # [C] bits from the root to each class, in the order of the tree
+    counts: np.ndarray  # [V] occurrences of each word
+    ami: float | None = None  # average mutual information in nats, where it is known
+
+    def save(self, path: str | Path, words: Sequence[str]) -> None:
+        """Write the paths file, in tree order, frequent words first."""
+        if len(words) != len(self.assignment):
+            raise TrellisError(f"{len(words)} words were given for a clustering of {len(self.assignment)}.")
+        for word in words:
+            if not word or "\t" in word or "\n" in word:
+                raise TrellisError(
+                    f"The word {word!r} cannot be written to {path}: it is empty or holds a tab or newline."
+                )
+        with atomic_write(path) as file:
+            for i in np.lexsort((-self.counts, self.assignment)):
+                file.write(f"{self.paths[self.assignment[i]]}\t{words[i]}\t{self.counts[i]}\n".encode())
+
+    def members(self, top: int | None = None) -> list[np.ndarray]:
+        """Ids of the (top) words of each class, frequent first."""
+        order = np.lexsort((-self.counts, self.assignment))
+        ends = np.cumsum(np.bincount(self.assignment, minlength=len(self.paths)))
+        return [members[:top] for members in np.split(order, ends[:-1])]
+
+    def aligned(self, words: Sequence[str], vocabulary: Sequence[str]) -> Clustering:
+        """The same classes over another vocabulary; its words that are not among `words` share one further class."""
+        place = {word: i for i, word in enumerate(words)}
+        ids = np.array([place.get(word, -1) for word in vocabulary])
+        known = ids >= 0
+        assignment = np.where(known, self.assignment[ids], len(self.paths))
+        paths = self.paths if known.all() else [*(f"0{path}" for path in self.paths), "1"]
+        return Clustering(assignment, paths, np.where(known, self.counts[ids], 0))
+
+
+def read_paths(path: str | Path) -> tuple[list[str], Clustering]:
+    """Words and clustering of a paths file."""
+    rows: dict[str, tuple[str, int]] = {}
+    try:
+        with Path(path).open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                bits, word, count = _parse(line, f"{path}, line {number}")
+                if word in rows:
+                    raise TrellisError(f"{path}, line {number}: the word {word!r} occurs a second time; remove one.")
+                rows[word] = bits, count
+    except OSError as error:
+        raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise TrellisError(f"{path} is not UTF-8 text; convert it first.") from error
+    if not rows:
+        raise TrellisError(f"{path} is empty; a paths file has one 'path<TAB>word<TAB>count' line per word.")
+    paths = sorted({bits for bits, _ in rows.values()})
+    class_of = {bits: c for c, bits in enumerate(paths)}
+    assignment = np.array([class_of[bits] for bits, _ in rows.values()])
+    return list(rows), Clustering(assignment, paths, np.array([count for _, count in rows.values()]))
+
+
+def describe(clustering: Clustering, words: Sequence[str], top: int = 10) -> list[str]:
+    """One line per class for people: path, number of words, and the most frequent ones."""
+    width = max(map(len, clustering.paths))
+    sizes = np.bincount(clustering.assignment, minlength=len(clustering.paths))
+    return [
+        f"{path:<{width}}  {size:>6}  {' '.join(words[i] for i in members)}"
+        for path, size, members in zip(clustering.paths, sizes, clustering.members(top), strict=True)
+    ]
+
+
+def _parse(line: str, where: str) -> tuple[str, str, int]:
+    fields = line.rstrip("\r\n").split("\t")
+    if len(fields) != 3:
+        raise TrellisError(f"{where}: expected 'path<TAB>word<TAB>count' but found {len(fields)} field(s).")
+    bits, word, count = fields
+    if set(bits) - {"0", "1"}:
+        raise TrellisError(f"{where}: the path {bits!r} must consist of the bits 0 and 1.")
+    if not count.isdecimal():
+        raise TrellisError(f"{where}: the count {count!r} must be a whole number.")
+    return bits, word, int(count)

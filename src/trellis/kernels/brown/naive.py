@@ -1,0 +1,180 @@
+"""Exchange and agglomeration in plain NumPy: the reference for the compiled kernels, and the fall-back without numba.
+
+Up to a constant, N times the average mutual information of a partition is
+Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n, so that a move or a merge changes few terms.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import numpy as np
+
+from trellis.kernels.brown.state import Bigrams, Classes
+
+RAISES = 1e-6  # a move is taken when it gains more than this many count-nats, far above the rounding of the sums
+
+
+def team(cells: int) -> nullcontext[None]:
+    """One core, whatever the number of cells that each step touches."""
+    return nullcontext()
+
+
+def xlogx(n: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """f(n) = n log n, by lookup where the table reaches."""
+    if n.size == 0 or n.max() < len(table):
+        return table[n]
+    return np.where(n < len(table), table[np.minimum(n, len(table) - 1)], n * np.log(np.maximum(n, 1)))
+
+
+def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[np.ndarray, np.ndarray]:
+    """How often each class follows and precedes the word [C], [C], its own repeats and unplaced words left out."""
+
+    def by_class(start: np.ndarray, words: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        span = slice(start[word], start[word + 1])
+        into, placed = classes.assignment[words[span]], classes.assignment[words[span]] >= 0
+        weights = counts[span][placed]
+        return np.bincount(into[placed], weights=weights, minlength=len(classes.size)).astype(np.int64)
+
+    right = by_class(bigrams.right_start, bigrams.right_word, bigrams.right_count)
+    left = by_class(bigrams.left_start, bigrams.left_word, bigrams.left_count)
+    return right, left
+
+
+def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: np.ndarray) -> np.ndarray:
+    """Gain [C] of putting the word, taken out of its class, into each class; staying is one of them."""
+    own, repeats = classes.assignment[word], bigrams.repeats[word]
+    right, left = neighbours(word, bigrams, classes)
+    gains = np.zeros(len(classes.size))
+    for c in np.flatnonzero(right + left):
+        for here, opposite, counts in ((right, left, classes.precedes), (left, right, classes.follows)):
+            if here[c]:
+                row = counts[c].copy()
+                row[own] -= here[c]
+                if c == own:
+                    row -= opposite
+                    row[own] -= repeats
+                gains += xlogx(row + here[c], table) - xlogx(row, table)
+    inside = np.diagonal(classes.follows).copy()
+    inside[own] -= right[own] + left[own] + repeats
+    gains += xlogx(inside + right + left + repeats, table) - xlogx(inside + right, table)
+    gains += xlogx(inside, table) - xlogx(inside + left, table)
+    for margin, count in ((classes.first, bigrams.first[word]), (classes.second, bigrams.second[word])):
+        rest = margin.copy()
+        rest[own] -= count
+        gains -= xlogx(rest + count, table) - xlogx(rest, table)
+    return gains
+
+
+def add_word(
+    word: int, c: int, sign: int, right: np.ndarray, left: np.ndarray, bigrams: Bigrams, classes: Classes
+) -> None:
+    """Add (sign 1) or take away (sign -1) the word's counts from class c."""
+    for counts, here, opposite in ((classes.follows, right, left), (classes.precedes, left, right)):
+        counts[c] += sign * here
+        counts[:, c] += sign * opposite
+        counts[c, c] += sign * bigrams.repeats[word]
+    classes.first[c] += sign * bigrams.first[word]
+    classes.second[c] += sign * bigrams.second[word]
+    classes.size[c] += sign
+
+
+def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
+    """Take the word out of its class and put it into the target."""
+    right, left = neighbours(word, bigrams, classes)
+    add_word(word, classes.assignment[word], -1, right, left, bigrams, classes)
+    add_word(word, target, 1, right, left, bigrams, classes)
+    classes.assignment[word] = target
+
+
+def best_class(word: int, gains: np.ndarray, classes: Classes, room: np.ndarray) -> int:
+    """The class with the largest gain among the word's own and those with room for one more."""
+    own, allowed = classes.assignment[word], classes.size < room
+    allowed[own] = room[own] > 0
+    return int(np.argmax(np.where(allowed, gains, -np.inf)))
+
+
+def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> None:
+    """Move each word out of a closed class to the best open one, chosen by all words at the same time."""
+    targets = [best_class(word, insertion_gains(word, bigrams, classes, table), classes, room) for word in words]
+    for word, target in zip(words, targets, strict=True):
+        if classes.size[target] >= room[target]:
+            target = best_class(word, insertion_gains(word, bigrams, classes, table), classes, room)
+        move(word, target, bigrams, classes)
+
+
+def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> float:
+    """Let all words choose at the same time, then those that would go choose again in turn; the gain in count-nats.
+
+    A word that does so moves only if that raises the mutual information; the last word of a class stays.
+    """
+
+    def choice(word: int) -> tuple[int, float]:
+        gains = insertion_gains(word, bigrams, classes, table)
+        best = best_class(word, gains, classes, room)
+        return best, gains[best] - gains[classes.assignment[word]]
+
+    words = words[classes.size[classes.assignment[words]] > 1]
+    restless = [word for word in words if choice(word)[0] != classes.assignment[word]]
+    gained = 0.0
+    for word in restless:
+        best, gain = choice(word)
+        if gain > RAISES and classes.size[classes.assignment[word]] > 1:
+            move(word, best, bigrams, classes)
+            gained += gain
+    return gained
+
+
+def joint(x: np.ndarray, y: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """f(x + y) - f(x) - f(y): what two cells gain by becoming one, zero where either is."""
+    return xlogx(x + y, table) - xlogx(x, table) - xlogx(y, table)
+
+
+def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.ndarray) -> float:
+    """By how much Σ f(N(c, d)) rises when classes a and b become one."""
+    cells = np.zeros(len(alive))
+    for counts in (classes.follows, classes.precedes):
+        cells += joint(counts[a, alive], counts[b, alive], table)
+    cells[(alive == a) | (alive == b)] = 0.0
+    square = classes.follows[[a, a, b, b], [a, b, a, b]]
+    return float(np.cumsum(cells)[-1] + (xlogx(square.sum(), table) - np.cumsum(xlogx(square, table))[-1]))
+
+
+def fill_rises(
+    slot: int, others: np.ndarray, alive: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
+) -> None:
+    """Set the rise of merging the slot with each of the others; rises [S, S] are kept above the diagonal."""
+    for other in others:
+        a, b = min(slot, other), max(slot, other)
+        rises[a, b] = merge_rise(a, b, alive, classes, table)
+
+
+def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray) -> None:
+    """Account, in the rises between the others, for a class that has just come in."""
+    for counts in (classes.follows, classes.precedes):
+        row = counts[slot, others]
+        rises[np.ix_(others, others)] += joint(row[:, None], row[None, :], table)
+
+
+def rise_after_merge(
+    a: int, b: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
+) -> None:
+    """Account, in the rises between the others, for classes a and b that are about to become one."""
+    for counts in (classes.follows, classes.precedes):
+        x, y = counts[a, others], counts[b, others]
+        apart = joint(x[:, None], x[None, :], table) + joint(y[:, None], y[None, :], table)
+        rises[np.ix_(others, others)] += joint((x + y)[:, None], (x + y)[None, :], table) - apart
+
+
+def cheapest(
+    alive: np.ndarray, rises: np.ndarray, classes: Classes, room: np.ndarray, table: np.ndarray
+) -> tuple[int, int, float]:
+    """The pair that loses least mutual information, among those that together are within their room; the loss."""
+    losses = np.zeros((len(alive), len(alive)))
+    for margin in (classes.first[alive], classes.second[alive]):
+        losses += joint(margin[:, None], margin[None, :], table)
+    losses -= rises[np.ix_(alive, alive)]
+    together = classes.size[alive, None] + classes.size[None, alive]
+    fits = np.triu(together <= np.minimum(room[alive, None], room[None, alive]), 1)
+    a, b = np.unravel_index(np.argmin(np.where(fits, losses, np.inf)), losses.shape)
+    return int(alive[a]), int(alive[b]), float(losses[a, b])

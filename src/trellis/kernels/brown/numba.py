@@ -1,0 +1,271 @@
+"""Exchange and agglomeration compiled: the same sums in the same order as `naive`, on all cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numba import get_num_threads, njit, prange, set_num_threads
+
+from trellis.kernels.brown.naive import RAISES
+from trellis.kernels.brown.state import Bigrams, Classes
+
+Array = np.ndarray
+WORTH_SHARING = 1 << 18  # cells below which waiting for the other cores costs more than they save
+
+
+@contextmanager
+def team(cells: int) -> Iterator[None]:
+    """Use all cores where each step touches many cells, one core elsewhere."""
+    threads = get_num_threads()
+    set_num_threads(threads if cells >= WORTH_SHARING else 1)
+    try:
+        yield
+    finally:
+        set_num_threads(threads)
+
+
+@njit(cache=True)
+def xlogx(n: int, table: Array) -> float:
+    """f(n) = n log n."""
+    return table[n] if n < len(table) else n * math.log(n)
+
+
+@njit(cache=True)
+def rise(n: int, more: int, table: Array) -> float:
+    """f(n + more) - f(n)."""
+    return xlogx(n + more, table) - xlogx(n, table)
+
+
+@njit(cache=True)
+def add_by_class(begin: int, end: int, words: Array, counts: Array, assignment: Array, into: Array) -> None:
+    """Sum one span of a neighbour list by class."""
+    for i in range(begin, end):
+        c = assignment[words[i]]
+        if c >= 0:
+            into[c] += counts[i]
+
+
+@njit(cache=True)
+def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[Array, Array]:
+    """How often each class follows and precedes the word [C], [C]."""
+    right = np.zeros(len(classes.size), np.int64)
+    left = np.zeros(len(classes.size), np.int64)
+    b, a = bigrams, classes.assignment
+    add_by_class(b.right_start[word], b.right_start[word + 1], b.right_word, b.right_count, a, right)
+    add_by_class(b.left_start[word], b.left_start[word + 1], b.left_word, b.left_count, a, left)
+    return right, left
+
+
+@njit(cache=True)
+def add_rises(gains: Array, row: Array, more: int, own: int, table: Array) -> None:
+    """gains[b] += f(row[b] + more) - f(row[b]), where the word's own cell already holds the `more`."""
+    at_own = gains[own] + rise(row[own] - more, more, table)
+    if row.max() + more < len(table):
+        for b in range(len(gains)):
+            gains[b] += table[row[b] + more] - table[row[b]]
+    else:
+        for b in range(len(gains)):
+            gains[b] += rise(row[b], more, table)
+    gains[own] = at_own
+
+
+@njit(cache=True)
+def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: Array) -> Array:
+    """Gain [C] of putting the word, taken out of its class, into each class."""
+    own, repeats = classes.assignment[word], bigrams.repeats[word]
+    right, left = neighbours(word, bigrams, classes)
+    gains = np.zeros(len(classes.size))
+    right_of_own, left_of_own = classes.precedes[own] - left, classes.follows[own] - right
+    right_of_own[own] -= repeats
+    left_of_own[own] -= repeats
+    for c in range(len(gains)):
+        if right[c]:
+            add_rises(gains, right_of_own if c == own else classes.precedes[c], right[c], own, table)
+        if left[c]:
+            add_rises(gains, left_of_own if c == own else classes.follows[c], left[c], own, table)
+    for b in range(len(gains)):
+        there = b == own
+        inside = classes.follows[b, b] - there * (right[b] + left[b] + repeats)
+        gains[b] += xlogx(inside + right[b] + left[b] + repeats, table) - xlogx(inside + right[b], table)
+        gains[b] += xlogx(inside, table) - xlogx(inside + left[b], table)
+        gains[b] -= rise(classes.first[b] - there * bigrams.first[word], bigrams.first[word], table)
+        gains[b] -= rise(classes.second[b] - there * bigrams.second[word], bigrams.second[word], table)
+    return gains
+
+
+@njit(cache=True)
+def best_class(word: int, gains: Array, classes: Classes, room: Array) -> int:
+    """The class with the largest gain among the word's own and those with room for one more."""
+    own, best = classes.assignment[word], -1
+    for b in range(len(gains)):
+        open_to_word = room[b] > 0 if b == own else classes.size[b] < room[b]
+        if open_to_word and (best < 0 or gains[b] > gains[best]):
+            best = b
+    return best
+
+
+@njit(cache=True, parallel=True)
+def choose(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array, targets: Array) -> None:
+    """The best class of each word, all against the same table."""
+    for i in prange(len(words)):
+        targets[i] = best_class(words[i], insertion_gains(words[i], bigrams, classes, table), classes, room)
+
+
+def targets_of(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> Array:
+    """`choose` with as many cores as the bigrams of the words are worth."""
+    targets = np.empty(len(words), np.int64)
+    distinct = bigrams.right_start[words + 1] - bigrams.right_start[words]
+    with team(int(distinct.sum()) * len(room)):
+        choose(words, bigrams, classes, room, table, targets)
+    return targets
+
+
+@njit(cache=True)
+def add_word(word: int, c: int, sign: int, right: Array, left: Array, bigrams: Bigrams, classes: Classes) -> None:
+    """Add (sign 1) or take away (sign -1) the word's counts from class c."""
+    for d in range(len(right)):
+        classes.follows[c, d] += sign * right[d]
+        classes.follows[d, c] += sign * left[d]
+        classes.precedes[c, d] += sign * left[d]
+        classes.precedes[d, c] += sign * right[d]
+    classes.follows[c, c] += sign * bigrams.repeats[word]
+    classes.precedes[c, c] += sign * bigrams.repeats[word]
+    classes.first[c] += sign * bigrams.first[word]
+    classes.second[c] += sign * bigrams.second[word]
+    classes.size[c] += sign
+
+
+@njit(cache=True)
+def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
+    """Take the word out of its class and put it into the target."""
+    right, left = neighbours(word, bigrams, classes)
+    add_word(word, classes.assignment[word], -1, right, left, bigrams, classes)
+    add_word(word, target, 1, right, left, bigrams, classes)
+    classes.assignment[word] = target
+
+
+@njit(cache=True)
+def move_all(words: Array, targets: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> None:
+    """Move each word to its target, or to the best class that still has room."""
+    for i in range(len(words)):
+        target = targets[i]
+        if classes.size[target] >= room[target]:
+            target = best_class(words[i], insertion_gains(words[i], bigrams, classes, table), classes, room)
+        move(words[i], target, bigrams, classes)
+
+
+@njit(cache=True)
+def move_improving(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
+    """Move one word after another to its best class, if that raises the mutual information; the total gain."""
+    gained = 0.0
+    for word in words:
+        own = classes.assignment[word]
+        if classes.size[own] > 1:
+            gains = insertion_gains(word, bigrams, classes, table)
+            best = best_class(word, gains, classes, room)
+            if gains[best] - gains[own] > RAISES:
+                move(word, best, bigrams, classes)
+                gained += gains[best] - gains[own]
+    return gained
+
+
+def place(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> None:
+    """Move each word out of a closed class to the best open one, chosen by all words at the same time."""
+    move_all(words, targets_of(words, bigrams, classes, room, table), bigrams, classes, room, table)
+
+
+def exchange(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
+    """Let all words choose at the same time, then those that would go choose again in turn; the gain in count-nats."""
+    words = words[classes.size[classes.assignment[words]] > 1]
+    restless = targets_of(words, bigrams, classes, room, table) != classes.assignment[words]
+    return move_improving(words[restless], bigrams, classes, room, table)
+
+
+@njit(cache=True)
+def joint(x: int, y: int, table: Array) -> float:
+    """f(x + y) - f(x) - f(y)."""
+    if x == 0 or y == 0:
+        return 0.0
+    return xlogx(x + y, table) - xlogx(x, table) - xlogx(y, table)
+
+
+@njit(cache=True)
+def merge_rise(a: int, b: int, shared: Array, classes: Classes, table: Array) -> float:
+    """By how much Σ f(N(c, d)) rises when a and b become one, given the classes that may be beside both."""
+    total = 0.0
+    for c in shared:
+        if c != a and c != b:
+            right = joint(classes.follows[a, c], classes.follows[b, c], table)
+            total += right + joint(classes.precedes[a, c], classes.precedes[b, c], table)
+    n = classes.follows
+    apart = xlogx(n[a, a], table) + xlogx(n[a, b], table) + xlogx(n[b, a], table) + xlogx(n[b, b], table)
+    return total + (xlogx(n[a, a] + n[a, b] + n[b, a] + n[b, b], table) - apart)
+
+
+@njit(cache=True, parallel=True)
+def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
+    """Set the rise of merging the slot with each of the others."""
+    shared = alive[(classes.follows[slot][alive] > 0) | (classes.precedes[slot][alive] > 0)]
+    for i in prange(len(others)):
+        a, b = min(slot, others[i]), max(slot, others[i])
+        rises[a, b] = merge_rise(a, b, shared, classes, table)
+
+
+@njit(cache=True, parallel=True)
+def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
+    """Account, in the rises between the others, for a class that has just come in."""
+    for i in prange(len(others)):
+        c = others[i]
+        for counts in (classes.follows, classes.precedes):
+            x = counts[slot, c]
+            if x:
+                for d in others[i + 1 :]:
+                    rises[c, d] += joint(x, counts[slot, d], table)
+
+
+@njit(cache=True, parallel=True)
+def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
+    """Account, in the rises between the others, for classes a and b that are about to become one."""
+    for i in prange(len(others)):
+        c = others[i]
+        for counts in (classes.follows, classes.precedes):
+            x, y = counts[a, c], counts[b, c]
+            if x + y:
+                for d in others[i + 1 :]:
+                    v, w = counts[a, d], counts[b, d]
+                    if v + w:
+                        apart = joint(x, v, table) + joint(y, w, table)
+                        rises[c, d] += joint(x + y, v + w, table) - apart
+
+
+@njit(cache=True)
+def merge_loss(a: int, b: int, rises: Array, classes: Classes, table: Array) -> float:
+    """Mutual information that merging a < b loses, in count-nats."""
+    first = joint(classes.first[a], classes.first[b], table)
+    return first + joint(classes.second[a], classes.second[b], table) - rises[a, b]
+
+
+@njit(cache=True, parallel=True)
+def best_partners(
+    alive: Array, rises: Array, classes: Classes, room: Array, table: Array, partners: Array, losses: Array
+) -> None:
+    """For each class the cheapest later one it may merge with, -1 where there is none."""
+    for i in prange(len(alive)):
+        a, partner, least = alive[i], -1, np.inf
+        for b in alive[i + 1 :]:
+            if classes.size[a] + classes.size[b] <= min(room[a], room[b]):
+                loss = merge_loss(a, b, rises, classes, table)
+                if loss < least:
+                    partner, least = b, loss
+        partners[i], losses[i] = partner, least
+
+
+def cheapest(alive: Array, rises: Array, classes: Classes, room: Array, table: Array) -> tuple[int, int, float]:
+    """The pair that loses least mutual information, among those that together are within their room; the loss."""
+    partners, losses = np.empty_like(alive), np.empty(len(alive))
+    best_partners(alive, rises, classes, room, table, partners, losses)
+    best = np.argmin(losses)
+    return int(alive[best]), int(partners[best]), float(losses[best])
