@@ -1,0 +1,59 @@
+"""Results: one JSON line each on stdout as they come, and a table for people on stderr at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+COLUMNS = ("bench", "case", "metric", "ours", "peer", "peers", "ratio", "unit")
+rows: list[dict[str, Any]] = []
+
+
+def emit(
+    bench: str,
+    case: str,
+    metric: str,
+    ours: float | None,
+    peer: str,
+    peers: float | str | None,
+    ratio: float | None,
+    unit: str,
+    **more: Any,
+) -> None:
+    """Report one comparison: our figure, the peer's name and its figure (or why it has none), and how many times better
+    we are (above 1: we are)."""
+    row = dict(zip(COLUMNS, (bench, case, metric, ours, peer, peers, ratio, unit), strict=True)) | more
+    rows.append(row)
+    print(json.dumps(row), flush=True)
+
+
+def show(value: Any) -> str:
+    """A figure with four digits that count; whatever else, as it is."""
+    if value is None:
+        return "-"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def table() -> None:
+    """All results since the last call, to stderr."""
+    cells = [[show(row[column]) for column in COLUMNS] for row in rows]
+    rows.clear()
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        plain(cells)
+        return
+    drawn = Table(*COLUMNS)
+    for row in cells:
+        drawn.add_row(*row)
+    Console(stderr=True, width=None if sys.stderr.isatty() else 140).print(drawn)
+
+
+def plain(cells: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *cells, strict=True)]
+    for row in (COLUMNS, *cells):
+        print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)), file=sys.stderr)
