@@ -155,21 +155,19 @@ class _Run:
         if loss > state.lowest_loss + (self.config.max_rise or math.inf):
             raise self._broken(f"the train loss rose from {state.lowest_loss:.4g} to {loss:.4g} nats per token")
         state.lowest_loss = min(state.lowest_loss, loss)
-        figures = {
-            "train_ppl": math.exp(min(loss, LARGEST_LOSS)),
-            "valid_ppl": valid,
-            "lr": self.learner.rate,
-            "tokens_per_second": state.window_tokens / max(state.window_seconds, SHORTEST_WINDOW),
-        }
+        train = math.exp(min(loss, LARGEST_LOSS))
+        speed = state.window_tokens / max(state.window_seconds, SHORTEST_WINDOW)
         where = {"step": state.step, "epoch": state.epoch, "tokens": state.tokens, "seconds": state.seconds}
+        figures = {"train_ppl": train, "valid_ppl": valid, "lr": self.learner.rate, "tokens_per_second": speed}
         self.metrics.append(**where, **figures)
-        self.bar.update(**{name: value for name, value in figures.items() if value is not None})
+        self.bar.update(train=train, **({} if valid is None else {"valid": valid}), **{"tok/s": round(speed)})
         state.begin_window()
 
     def _save(self, name: str) -> None:
         self._checked_loss()
         save_checkpoint(self.run_dir / name, self.learner, self.batches, self.state)
-        self.saved_step, self.saved_time = self.state.step, time.monotonic()
+        self._tick()
+        self.saved_step, self.saved_time = self.state.step, self.clock
 
     def _checked_loss(self) -> float:
         """The train loss of the present window; training ends here if a step in it broke."""
@@ -186,7 +184,7 @@ class _Run:
         return TrellisError(f"{steps}{reason}; {saved}; try a lower train.lr or train.clip, or a longer train.warmup.")
 
     def _tick(self) -> float:
-        """Count the time since the latest call."""
+        """Count and return the time since the latest call; only that of steps enters the speed."""
         elapsed = time.monotonic() - self.clock
         self.clock += elapsed
         self.state.seconds += elapsed
