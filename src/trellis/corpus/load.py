@@ -19,6 +19,7 @@ from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 from trellis.progress import Progress
 from trellis.progress import progress as show_progress
+from trellis.storage import atomic_write
 
 FORMAT = 1  # raise it when the same text would be encoded otherwise
 META, VOCAB = "meta.json", "vocab.json"
@@ -64,13 +65,18 @@ def _build(source: Source, recipe: Recipe, folder: Path, progress: Callable[...,
     size = sum(path.stat().st_size for paths in source.files.values() for path in paths)
     with progress(f"encode {source.name}", size, "bytes") as bar:
         vocab = encode_corpus(source, recipe, folder, workshop, bar.advance)
-    (folder / VOCAB).write_text(vocab.to_json(), encoding="utf-8")
+    _write(folder / VOCAB, vocab.to_json())
     meta = {
         "splits": [name for name in SPLITS if (folder / f"{name}.tokens").exists()],
         "sizes": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
         "recipe": asdict(recipe),
     }
-    (folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    _write(folder / META, json.dumps(meta, indent=1))
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def _is_intact(folder: Path) -> bool:

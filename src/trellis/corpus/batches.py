@@ -1,0 +1,182 @@
+"""Splits as batches: resumable at any batch, and shuffled by (seed, epoch) alone."""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from trellis.corpus.encode import Split
+from trellis.errors import TrellisError
+from trellis.types import Batch
+
+
+class Batches(ABC):
+    """One epoch per iteration. After `restore`, or a loop that was left early, the next iteration gives the rest."""
+
+    def __init__(self, split: Split) -> None:
+        if not split.tokens.size:
+            raise TrellisError("There are no tokens in the split to make batches of.")
+        self.split = split
+        self.epoch = self.position = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in an epoch."""
+        return int(self.split.tokens.size)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches in the current epoch."""
+
+    @abstractmethod
+    def _windows(self, position: int) -> Windows:
+        """What batch `position` of the current epoch shows."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.position < len(self):
+            self.position += 1
+            yield _batch(self.split.tokens, self._windows(self.position - 1))
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state(self) -> dict[str, int]:
+        """Where the reading stands: the batches handed out so far are behind it."""
+        return {"epoch": self.epoch, "position": self.position}
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Go on from a `state()`."""
+        self.epoch, self.position = state["epoch"], state["position"]
+
+
+class Windows(NamedTuple):
+    """Row b shows `lengths[b]` tokens of the split from `starts[b]` on."""
+
+    starts: np.ndarray  # [B]
+    lengths: np.ndarray  # [B], each at least 1
+    fresh: np.ndarray  # [B] bool
+
+
+def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
+    """Gather the windows, padded with 0 on the right."""
+    steps = np.arange(windows.lengths.max())
+    inside = steps < windows.lengths[:, None]
+    ids = tokens[np.where(inside, windows.starts[:, None] + steps, 0)]
+    padded = np.where(inside, ids, 0).astype(np.int64)
+    return Batch(*map(torch.from_numpy, (padded, windows.lengths.astype(np.int64), windows.fresh)))
+
+
+class Streams(Batches):
+    """The split as `lanes` parallel streams; row b of a batch continues row b of the one before.
+
+    Lanes differ by at most one token; the last window takes what is left, up to `window` + 1 tokens.
+    """
+
+    def __init__(self, split: Split, lanes: int, window: int) -> None:
+        super().__init__(split)
+        _require_positive(lanes=lanes, window=window)
+        self.window = window
+        lanes = min(lanes, self.tokens)
+        self.bounds = np.arange(lanes + 1) * self.tokens // lanes
+
+    def __len__(self) -> int:
+        return -(-int(np.diff(self.bounds).min()) // self.window)
+
+    def _windows(self, position: int) -> Windows:
+        starts = self.bounds[:-1] + position * self.window
+        left = self.bounds[1:] - starts
+        lengths = left if position == len(self) - 1 else np.full_like(left, self.window)
+        return Windows(starts, lengths, np.full(starts.size, position == 0))
+
+
+class Sentences(Batches):
+    """Whole sentences of similar length, as many as `tokens_per_batch` holds with their padding, and at least one."""
+
+    def __init__(self, split: Split, tokens_per_batch: int, seed: int = 0, shuffle: bool = True) -> None:
+        super().__init__(split)
+        _require_positive(tokens_per_batch=tokens_per_batch)
+        self.seed, self.shuffle = seed, shuffle
+        self.lengths = np.diff(split.sentences)
+        self.cuts = _cut_by_padded_size(-np.sort(-self.lengths), tokens_per_batch)
+        self._order = lru_cache(maxsize=1)(self._order_of_epoch)
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def _windows(self, position: int) -> Windows:
+        sentences, batches = self._order(self.epoch)
+        start, stop = self.cuts[batches[position]], self.cuts[batches[position] + 1]
+        chosen = sentences[start:stop]
+        return Windows(self.split.sentences[chosen], self.lengths[chosen], np.ones(chosen.size, bool))
+
+    def _order_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sentences, longest first and equal lengths in random order; and the random order of the batches."""
+        order = _permuted(self.lengths.size, self.seed, epoch, self.shuffle)
+        sentences = order[np.argsort(-self.lengths[order], kind="stable")]
+        return sentences, _permuted(len(self), self.seed, epoch, self.shuffle)
+
+
+class Documents(Batches):
+    """Whole documents in random order, read in windows by `lanes` rows; `fresh` where a row begins a document.
+
+    A row reads its documents one after the other. Towards the end of an epoch rows run out, the last ones first: a
+    batch of B rows continues the first B rows of the one before.
+    """
+
+    def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, shuffle: bool = True) -> None:
+        super().__init__(split)
+        _require_positive(lanes=lanes, window=window)
+        self.window, self.seed, self.shuffle = window, seed, shuffle
+        self.lengths = np.diff(split.documents)
+        self.lanes = min(lanes, self.lengths.size)
+        self._schedule = lru_cache(maxsize=1)(self._schedule_of_epoch)
+
+    def __len__(self) -> int:
+        return self._schedule(self.epoch)[0].starts.size
+
+    def _windows(self, position: int) -> Windows:
+        rows = [lane for lane in self._schedule(self.epoch) if position < lane.starts.size]
+        return Windows(*(np.array([field[position] for field in fields]) for fields in zip(*rows, strict=True)))
+
+    def _schedule_of_epoch(self, epoch: int) -> list[Windows]:
+        """The windows of each row, most windows first; each document goes to the row that is free first."""
+        counts = -(-self.lengths // self.window)
+        free = [(0, lane) for lane in range(self.lanes)]
+        documents: list[list[int]] = [[] for _ in free]
+        for document in _permuted(self.lengths.size, self.seed, epoch, self.shuffle).tolist():
+            load, lane = free[0]
+            heapq.heapreplace(free, (load + int(counts[document]), lane))
+            documents[lane].append(document)
+        rows = [self._cut_into_windows(np.array(chosen), counts[chosen]) for chosen in documents]
+        return sorted(rows, key=lambda row: -row.starts.size)
+
+    def _cut_into_windows(self, documents: np.ndarray, counts: np.ndarray) -> Windows:
+        """The windows of some documents, one document after the other, as if each window were a row."""
+        number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # within its document
+        skipped = number * self.window
+        starts = np.repeat(self.split.documents[documents], counts) + skipped
+        return Windows(
+            starts, np.minimum(np.repeat(self.lengths[documents], counts) - skipped, self.window), number == 0
+        )
+
+
+def _permuted(size: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(size) if shuffle else np.arange(size)
+
+
+def _cut_by_padded_size(lengths: np.ndarray, budget: int) -> np.ndarray:
+    """Where batches of the sentences, longest first, begin, so that rows x longest row stays within the budget."""
+    cuts = [0]
+    while cuts[-1] < lengths.size:
+        cuts.append(min(cuts[-1] + max(1, budget // int(lengths[cuts[-1]])), lengths.size))
+    return np.array(cuts)
+
+
+def _require_positive(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise TrellisError(f"{name} is {number}; it must be at least 1.")
