@@ -54,7 +54,7 @@ def count_text(path: str | Path) -> tuple[list[str], BigramCounts]:
     """Words of a text file (or its .gz), most frequent first, and their counts; every newline is an `<eos>`."""
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
-    ids = (np.fromiter(map(index.__getitem__, words), np.int64, len(words)) for words in _read_words(Path(path)))
+    ids = (np.fromiter(map(index.__getitem__, words), np.int64, len(words)) for words in read_words(Path(path)))
     try:
         counts = count_bigrams(ids, name=str(path))
     except UnicodeDecodeError as error:
@@ -113,7 +113,8 @@ def _add(totals: np.ndarray, more: np.ndarray) -> np.ndarray:
     return more
 
 
-def _read_words(path: Path) -> Iterator[list[str]]:
+def read_words(path: Path) -> Iterator[list[str]]:
+    """The words of a text in pieces of bounded length, `<eos>` for every newline."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
         cut = ""

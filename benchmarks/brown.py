@@ -1,0 +1,139 @@
+"""Brown clustering beside wcluster: seconds, memory and the mutual information kept, on PTB and text8."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.report import emit
+from trellis.corpus.brown import average_mutual_information, brown_clusters, count_bigrams, count_text, read_paths
+from trellis.corpus.brown_counts import EOS, read_words
+from trellis.errors import TrellisError
+
+POLL = 0.02  # seconds between two looks at the memory of a running program
+
+
+class Case(NamedTuple):
+    """A text below the data folder and a number of classes."""
+
+    text: str
+    classes: int
+
+
+CASES = {
+    "ptb-128": Case("ptb/train.txt", 128),
+    "ptb-1000": Case("ptb/train.txt", 1000),
+    "text8-256": Case("text8/text8_first30M.gz", 256),
+}
+
+
+class Run(NamedTuple):
+    """What one program needed, from the text to the paths file."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+    jit_seconds: float = 0.0  # compilation, not part of the seconds
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks brown", description=__doc__)
+    parser.add_argument("--wcluster", type=Path, help="a wcluster binary to compare with")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--data", type=Path, default=os.environ.get("TRELLIS_DATA"), help="default: $TRELLIS_DATA")
+    options, _ = parser.parse_known_args(argv)
+    if options.data is None:
+        raise TrellisError("The brown benchmark reads PTB and text8; set TRELLIS_DATA or give --data.")
+    for name in options.cases:
+        compare(name, CASES[name], options.data, options.wcluster)
+
+
+def compare(name: str, case: Case, data: Path, wcluster: Path | None) -> None:
+    """Run both programs on one case and report on them."""
+    text = Path(data) / case.text
+    words, counts = count_text(text)
+
+    def kept(paths: Path) -> float:
+        found, clustering = read_paths(paths)
+        return average_mutual_information(counts.bigrams, clustering.aligned(found, words).assignment)
+
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        ours = run_ours(text, case.classes, work / "ours")
+        our_ami = kept(work / "ours")
+        theirs = run_wcluster(wcluster, text, case.classes, work) if wcluster else None
+        their_ami = kept(work / "wcluster" / "paths") if theirs else None
+    for metric in ("seconds", "cpu_seconds", "peak_mb"):
+        mine, other = getattr(ours, metric), getattr(theirs, metric, None)
+        unit = "MB" if metric == "peak_mb" else "s"
+        jit = {"jit_seconds": ours.jit_seconds} if metric == "seconds" else {}
+        emit("brown", name, metric, mine, "wcluster", other, other / mine if other else None, unit, **jit)
+    ratio = our_ami / their_ami if their_ami else None
+    emit(
+        "brown",
+        name,
+        "ami",
+        our_ami,
+        "wcluster",
+        their_ami,
+        ratio,
+        "nats",
+        words=len(words),
+        bigrams=counts.bigrams.nnz,
+    )
+
+
+def run_ours(text: Path, classes: int, paths: Path) -> Run:
+    """Cluster in a process of its own, so that the peak is that of one case."""
+    command = [sys.executable, "-m", "benchmarks.brown", str(text), str(classes), str(paths)]
+    return Run(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+
+
+def measure(text: Path, classes: int, paths: Path) -> Run:
+    """Compile on a toy text, then time counting, clustering and writing."""
+    before = time.perf_counter()
+    toy = count_bigrams(np.arange(200) ** 2 % 17)
+    brown_clusters(toy, 4)
+    jit = time.perf_counter() - before
+    start, cpu = time.perf_counter(), time.process_time()
+    words, counts = count_text(text)
+    brown_clusters(counts, classes).save(paths, words)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+    return Run(seconds, cpu_seconds, peak_mb(os.getpid()), jit)
+
+
+def run_wcluster(binary: Path, text: Path, classes: int, work: Path) -> Run:
+    """The reference on the same words, one thread, as it comes."""
+    with (work / "text").open("w", encoding="utf-8") as plain:
+        for words in read_words(text):
+            plain.write("".join(f"{word}\n" if word == EOS else f"{word} " for word in words))
+    command = [str(binary.resolve()), "--text", "text", "--c", str(classes), "--output_dir", "wcluster"]
+    before, cpu, peak = time.perf_counter(), os.times(), 0.0
+    with subprocess.Popen(command, cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+        while program.poll() is None:
+            peak = max(peak, peak_mb(program.pid))
+            time.sleep(POLL)
+    if program.returncode:
+        raise TrellisError(f"{binary} failed with exit code {program.returncode}.")
+    seconds, after = time.perf_counter() - before, os.times()
+    used = after.children_user + after.children_system - cpu.children_user - cpu.children_system
+    return Run(seconds, used, peak)
+
+
+def peak_mb(process: int) -> float:
+    """The largest resident memory of a running process so far (Linux)."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))._asdict()))
