@@ -1,0 +1,152 @@
+"""How answers look on a terminal: tables by rich where it is installed, aligned columns where it is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from trellis.report.format import COLUMNS, FIGURES, Column, figure_rows, log_prob, percent, probability, text, word
+
+if TYPE_CHECKING:
+    from trellis.models.base import Ranked
+    from trellis.models.hmm import Infilled
+    from trellis.tasks.states import StateSummary
+    from trellis.train.run import Figures
+
+GAP = "  "
+NARROWEST = 12  # characters left to a column of text
+
+
+def note(sentence: str) -> None:
+    """One line of plain text."""
+    sys.stdout.write(text(sentence) + "\n")
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Sentences, one a line, as another program would want to read them."""
+    for line in lines:
+        note(line)
+
+
+def table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
+    """A table with the best value of a column, where one is, in bold; nothing but a note where there are no rows."""
+    if not rows:
+        note(f"{title}: nothing to show" if title else "nothing to show")
+    elif importlib.util.find_spec("rich") is not None:
+        _rich_table(title, columns, rows)
+    else:
+        _plain_table(title, columns, rows)
+
+
+def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        fitting: dict[str, Any] = {"overflow": "fold"} if column.is_text else {"justify": "right", "no_wrap": True}
+        drawn.add_column(Text(column.heading), **fitting)
+    best = [column.best_of(values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
+    for number, row in enumerate(rows):
+        cells = zip(columns, row, best, strict=True)
+        drawn.add_row(*(Text(column.write(value), "bold" * (number in top)) for column, value, top in cells))
+    Console(highlight=False).print(drawn)
+
+
+def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
+    """Columns side by side, the widest column of text folded where the line would be too long."""
+    cells = [[column.write(value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    headings = [column.heading for column in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - shutil.get_terminal_size().columns
+    foldable = [i for i, column in enumerate(columns) if column.is_text]
+    if excess > 0 and foldable:
+        widest = max(foldable, key=widths.__getitem__)
+        widths[widest] = max(widths[widest] - excess, NARROWEST)
+    show_title = [title] if title else []
+    for line in [*show_title, *_folded(headings, columns, widths), "-" * (sum(widths) + len(GAP) * (len(widths) - 1))]:
+        sys.stdout.write(line + "\n")
+    for row in cells:
+        sys.stdout.writelines(line + "\n" for line in _folded(row, columns, widths))
+
+
+def _folded(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> Iterable[str]:
+    """One row of cells as the lines it takes."""
+    pieces = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+    align = [str.ljust if column.is_text else str.rjust for column in columns]
+    for line in zip_longest(*pieces, fillvalue=""):
+        yield GAP.join(put(cell, width) for put, cell, width in zip(align, line, widths, strict=True)).rstrip()
+
+
+def show_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A table of some keys of each row, each written in the way of its name."""
+    known = [COLUMNS.get(name, Column(name)) for name in columns]
+    table(title, known, [[row[name] for name in columns] for row in rows])
+
+
+def show_figures(figures: Sequence[Figures]) -> None:
+    """The table of results; train, valid and test are perplexities."""
+    table("perplexity", list(FIGURES.values()), figure_rows(figures))
+
+
+def show_states(summaries: Sequence[StateSummary]) -> None:
+    """What states say and where they lead."""
+    columns = COLUMNS["state"], Column("share", percent), Column("words"), Column("next states")
+    rows = [
+        (
+            state.state,
+            state.occupancy,
+            " ".join(word(token) for token, _ in state.words),
+            " ".join(f"{z} ({probability(p).removeprefix('0')})" for z, p in state.next_states),
+        )
+        for state in summaries
+    ]
+    table("most telling states", columns, rows)
+
+
+def show_ranked(title: str, ranked: Ranked) -> None:
+    """Words with their probabilities."""
+    table(title, (Column("word", word), COLUMNS["probability"]), ranked)
+
+
+def show_infilled(line: str, answer: Infilled) -> None:
+    """A sentence with gaps: the words for each gap, the most probable completion and some drawn ones."""
+    note(line)
+    for number, ranked in enumerate(answer.gaps, 1):
+        show_ranked(f"gap {number}", ranked)
+    note(f"best    {answer.best}")
+    show_lines(f"sample  {sample}" for sample in answer.samples)
+
+
+def show_scores(rows: Sequence[Mapping[str, Any]]) -> None:
+    """log p and perplexity of each sentence, then of each of its tokens where asked."""
+    columns = Column("log p", log_prob), COLUMNS["perplexity"], Column("text")
+    table("", columns, [(row["log_prob"], row["perplexity"], row["text"]) for row in rows])
+    for row in rows:
+        if "tokens" in row:
+            table(text(row["text"]), (COLUMNS["token"], Column("log p", log_prob)), row["tokens"])
+
+
+def show_facts(facts: Mapping[str, Any]) -> None:
+    """Names and values, one a line; a table inside is indented."""
+    widest = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            note(name)
+            show_lines(f"  {inner:<{widest}}{_fact(inner, entry)}" for inner, entry in value.items())
+        else:
+            note(f"{name:<{widest}}  {_fact(name, value)}")
+
+
+def _fact(name: str, value: Any) -> str:
+    """A value in the way of its name; other whole numbers with thousands separators."""
+    if name in FIGURES:
+        return FIGURES[name].write(value)
+    return f"{value:,}" if type(value) is int else text(value)

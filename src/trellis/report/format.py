@@ -1,0 +1,95 @@
+"""How numbers and words are written, on a page and on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+NOTHING = "–"
+SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+
+
+def text(value: object) -> str:
+    """Running text, with characters that cannot be printed spelled out (so that no word can steer a terminal)."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+
+
+def word(token: str, longest: int = 40) -> str:
+    """One token, every character of it visible, the end cut off where it is very long."""
+    shown = text("".join(SIGNS.get(c, c) for c in token[: longest + 1]))
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def finite(pattern: str) -> Callable[[float | None], str]:
+    """A way to write numbers that also has a sign for the missing and the infinite."""
+
+    def write(value: float | None) -> str:
+        if value is None or math.isnan(value):
+            return NOTHING
+        return pattern.format(value) if math.isfinite(value) else "∞"
+
+    return write
+
+
+perplexity, log_prob, whole = finite("{:,.1f}"), finite("{:.2f}"), finite("{:,.0f}")
+probability = finite("{:.3f}")
+
+
+def percent(share: float) -> str:
+    """One decimal, or two digits of what is smaller."""
+    return f"{share:.1%}" if share == 0 or share >= 1e-3 else f"{100 * share:.2g}%"
+
+
+def compact(value: float) -> str:
+    """A round number in few characters: 1500000 is 1.5M."""
+    for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:g}{sign}" if value < 1e15 else f"{value:.0e}"
+    return f"{value:g}"
+
+
+class Column(NamedTuple):
+    """One column of a table: its heading, how a value is written, and which of the values is the best."""
+
+    heading: str
+    write: Callable[[Any], str] = text
+    best: Callable[[list[float]], float] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        return self.write in (text, word)
+
+    def best_of(self, values: Sequence[Any]) -> set[int]:
+        """The rows that hold the best value, where there is a choice."""
+        known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
+        if self.best is None or len(known) < 2:
+            return set()
+        best = self.best(known)
+        return {row for row, value in enumerate(values) if value == best}
+
+
+FIGURES = {
+    "model": Column("model"),
+    "states": Column("states", whole),
+    "parameters": Column("parameters", whole),
+    "train": Column("train", perplexity, min),
+    "valid": Column("valid", perplexity, min),
+    "test": Column("test", perplexity, min),
+    "tokens_per_second": Column("tokens/s", whole, max),
+}
+
+
+COLUMNS = {
+    "perplexity": Column("perplexity", perplexity),
+    "probability": Column("probability", probability),
+    "tokens": Column("tokens", whole),
+    "state": Column("state", whole),
+    "size": Column("bytes", whole),
+    "token": Column("token", word),
+}
+
+
+def figure_rows(figures: Sequence[object]) -> list[list[Any]]:
+    """The values of each Figures in the order of the columns FIGURES."""
+    return [[getattr(row, name) for name in FIGURES] for row in figures]

@@ -1,0 +1,33 @@
+"""HTML and SVG that cannot be written unescaped: plain strings are text, only `element` makes markup."""
+
+from __future__ import annotations
+
+from html import escape
+
+
+class Markup(str):
+    """A string that is markup already."""
+
+    __slots__ = ()
+
+
+def element(tag: str, *children: object, **attributes: object) -> Markup:
+    """<tag attributes>children</tag>; in names of attributes a final _ is dropped and any other becomes a hyphen."""
+    named = ((name.rstrip("_").replace("_", "-"), value) for name, value in attributes.items())
+    written = "".join(f' {name}="{escape(_attribute(value))}"' for name, value in named)
+    return Markup(f"<{tag}{written}>{join(*children)}</{tag}>")
+
+
+def join(*children: object) -> Markup:
+    """Markup and text one after the other."""
+    return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))
+
+
+def section(heading: str, caption: str, *content: Markup) -> Markup:
+    """A part of a page: what it is, how to read it, and itself."""
+    return element("section", element("h2", heading), element("p", caption, class_="caption"), *content)
+
+
+def _attribute(value: object) -> str:
+    """Coordinates to a tenth of a pixel, without a trailing zero."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,0 +1,102 @@
+"""report.html: the results, the training and the states of a run on one page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trellis.models.base import LanguageModel
+from trellis.models.hmm import HMM
+from trellis.report.curves import draw_curves, read_curves
+from trellis.report.format import FIGURES, Column, compact, figure_rows, perplexity, text, whole
+from trellis.report.markup import Markup, element, section
+from trellis.report.states import state_sections
+from trellis.report.style import STYLE
+from trellis.report.voice import voice_section
+from trellis.storage import atomic_write
+
+if TYPE_CHECKING:
+    from trellis.train.run import RunResult
+
+REPORT, METRICS = "report.html", "metrics.jsonl"
+HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
+TITLES = {"hmm": "Hidden Markov model"}
+
+
+def write_report(folder: Path, model: LanguageModel, result: RunResult) -> Path:
+    """Write report.html into the folder of a run; the same model and figures always give the same bytes."""
+    path = Path(folder) / REPORT
+    sections = [
+        header(model, result),
+        results_section(result),
+        training_section(path.parent / METRICS, result),
+        *(state_sections(model) if isinstance(model, HMM) else ()),
+        voice_section(model),
+    ]
+    with atomic_write(path) as file:
+        file.write(document(f"Trellis: {title(model)}", element("main", *sections)).encode())
+    return path
+
+
+def document(name: str, body: Markup) -> str:
+    """A whole HTML document."""
+    head = element("head", Markup(HEAD), element("title", name), element("style", Markup(STYLE)))
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', body), lang='en')}\n"
+
+
+def title(model: LanguageModel) -> str:
+    return TITLES.get(model.family, f"{model.family.capitalize()} model")
+
+
+def header(model: LanguageModel, result: RunResult) -> Markup:
+    """The name of the model, its corpus, and the few numbers one would quote."""
+    numbers = {"test perplexity": perplexity(result.figures[-1].test)} if result.figures else {}
+    numbers |= {"states": whole(model.num_states)} if isinstance(model, HMM) else {}
+    numbers |= {"parameters": compact(float(f"{model.num_parameters():.3g}")), "words": whole(len(model.vocab))}
+    facts = [element("div", element("dt", name), element("dd", value)) for name, value in numbers.items()]
+    return element(
+        "header",
+        element("p", "Trellis", class_="kicker"),
+        element("h1", title(model)),
+        element("p", text(result.corpus), class_="corpus"),
+        element("dl", *facts),
+    )
+
+
+def results_section(result: RunResult) -> Markup:
+    """The table of results, the best of each column marked."""
+    rows, columns = figure_rows(result.figures), list(FIGURES.values())
+    if not rows:
+        return Markup()
+    best = [column.best_of(values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
+    lines = [
+        element(
+            "tr",
+            *(_cell(column, value, row in top) for column, value, top in zip(columns, values, best, strict=True)),
+            **({"class": "this"} if row == len(rows) - 1 else {}),
+        )
+        for row, values in enumerate(rows)
+    ]
+    heads = [element("th", column.heading, **_side(column)) for column in columns]
+    table = element("table", element("thead", element("tr", *heads)), element("tbody", *lines), class_="results")
+    caption = "Perplexity on each part of the corpus, and tokens scored per second. The best of each column is marked."
+    return section("Results", caption, element("div", table, class_="wide"))
+
+
+def _cell(column: Column, value: object, best: bool) -> Markup:
+    shown = column.write(value)
+    return element("td", element("strong", shown) if best else shown, **_side(column))
+
+
+def _side(column: Column) -> dict[str, str]:
+    return {} if column.is_text else {"class": "number"}
+
+
+def training_section(metrics: Path, result: RunResult) -> Markup:
+    """The training curves, beside the perplexity of the other models on valid; nothing where nothing was logged."""
+    curves = read_curves(metrics)
+    if not curves:
+        return Markup()
+    baselines = {row.model: row.valid for row in result.figures[:-1]}
+    caption = "Perplexity while training; the ring is the lowest point. Dashed: the other models on the valid part."
+    return section("Training", caption, draw_curves(curves, baselines))

@@ -1,0 +1,47 @@
+"""The model in its own words: sentences drawn from it, and a word that it fills in."""
+
+from __future__ import annotations
+
+from trellis.corpus import GAP
+from trellis.errors import TrellisError
+from trellis.models.base import LanguageModel
+from trellis.models.hmm import HMM
+from trellis.report.format import probability, text, word
+from trellis.report.heatmap import shade
+from trellis.report.markup import Markup, element, section
+
+SENTENCES, LONGEST, ANSWERS = 3, 40, 6
+
+
+def voice_section(model: LanguageModel) -> Markup:
+    """Sample sentences of any model, and the cloze answer of one that can give it."""
+    sentences = model.sample(SENTENCES, LONGEST)
+    caption = f"Sentences drawn at random, at most {LONGEST} tokens each."
+    return section(
+        "In its own words",
+        caption,
+        *(element("blockquote", text(sentence) or "(an empty sentence)") for sentence in sentences),
+        *(_cloze(model, sentences) if isinstance(model, HMM) else ()),
+    )
+
+
+def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
+    """The longest of the sentences with its middle token missing, and the most probable tokens for the gap."""
+    try:
+        longest = max((model.encode_line(s)[0].tolist() for s in sentences if s), key=len, default=[])
+        tokens = model.vocab.decode(longest)
+        middle = len(tokens) // 2
+        question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
+        (ranked,) = model.infill(question, ANSWERS, samples=1).gaps
+    except (TrellisError, ValueError, IndexError):  # a text that does not survive its own tokenizer
+        return []
+    answers = [
+        element("li", element("span", word(token), style=f"--p:{shade(p):.3f}"), element("small", probability(p)))
+        for token, p in ranked
+    ]
+    return [
+        element("h3", "One word hidden"),
+        element("p", f"The middle of the longest sentence was “{word(tokens[middle])}”.", class_="caption"),
+        element("blockquote", text(question)),
+        element("ol", *answers, class_="answers"),
+    ]
