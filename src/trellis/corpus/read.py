@@ -195,7 +195,9 @@ def _raw_blocks(path: Path, report: Report) -> Iterator[bytes]:
 
 
 def _character_boundary(data: bytes) -> int:
-    """The end of the last whole UTF-8 character, or a little before."""
+    """The end of the data, or a little before it: neither inside a UTF-8 character nor between \\r and \\n."""
+    if data.endswith(b"\r"):
+        return len(data) - 1
     for back in range(1, min(len(data), 4)):
         if data[-back] & 0xC0 != 0x80:
             return len(data) - back if data[-back] >= 0xC0 else len(data)

@@ -12,8 +12,8 @@ from trellis.corpus.read import DOCUMENT_MARKERS, READERS
 from trellis.corpus.tokenize import TOKENIZERS
 from trellis.errors import TrellisError
 
-# An article of WikiText: ` = Title = ` (and not ` = = Section = = `) between two blank lines, the first included.
-WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n[^\S\n]*$"
+# An article of WikiText: ` = Title = ` (and not ` = = Section = = `) between two blank lines, from the first on.
+WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n(?=[^\S\n]*\n)"
 
 READER_OF_SUFFIX = {".fasta": "fasta", ".fa": "fasta", ".csv": "csv"}
 READER_CHOICES: Mapping[str, Mapping[str, Any]] = {"fasta": {"tokenizer": "symbols"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -89,18 +89,18 @@ class Vocabulary:
     def encode_text(self, text: str, eos: bool = True, gap: str | None = None) -> list[np.ndarray]:
         """Ids of each line of raw text, treated as the training text was; `eos` appends <eos> to each line.
 
-        Every occurrence of the mark `gap` (usually GAP) is one missing token, id -1, whatever the tokenizer: with
-        characters, "th___ cat" misses one character, the blank around it being characters too.
+        Every occurrence of the mark `gap` (usually GAP) is one missing token, id -1, whatever the tokenizer: in
+        "th___ cat" a word of any length is missing, or one character, one byte, one symbol.
         """
         lines = text.removesuffix("\n").split("\n")
         return [self._encode_line(line, eos, gap) for line in lines]
 
     def _encode_line(self, line: str, eos: bool, gap: str | None) -> np.ndarray:
         split = TOKENIZERS[self.tokenizer].split
-        parts = line.split(gap) if gap else [line]
-        ids = [self.encode(split(treat(part, self.lower, self.digits))) for part in parts]
-        gapped = [piece for part in ids for piece in (np.array([-1]), part)][1:]
-        return np.concatenate([*gapped, np.array([self.eos] if eos else [], np.int64)])
+        parts = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
+        ids = self.encode([word for part in parts for word in part])
+        gapped = np.insert(ids, np.cumsum([len(part) for part in parts[:-1]], dtype=np.int64), -1)
+        return np.append(gapped, self.eos) if eos else gapped
 
     def join(self, tokens: Iterable[str]) -> str:
         """The tokens as readable text, one line per sentence."""
@@ -114,16 +114,7 @@ class Vocabulary:
 
     def to_json(self) -> str:
         """A JSON object with the words, their counts and the treatment."""
-        return json.dumps(
-            {
-                "words": self.words,
-                "counts": self.counts,
-                "tokenizer": self.tokenizer,
-                "lower": self.lower,
-                "digits": self.digits,
-            },
-            ensure_ascii=False,
-        )
+        return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:

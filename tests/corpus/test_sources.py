@@ -1,0 +1,90 @@
+"""Finding files, and the cache they end up in."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trellis.config import DataConfig
+from trellis.corpus import cache_entries, cache_folder, clear_cache, load_corpus
+from trellis.errors import TrellisError
+
+
+def test_a_folder_with_splits_keeps_them(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.txt").write_text("a b\na\n")
+    (folder / "valid.txt.gz").write_bytes(gzip.compress(b"b a c\n"))
+    corpus = load_corpus(DataConfig(str(folder)), cache)
+    words = {name: corpus.vocab.decode(split.tokens) for name, split in corpus.splits.items()}
+    assert words == {"train": ["a", "b", "<eos>", "a", "<eos>"], "valid": ["b", "a", "<unk>", "<eos>"]}
+    with pytest.raises(TrellisError, match="no test split; it has train, valid"):
+        corpus["test"]
+
+
+def test_the_files_of_a_folder_are_documents_in_order_of_name(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "many"
+    (folder / "deep").mkdir(parents=True)
+    for i in range(40):
+        (folder / "deep" / f"{i:02}.txt").write_text(f"w{i} w{i}\nw{i}\n")
+    (folder / ".hidden").write_text("secret\n")
+    corpus = load_corpus(DataConfig(str(folder), unk=True), cache)
+    sizes = {name: split.documents.size - 1 for name, split in corpus.splits.items()}
+    assert sizes == {"train": 36, "valid": 2, "test": 2}
+    words = [word for word in corpus.vocab.decode(corpus["train"].tokens) if word != "<eos>"]
+    assert words == sorted(words, key=lambda word: int(word[1:]))
+    assert "secret" not in corpus.vocab.words
+
+
+def test_standard_input(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\n" * 30)))
+    corpus = load_corpus(DataConfig("-"), cache)
+    assert sum(split.tokens.size for split in corpus.splits.values()) == 90
+    assert [path.name for path in cache.iterdir()] == ["corpora"]
+
+
+def test_what_cannot_be_found(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRELLIS_DATA", raising=False)
+    with pytest.raises(TrellisError, match=r"no file or folder nowhere.*known are python-docs, ptb, wikitext"):
+        load_corpus(DataConfig("nowhere"), cache)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TrellisError, match="empty holds no files"):
+        load_corpus(DataConfig(str(tmp_path / "empty")), cache)
+    with pytest.raises(TrellisError, match=r"place it.*TRELLIS_DATA/text8"):
+        load_corpus(DataConfig("text8"), cache)
+
+
+def test_text8_is_divided_by_position(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text8").mkdir()
+    (tmp_path / "text8" / "text8.gz").write_bytes(gzip.compress(" ".join(f"w{i}" for i in range(1000)).encode()))
+    monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
+    corpus = load_corpus(DataConfig("text8", min_count=1, unk=None), cache)
+    decoded = {name: corpus.vocab.decode(split.tokens) for name, split in corpus.splits.items()}
+    assert decoded["train"] == [*(f"w{i}" for i in range(901)), "<eos>"]
+    assert {name: len(words) for name, words in decoded.items()} == {"train": 902, "valid": 51, "test": 50}
+
+
+def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TRELLIS_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "trellis"
+    monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    assert cache_folder(tmp_path / "given") == tmp_path / "given"
+
+
+def test_listing_and_clearing_the_cache(load, cache: Path) -> None:
+    assert cache_entries(cache) == []
+    load("a b\n" * 20)
+    (entry,) = cache_entries(cache)
+    assert entry.name.startswith("corpora/text.txt-")
+    assert entry.size == sum(file.stat().st_size for file in entry.path.iterdir()) > 0
+    (cache / "keep.me").write_text("not an entry")
+    assert clear_cache(cache) == [entry]
+    assert cache_entries(cache) == []
+    assert (cache / "keep.me").exists()

@@ -1,0 +1,106 @@
+"""Vocabulary and tokenizers against counting and splitting by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trellis.corpus import GAP, Vocabulary
+from trellis.corpus.tokenize import TOKENIZERS, treat
+from trellis.errors import TrellisError
+
+words = st.text("abcé1", min_size=1, max_size=3)
+
+
+@given(st.lists(words, min_size=1), st.integers(1, 3), st.integers(0, 6), st.booleans())
+def test_the_vocabulary_is_ranked_and_its_counts_add_up(
+    text: list[str], min_count: int, max_size: int, unk: bool
+) -> None:
+    counts = Counter([*text, "<eos>"])
+    vocab = Vocabulary.choose(counts, min_count, max_size, unk)
+    ranked = list(zip(vocab.words, vocab.counts, strict=True))
+    assert ranked == sorted(ranked, key=lambda item: (-item[1], item[0]))
+    assert vocab.words[vocab.eos] == "<eos>"
+    assert (vocab.unk is not None) == unk
+    if unk:
+        assert sum(vocab.counts) == len(text) + 1
+    if max_size:
+        assert len(vocab) <= max(max_size, 1 + unk)
+    kept = set(vocab.words) - {"<eos>", "<unk>"}
+    if not max_size:
+        assert kept == {word for word in text if counts[word] >= min_count}
+    assert all(counts[word] >= min_count for word in kept)
+
+
+@given(st.lists(words))
+def test_known_words_survive_a_round_trip_and_a_copy(text: list[str]) -> None:
+    vocab = Vocabulary.choose(Counter([*text, "<eos>"]), unk=False, tokenizer="words", lower=True)
+    assert vocab.decode(vocab.encode(text)) == text
+    assert Vocabulary.from_json(vocab.to_json()) == vocab
+
+
+def test_unknown_words() -> None:
+    with_unk = Vocabulary(["<eos>", "<unk>", "a"], [3, 2, 1])
+    assert with_unk.encode(["a", "zebra"]).tolist() == [2, 1]
+    without = Vocabulary(["<eos>", "a"], [3, 1])
+    with pytest.raises(TrellisError, match=r"'zebra' \(number 2\)"):
+        without.encode(["a", "zebra"])
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "tokens"),
+    [
+        ("whitespace", " a  b.\tc\n", ["a", "b.", "c", "<eos>"]),
+        ("words", "Don't (stop), <unk> __x__ 3.5\n", ["Don't", "(", "stop", ")", ",", "<unk>", "__x__", *"3.5", "\n"]),
+        ("characters", "a b\n", ["a", " ", "b", "\n"]),
+        ("bytes", "aé\n", ["a", "\xc3", "\xa9", "\n"]),
+        ("symbols", "MK VL\n", ["M", "K", "V", "L", "\n"]),
+    ],
+)
+def test_tokenizers(tokenizer: str, text: str, tokens: list[str]) -> None:
+    assert TOKENIZERS[tokenizer].split(text) == tokens
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_sentence_and_document_marks_are_tokens_of_every_tokenizer(name: str) -> None:
+    tokens = TOKENIZERS[name].split("\0ab\n\0\n")
+    assert [token for token in tokens if token in ("\0", "\n", "<eos>")] == [
+        "\0",
+        *(["<eos>", "\0", "<eos>"] if name == "whitespace" else ["\n", "\0", "\n"]),
+    ]
+
+
+@given(st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"])))
+def test_characters_and_bytes_join_to_the_text_again(text: str) -> None:
+    for name in ("characters", "bytes"):
+        assert TOKENIZERS[name].join(TOKENIZERS[name].split(text)) == text
+
+
+def test_joining_words_reads_naturally() -> None:
+    vocab = Vocabulary(["<eos>"], [1], tokenizer="words")
+    tokens = ["see", "(", "or", "call", ")", "it", ",", "now", ".", "<eos>", "yes", "!"]
+    assert vocab.join(tokens) == "see (or call) it, now.\nyes!"
+
+
+def test_treatment_lowers_then_masks_digits() -> None:
+    assert treat("In 1999 A1b22", lower=True, digits=True) == "in N aNbN"
+
+
+def test_raw_text_is_treated_as_the_training_text_was() -> None:
+    vocab = Vocabulary(["<eos>", "<unk>", "the", "cat", "N"], [5, 4, 3, 2, 1], "words", lower=True, digits=True)
+    first, second = vocab.encode_text("The CAT 12\nthe dog\n")
+    assert first.tolist() == [2, 3, 4, 0]
+    assert second.tolist() == [2, 1, 0]
+    assert vocab.encode_text("the", eos=False)[0].tolist() == [2]
+
+
+def test_a_gap_is_one_missing_token_whatever_the_tokenizer() -> None:
+    words = Vocabulary(["<eos>", "the", "sat"], [3, 2, 1])
+    assert words.encode_text(f"{GAP} the {GAP} {GAP} sat", gap=GAP)[0].tolist() == [-1, 1, -1, -1, 2, 0]
+    letters = Vocabulary(["<eos>", "a", "b", " "], [4, 3, 2, 1], tokenizer="characters")
+    assert letters.encode_text(f"a{GAP} b", eos=False, gap=GAP)[0].tolist() == [1, -1, 3, 2]
+    with pytest.raises(TrellisError, match="___"):
+        words.encode_text("the ___")
