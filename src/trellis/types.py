@@ -41,6 +41,14 @@ class Potentials(NamedTuple):
         rows = torch.arange(batch * steps, device=log_potentials.device).view(batch, steps)
         return cls(log_potentials.reshape(-1, live), rows, ids)
 
+    def inside(self, lengths: Tensor) -> Tensor:
+        """Which steps come before each sequence's end: [B, T] bool."""
+        return torch.arange(self.rows.shape[1], device=lengths.device) < lengths[:, None]
+
+    def gaps(self, lengths: Tensor) -> Tensor:
+        """Which steps before the end have no observation: [B, T] bool."""
+        return (self.rows < 0) & self.inside(lengths)
+
     def gather(self) -> Tensor:
         """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
         return self.table[self.rows.clamp(min=0)].masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
@@ -58,7 +66,7 @@ class Filtered(NamedTuple):
     """What a forward pass knows."""
 
     log_norms: Tensor  # [B, T]: log p(x_t | x_<t), zero past the end
-    probs: Tensor  # [B, T, k]: p(z_t | x_<=t)
+    probs: Tensor  # [B, T, k]: p(z_t | x_<=t), zero past the end
     belief: Belief  # of each sequence's last step: the state to carry on
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from trellis.kernels import scan
-from trellis.kernels.scan.naive import at_states, move, spread
+from trellis.kernels.scan.naive import at_states, last_step, move, spread
 from trellis.operators import Dense, Transition
 from trellis.operators.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
@@ -39,14 +39,14 @@ class Chain(NamedTuple):
     narrow: Tensor | None  # [B, T, k]: the states that the chain's own states stand for; None where it has all of them
 
 
-def live_chain(prior: Belief, transition: Transition, potentials: Potentials) -> Chain:
+def live_chain(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> Chain:
     """The chain over live states alone, its transitions the blocks [B, T-1, k, k] between them.
 
     Where some observation is missing, all states are live at that step: the chain is left to the reference, which joins
     the two regimes."""
     ids = potentials.ids
-    if ids is None or bool((potentials.rows < 0).any()):
-        return Chain(prior, transition, potentials, None)
+    if ids is None or bool(potentials.gaps(lengths).any()):
+        return Chain(Belief(spread(prior, transition.num_states)), transition, potentials, None)
     blocks = Dense(transition.blocks(ids[:, :-1], ids[:, 1:]))
     start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
     return Chain(Belief(start), blocks, Potentials(potentials.table, potentials.rows), ids)
@@ -57,36 +57,36 @@ def score(
 ) -> tuple[Tensor, Belief]:
     """log p(x_t | x_<t) [B, T] (zero past the end) and the belief to carry on; differentiable in every parameter."""
     lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials)
+    chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief = scan.score(chain.prior, chain.transition, chain.potentials, lengths)
-    return log_norms, belief if chain.narrow is None else Belief(belief.probs, last_step(chain.narrow, lengths))
+    return log_norms, name_belief(belief, chain.narrow, lengths)
 
 
-def last_step(values: Tensor, lengths: Tensor) -> Tensor:
-    """Each sequence's last entry: [B, T, k] -> [B, k]."""
-    return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
+def name_belief(belief: Belief, ids: Tensor | None, lengths: Tensor) -> Belief:
+    """A belief over the live states of each sequence's last step, with their names out of ids [B, T, k]."""
+    return belief if ids is None else Belief(belief.probs, last_step(ids, lengths))
 
 
 def log_likelihood(
     prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None
 ) -> Tensor:
-    """log p(x), summed in float64: [B]; -inf for an impossible sequence."""
-    return score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
+    """log p(x), summed in float64: [B]; -inf, with no gradient, for an impossible sequence."""
+    total = score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
+    return total.masked_fill(total == -torch.inf, -torch.inf)
 
 
 def filter(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
-    """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap)."""
+    """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap); zero past the end."""
     lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials)
-    log_norms, probs = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
-    ids = None if chain.narrow is None else last_step(chain.narrow, lengths)
-    return Filtered(log_norms, probs, Belief(last_step(probs, lengths), ids))
+    chain = live_chain(prior, transition, potentials, lengths)
+    log_norms, probs, belief = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
+    return Filtered(log_norms, probs, name_belief(belief, chain.narrow, lengths))
 
 
 def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None) -> Posterior:
     """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials."""
     lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials)
+    chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs = scan.smooth(chain.prior, chain.transition, chain.potentials, lengths)
     return Posterior(log_norms.sum(1, dtype=torch.float64), probs)
 
@@ -102,14 +102,15 @@ def counts(
     """Expected starts, transitions and visits under p(z | x), added up over the batch, and the belief to carry on.
 
     `fresh` [B] tells which sequences begin with the start distribution (all, unless told); the others continue from the
-    belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start."""
+    belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start. That
+    transition comes before the first step, so it is counted only where transitions do not vary with time."""
     lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials)
+    chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief, entry, moves, visits = scan.expect(chain.prior, chain.transition, chain.potentials, lengths)
     first = chain.prior
     if chain.narrow is not None:
         moves = transition.collect(chain.narrow[:, :-1], chain.narrow[:, 1:], moves)
-        belief = Belief(belief.probs, last_step(chain.narrow, lengths))
+        belief = name_belief(belief, chain.narrow, lengths)
         first = Belief(first.probs, chain.narrow[:, 0])
         entry = spread(Belief(entry, first.ids), transition.num_states)
     starts = entry * spread(first, transition.num_states)
@@ -128,10 +129,9 @@ def mode(
     A missing observation is summed out, not maximised: its potential is one, so the path is the best explanation of
     what was observed. To maximise over the missing symbols too, give the step the potential max_x log p(x | z)."""
     lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials)
-    if chain.narrow is None and potentials.ids is not None:
-        chain = Chain(prior, transition, potentials.widen(transition.num_states), None)
-    path, scores = scan.mode(chain.prior, chain.transition, chain.potentials, lengths)
+    chain = live_chain(prior, transition, potentials, lengths)
+    all_live = chain.potentials.widen(transition.num_states)
+    path, scores = scan.mode(chain.prior, chain.transition, all_live, lengths)
     return name_states(path, chain.narrow), scores
 
 
@@ -155,8 +155,8 @@ def sample_posterior(
 ) -> Tensor:
     """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
     lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials)
-    _, probs = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
+    chain = live_chain(prior, transition, potentials, lengths)
+    _, probs, _ = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
     uniform = torch.rand(probs.shape[:2], generator=generator, dtype=probs.dtype, device=probs.device)
     return name_states(scan.sample(chain.transition, probs, lengths, uniform), chain.narrow)
 

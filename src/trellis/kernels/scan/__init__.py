@@ -36,8 +36,10 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
     return engine(transition, potentials.table, potentials.ids).score(prior, transition, potentials, lengths)
 
 
-def filter(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log p(x_t | x_<t) [B, T] and p(z_t | x_<=t) [B, T, k]."""
+def filter(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero past the end) and the last belief."""
     return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
 
 

@@ -13,6 +13,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from trellis.errors import TrellisError
 from trellis.kernels.scan import lanes, naive, serial
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
@@ -29,7 +30,7 @@ class Problem(NamedTuple):
     strides: tuple[int, int]  # sequence b, step t uses matrix b * strides[0] + t * strides[1]
     table: Array  # [N, K]: potentials, scaled to a maximum of one
     scale: Tensor  # [N]: log of what was taken out of each row
-    rows: Array  # [B, T]
+    rows: Array  # [B, T], -1 past the end
     lengths: Array  # [B]
 
     @property
@@ -39,11 +40,40 @@ class Problem(NamedTuple):
 
 def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
     """Arrays out of tensors; the exponential is taken here, once per row of the table."""
+    check(rows.shape, table.shape[1], lengths, matrix, prior)
+    observed = known_rows(table, rows, lengths)
     scale = table.amax(-1)
     scale = scale.masked_fill(scale == -torch.inf, 0.0)
     weights = (table - scale.unsqueeze(-1)).exp_()
     matrices, strides = stack(matrix)
-    return Problem(array(prior), array(matrices), strides, array(weights), scale, array(rows), array(lengths))
+    return Problem(array(prior), array(matrices), strides, array(weights), scale, observed, array(lengths))
+
+
+def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior: Tensor) -> None:
+    """Refuse whatever compiled code would read out of bounds; `shape` is that of the rows, [B, T]."""
+    batch, steps = shape
+    leading = {2: (), 3: (steps - 1,)}.get(matrix.dim(), (batch, steps - 1))
+    wanted = {"transition": (*leading, states, states), "prior": (batch, states), "lengths": (batch,)}
+    found = {"transition": matrix, "prior": prior, "lengths": lengths}
+    for name, size in wanted.items():
+        if found[name].shape != size:
+            raise TrellisError(
+                f"The {name} of {batch} sequences of {steps} steps over {states} states must have the shape "
+                f"{list(size)}, not {list(found[name].shape)}."
+            )
+    if bool(((lengths < 0) | (lengths > steps)).any()):
+        raise TrellisError(f"Lengths must lie between 0 and the {steps} steps of the batch; found {lengths.tolist()}.")
+
+
+def known_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> Array:
+    """The rows with -1 past the end, each of them a row of the table."""
+    inside = torch.arange(rows.shape[1]) < lengths[:, None]
+    known = rows.masked_fill(~inside, -1)
+    if bool((known >= len(table)).any()):
+        raise TrellisError(
+            f"Token {int(known.max())} is outside the vocabulary of {len(table)}; encode the text with the model's own."
+        )
+    return array(known)
 
 
 def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
@@ -109,15 +139,14 @@ def run_adjoint(
 ) -> Gradient:
     """The backward pass for L = sum_t weights_t log c_t + <last_grad, last belief>."""
     dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
-    last_grad = np.empty((0, states), dtype) if last_grad is None else last_grad
-    d_prior = np.zeros((batch, states), dtype)
+    d_prior = np.zeros((batch, states), dtype) if last_grad is None else last_grad.copy()
     out = np.zeros((batch, steps, states) if posterior else (0, 0, 0), dtype)
     with threads(states) as workers:
         workers = min(workers, batch)
         shared = problem.strides[0] == 0
         d_matrices = np.zeros((workers if shared else 1, *problem.matrices.shape), dtype)
         d_table = np.zeros((workers, *problem.table.shape), dtype)
-        head = (problem.table, problem.rows, problem.lengths, norms, alphas, weights, last_grad, d_prior)
+        head = (problem.table, problem.rows, problem.lengths, norms, alphas, weights, d_prior)
         if problem.wide:
             lanes.adjoint(problem.matrices[0], *head, d_matrices[:, 0], d_table, out)
         else:
@@ -127,9 +156,8 @@ def run_adjoint(
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
     """log c_t with the scales put back: [B, T], zero past the end and -inf where impossible."""
-    rows, lengths = torch.from_numpy(problem.rows), torch.from_numpy(problem.lengths)
-    inside = torch.arange(rows.shape[1]) < lengths[:, None]
-    scales = problem.scale[rows.clamp(min=0)].masked_fill((rows < 0) | ~inside, 0.0)
+    rows = torch.from_numpy(problem.rows)
+    scales = problem.scale[rows.clamp(min=0)].masked_fill(rows < 0, 0.0)
     return torch.from_numpy(norms).log() + scales
 
 
@@ -165,11 +193,12 @@ def standard(problem: Problem, alphas: Array) -> Tensor:
     return torch.from_numpy(alphas.transpose(0, 3, 2, 1).reshape(-1, steps, alphas.shape[1])[:batch])
 
 
-def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and a_t [B, T, K]."""
+def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
     problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
-    norms, alphas, _ = run_forward(problem, keep=True)
-    return log_norms(problem, norms), standard(problem, alphas)
+    norms, alphas, last = run_forward(problem, keep=True)
+    probs = standard(problem, alphas).masked_fill_(~potentials.inside(lengths).unsqueeze(-1), 0.0)
+    return log_norms(problem, norms), probs, Belief(torch.from_numpy(last))
 
 
 def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,9 +223,11 @@ def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
 
 def mode(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable path [B, T] (-1 past the end) and its log-probability [B]."""
+    check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
     batch, steps = potentials.rows.shape
     log_matrices, strides = stack(transition.matrix.log())
-    tail = (array(potentials.table), array(potentials.rows), array(lengths))
+    known = known_rows(potentials.table, potentials.rows, lengths)
+    tail = (array(potentials.table), known, array(lengths))
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
     log_prior = array(prior.probs.log())
     with threads(0):
@@ -209,6 +240,7 @@ def mode(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
 
 def sample(transition: Dense, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 past the end."""
+    check(uniform.shape, filtered.shape[2], lengths, transition.matrix, filtered[:, 0])
     matrices, strides = stack(transition.matrix)
     path = np.full(filtered.shape[:2], -1, np.int64)
     with threads(0):

@@ -79,6 +79,7 @@ def forward_block(block, prior, transposed, table, rows, lengths, alphas, norms,
     p = np.zeros((states, LANES), prior.dtype)
     o = np.empty((states, LANES), prior.dtype)
     c = np.empty(LANES, prior.dtype)
+    tiny = np.finfo(prior.dtype).tiny
     for lane in range(live):
         p[:, lane] = prior[first + lane]
     for t in range(longest):
@@ -91,6 +92,8 @@ def forward_block(block, prior, transposed, table, rows, lengths, alphas, norms,
             for lane in range(LANES):
                 pz[lane] *= oz[lane]
                 c[lane] += pz[lane]
+        for lane in range(LANES):
+            c[lane] = c[lane] if c[lane] >= tiny else 0
         for lane in range(live):
             if t < lengths[first + lane]:
                 norms[first + lane, t] = c[lane]
@@ -107,22 +110,21 @@ def forward_block(block, prior, transposed, table, rows, lengths, alphas, norms,
 
 
 @njit(parallel=True, cache=True)
-def adjoint(matrix, table, rows, lengths, norms, alphas, weights, last_grad, d_prior, d_matrix, d_table, posterior):
-    """The backward pass of naive.py. d_matrix [workers, K, K] and d_table [workers, N, K] are summed by the caller;
-    posterior [B, T, K] is filled where it is not empty, last_grad [B, K] read likewise."""
+def adjoint(matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrix, d_table, posterior):
+    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrix
+    [workers, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K] is filled where it is not
+    empty."""
     workers = d_matrix.shape[0]
     for worker in prange(workers):
         for block in range(np.int64(worker), alphas.shape[0], workers):
             adjoint_block(
-                block, matrix, table, rows, lengths, norms, alphas, weights, last_grad,
+                block, matrix, table, rows, lengths, norms, alphas, weights,
                 d_prior, d_matrix[worker], d_table[worker], posterior,
             )  # fmt: skip
 
 
 @njit(fastmath=MATHS, cache=True)
-def adjoint_block(
-    block, matrix, table, rows, lengths, norms, alphas, weights, last_grad, d_prior, d_matrix, d_table, posterior
-):
+def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrix, d_table, posterior):
     states = matrix.shape[0]
     first, live, longest = extent(block, lengths)
     pulls = np.empty((states, longest, LANES), matrix.dtype)
@@ -140,8 +142,8 @@ def adjoint_block(
             if t < lengths[b]:
                 base[lane] = weights[b, t]
                 gain[lane] = 1 / norms[b, t] if norms[b, t] > 0 else 0
-                if t == lengths[b] - 1 and last_grad.shape[0] > 0:
-                    m[:, lane] = last_grad[b]
+                if t == lengths[b] - 1:
+                    m[:, lane] = d_prior[b]
         for z in range(states):
             mz, az = m[z], alphas[block, z, t]
             for lane in range(LANES):
@@ -157,7 +159,8 @@ def adjoint_block(
         if t > 0:
             product(matrix, w, m)
     for lane in range(live):
-        d_prior[first + lane] = w[:, lane]
+        if lengths[first + lane] > 0:
+            d_prior[first + lane] = w[:, lane]
     if longest > 1:
         before = np.ascontiguousarray(alphas[block, :, : longest - 1]).reshape(states, -1)
         after = np.ascontiguousarray(pulls[:, 1:]).reshape(states, -1)

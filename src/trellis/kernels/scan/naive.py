@@ -59,14 +59,10 @@ class Steps:
     """The potentials step by step: which states are live, their scaled weights, and the scale that was taken out."""
 
     def __init__(self, potentials: Potentials, num_states: int, lengths: Tensor) -> None:
-        self.potentials, self.num_states, self.lengths = potentials, num_states, lengths
+        self.num_states, self.lengths = num_states, lengths
         self.full = potentials.ids is None
-        self.wide = [True] * potentials.rows.shape[1] if self.full else self.gaps().tolist()
-
-    def gaps(self) -> Tensor:
-        """The steps at which some sequence's observation is missing: [T] bool."""
-        inside = torch.arange(self.potentials.rows.shape[1], device=self.lengths.device) < self.lengths[:, None]
-        return ((self.potentials.rows < 0) & inside).any(0)
+        self.wide = [True] * potentials.rows.shape[1] if self.full else potentials.gaps(lengths).any(0).tolist()
+        self.potentials = potentials._replace(rows=potentials.rows.masked_fill(~potentials.inside(lengths), -1))
 
     def __len__(self) -> int:
         return len(self.wide)
@@ -100,7 +96,9 @@ class Steps:
 
 
 def run_forward(prior: Belief, transition: Transition, steps: Steps) -> tuple[list[Tensor], list[Tensor]]:
-    """Normalisers c_t with their scale as log c_t [B], and filtered a_t [B, k], for each t."""
+    """Normalisers c_t with their scale as log c_t [B], and filtered a_t [B, k], for each t.
+
+    A c_t beneath the smallest normal number, whose reciprocal might be infinite, counts as zero."""
     log_norms: list[Tensor] = []
     filtered: list[Tensor] = []
     for t in range(len(steps)):
@@ -112,36 +110,41 @@ def run_forward(prior: Belief, transition: Transition, steps: Steps) -> tuple[li
         weights, scale = steps.weights(t)
         joint = predicted * weights
         norm = joint.sum(-1)
-        possible = norm > 0
-        safe = norm.masked_fill(~possible, 1.0)
+        possible = norm >= torch.finfo(norm.dtype).tiny
+        safe = norm.masked_fill(~(possible & inside), 1.0)
         log_norm = (safe.log() + scale).masked_fill(~possible, -torch.inf)
         log_norms.append(log_norm.masked_fill(~inside, 0.0))
-        filtered.append(joint / safe.unsqueeze(-1))
+        filtered.append((joint / safe.unsqueeze(-1)).masked_fill(~possible.unsqueeze(-1), 0.0))
     return log_norms, filtered
 
 
-def last_belief(filtered: list[Tensor], steps: Steps) -> Belief:
-    """a_t and its live states at each sequence's last step."""
-    ends = (steps.lengths - 1).clamp(min=0)
-    rows = torch.arange(len(ends), device=ends.device)
-    probs = steps.stack(filtered)[rows, ends]
-    if steps.potentials.ids is None or any(steps.wide):
-        return Belief(probs)
-    return Belief(probs, steps.potentials.ids[rows, ends])
+def last_step(values: Tensor, lengths: Tensor) -> Tensor:
+    """Each sequence's last entry, the first where it has no steps: [B, T, k] -> [B, k]."""
+    return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
+
+
+def last_belief(stacked: Tensor, steps: Steps) -> Belief:
+    """a_t and its live states at each sequence's last step, out of a_t [B, T, k]; the prior where it has no steps."""
+    probs, ids = last_step(stacked, steps.lengths), steps.potentials.ids
+    return Belief(probs, None if ids is None or any(steps.wide) else last_step(ids, steps.lengths))
 
 
 def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
-    return torch.stack(log_norms, 1), last_belief(filtered, steps)
+    return torch.stack(log_norms, 1), last_belief(steps.stack(filtered), steps)
 
 
-def filter(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """log c_t [B, T] and a_t [B, T, k]."""
+def filter(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
-    return torch.stack(log_norms, 1), steps.stack(filtered)
+    stacked = steps.stack(filtered)
+    inside = potentials.inside(lengths).unsqueeze(-1)
+    return torch.stack(log_norms, 1), stacked * inside, last_belief(stacked, steps)
 
 
 def adjoint(
@@ -193,13 +196,13 @@ def expect(prior: Belief, transition: Transition, potentials: Potentials, length
     if potentials.ids is not None and any(steps.wide):
         result = expect(prior, transition, potentials.widen(transition.num_states), lengths)
         posterior = result.visits.view(*potentials.rows.shape, -1).gather(-1, potentials.ids)
-        return result._replace(visits=add_rows(potentials, posterior))
+        return result._replace(visits=add_rows(steps.potentials, posterior))
     log_norms, filtered = run_forward(prior, transition, steps)
     stacked = torch.stack(log_norms, 1)
     futures, pulls = adjoint(transition, steps, log_norms, filtered, possible(stacked))
-    visits = add_rows(potentials, torch.stack([a * b for a, b in zip(filtered, futures, strict=True)], 1))
+    visits = add_rows(steps.potentials, torch.stack([a * b for a, b in zip(filtered, futures, strict=True)], 1))
     moves = transitions(transition, steps, filtered, pulls)
-    return Expected(stacked, last_belief(filtered, steps), pulls[0], moves, visits)
+    return Expected(stacked, last_belief(steps.stack(filtered), steps), pulls[0], moves, visits)
 
 
 def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:
@@ -222,7 +225,7 @@ def transitions(transition: Transition, steps: Steps, filtered: list[Tensor], pu
 def mode(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable path [B, T] (as indices of live states, -1 past the end) and its log-probability [B]."""
     steps = Steps(potentials, transition.num_states, lengths)
-    scores = prior.probs.log() + steps.log_weights(0)
+    scores = (prior.probs.log() + steps.log_weights(0)).masked_fill(lengths.unsqueeze(-1) == 0, 0.0)
     pointers: list[Tensor] = []
     for t in range(1, len(steps)):
         inside = steps.inside(t).unsqueeze(-1)

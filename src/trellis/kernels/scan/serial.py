@@ -41,6 +41,7 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
         norm = p.dtype.type(0)
         for j in range(states):
             norm += p[j]
+        norm = norm if norm >= np.finfo(p.dtype).tiny else p.dtype.type(0)
         norms[t] = norm
         scale = 1 / norm if norm > 0 else p.dtype.type(0)
         kept = alphas[t if keep else 0]
@@ -51,18 +52,16 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
 
 @njit(parallel=True, cache=True)
 def adjoint(
-    matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights, last_grad,
-    d_prior, d_matrices, d_table, posterior,
-):  # fmt: skip
-    """The backward pass of naive.py. d_matrices [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the
-    caller; posterior [B, T, K] is filled where it is not empty, last_grad [B, K] read likewise."""
+    matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights, d_prior, d_matrices, d_table, posterior
+):
+    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrices
+    [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K] is filled where it
+    is not empty."""
     workers = d_table.shape[0]
     for index in prange(workers):
         worker = np.int64(index)
         d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
         for b in range(worker, rows.shape[0], workers):
-            if last_grad.shape[0] > 0:
-                d_prior[b] = last_grad[b]
             adjoint_one(
                 matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
                 d_prior[b], d_moves, d_table[worker], posterior[b if posterior.shape[0] > 0 else 0 : b + 1],
@@ -119,7 +118,7 @@ def mode(log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, pat
 def mode_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
-    s = log_prior.copy()
+    s = np.zeros_like(log_prior)
     best = log_prior.copy()
     total = 0.0
     for t in range(length):

@@ -1,0 +1,116 @@
+"""The truth by brute force: every quantity from the list of all K^T paths, or all V^T sentences, in float64."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from scipy import stats
+
+SMALLEST_P = 1e-4  # a sampler fails when its chi-square test says that chance would do worse less often than this
+SMALLEST_CELL = 5.0  # cells expecting fewer draws than this are pooled
+
+
+class Paths:
+    """Every path of one sequence with its weight p(z, x): prior [K], matrices [T-1, K, K], potentials o [T, K]."""
+
+    def __init__(self, prior: np.ndarray, matrices: np.ndarray, potentials: np.ndarray) -> None:
+        self.prior, self.matrices, self.potentials = prior, matrices, potentials
+        self.num_steps, self.num_states = potentials.shape
+        count = self.num_states**self.num_steps
+        self.states = np.array(list(product(range(self.num_states), repeat=self.num_steps)), int).reshape(count, -1)
+        self.weights = np.ones(count)
+        for t, z in enumerate(self.states.T):
+            self.weights *= potentials[t, z] * (prior[z] if t == 0 else matrices[t - 1, self.states[:, t - 1], z])
+
+    @cached_property
+    def likelihood(self) -> float:
+        """p(x)."""
+        return float(self.weights.sum())
+
+    @cached_property
+    def posterior(self) -> np.ndarray:
+        """p(z | x) of every path, all zero where x is impossible: [K^T]."""
+        return self.weights / self.likelihood if self.likelihood > 0 else np.zeros_like(self.weights)
+
+    def weight(self, path: np.ndarray) -> float:
+        """p(z, x) of one path [T]."""
+        return float(self.weights[(self.states == path).all(1)].item())
+
+    def smoothed(self) -> np.ndarray:
+        """p(z_t | x): [T, K]."""
+        return self.onehot().transpose(1, 2, 0) @ self.posterior
+
+    def pairs(self) -> np.ndarray:
+        """p(z_t, z_{t+1} | x): [T-1, K, K]."""
+        onehot = self.onehot()
+        return np.einsum("pti,ptj,p->tij", onehot[:, :-1], onehot[:, 1:], self.posterior)
+
+    def onehot(self) -> np.ndarray:
+        """[K^T, T, K]."""
+        return np.eye(self.num_states)[self.states]
+
+    def prefix(self, steps: int) -> Paths:
+        """The first steps alone."""
+        return Paths(self.prior, self.matrices[: max(steps - 1, 0)], self.potentials[:steps])
+
+    def without(self, step: int) -> Paths:
+        """The same sequence with the observation of one step missing."""
+        potentials = self.potentials.copy()
+        potentials[step] = 1.0
+        return Paths(self.prior, self.matrices, potentials)
+
+    def filtered(self) -> np.ndarray:
+        """p(z_t | x_<=t): [T, K]."""
+        return np.array([self.prefix(t + 1).smoothed()[t] for t in range(self.num_steps)]).reshape(-1, self.num_states)
+
+    def cavity(self) -> np.ndarray:
+        """p(z_t | x_s for all s != t): [T, K]."""
+        return np.array([self.without(t).smoothed()[t] for t in range(self.num_steps)])
+
+    def log_norms(self) -> np.ndarray:
+        """log p(x_t | x_<t), -inf from the first impossible step on: [T]."""
+        evidence = np.array([self.prefix(t).likelihood for t in range(self.num_steps + 1)])
+        return log(np.divide(evidence[1:], evidence[:-1], out=np.zeros(self.num_steps), where=evidence[:-1] > 0))
+
+
+def log(values: np.ndarray | float) -> np.ndarray:
+    """log without a word about zeros."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
+def sentences(prior: np.ndarray, matrices: np.ndarray, emission: np.ndarray) -> np.ndarray:
+    """p(x_0, ..., x_{T-1}) of every sentence, [V] * T: prior [K], matrices [T-1, K, K], emission p(x | z) [K, V]."""
+    chain = Paths(prior, matrices, np.ones((len(matrices) + 1, len(prior))))
+    total = np.zeros((emission.shape[1],) * chain.num_steps)
+    for path, weight in zip(chain.states, chain.weights, strict=True):
+        joint = np.array(weight)
+        for state in path:
+            joint = joint[..., None] * emission[state]
+        total += joint
+    return total
+
+
+def marginal(joint: np.ndarray, tokens: np.ndarray) -> float:
+    """p of the known words of a sentence, those that are -1 summed out."""
+    return float(joint[tuple(slice(None) if word < 0 else word for word in tokens)].sum())
+
+
+def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
+    """The p-value of draws [n] (indices of cells) against probs [cells]; zero if an impossible cell was drawn."""
+    observed = np.bincount(draws, minlength=len(probs)).astype(float)
+    if observed[probs == 0].any():
+        return 0.0
+    expected = probs * len(draws)
+    large = expected >= SMALLEST_CELL
+    observed = np.append(observed[large], observed[~large].sum())
+    expected = np.append(expected[large], expected[~large].sum())
+    used = expected > 0
+    return float(stats.chisquare(observed[used], expected[used] * observed.sum() / expected.sum()).pvalue)
+
+
+def cells(rows: np.ndarray, base: int) -> np.ndarray:
+    """Each row [n, T] of digits as one number, in the order of `Paths.states`: [n]."""
+    return rows @ base ** np.arange(rows.shape[1])[::-1]
