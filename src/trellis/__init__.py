@@ -1,1 +1,10 @@
 """Trellis: exact latent-state models of discrete sequences."""
+
+from trellis.errors import TrellisError
+from trellis.models import HMM, load_model
+
+__version__ = "0.1.0"
+
+load = load_model
+
+__all__ = ["HMM", "TrellisError", "load", "load_model"]

@@ -24,6 +24,24 @@ class Chain(NamedTuple):
     prior: Belief  # [B, K]
     transition: Transition
     emission: Categorical
+    gaps: Categorical | None = None  # what a missing word is drawn from, where that is not the emission: see `only`
+
+    def potentials(self, tokens: Tensor) -> Potentials:
+        """The potentials of tokens; a missing word is summed out over all that it may be."""
+        if self.gaps is None:
+            return self.emission.potentials(tokens)
+        return self.with_gaps(tokens, self.gaps.dense().logsumexp(0))
+
+    def with_gaps(self, tokens: Tensor, scores: Tensor) -> Potentials:
+        """The potentials of tokens, those of a missing word given as scores [K]."""
+        known = self.emission.potentials(tokens).widen(len(scores))
+        rows = torch.where(tokens < 0, len(known.table), known.rows)
+        return Potentials(torch.cat([known.table, scores.unsqueeze(0)]), rows)
+
+    def only(self, allowed: Tensor) -> Chain:
+        """The chain in which a missing word is one of the allowed [V] bool."""
+        table = self.emission.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)
+        return self._replace(gaps=Categorical(table, self.emission.support, self.emission.num_states))
 
 
 def next_word(chain: Chain) -> Tensor:
@@ -33,7 +51,7 @@ def next_word(chain: Chain) -> Tensor:
 
 def log_marginal(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
     """log p of the words that are there, the others summed out: [B]."""
-    return log_likelihood(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)
+    return log_likelihood(chain.prior, chain.transition, chain.potentials(tokens), lengths)
 
 
 def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -44,38 +62,45 @@ def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor
 
 
 def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
-    """p(z_t | all observations but that of t): [B, T, K], zero past the end."""
+    """p(z_t | all observations but that of t): [B, T, K], zero past the end and where the others are impossible.
+
+    With p_t(z) the prediction of step t and r_t(z) = p(x_>t | z_t) up to a scale: p_t r_t, normalised. Neither knows
+    x_t, so the answer stands even where x_t contradicts the rest."""
     lengths = full_lengths(potentials, lengths)
     transition, states = chain.transition, chain.transition.num_states
     steps = naive.Steps(potentials, states, lengths)
-    log_norms, filtered = naive.run_forward(chain.prior, transition, steps)
-    ones = torch.ones_like(torch.stack(log_norms, 1))
-    _, pulls = naive.adjoint(transition, steps, log_norms, filtered, ones)
-    answers = []
-    for t in range(len(steps)):
-        before = naive.spread(chain.prior, states)
+    filtered = naive.run_forward(chain.prior, transition, steps)[1]
+    predicted = [naive.spread(chain.prior, states)]
+    for t, probs in enumerate(filtered[:-1]):
+        predicted.append(naive.move(Belief(probs, steps.ids(t)), transition.at(t), None))
+    rest, answers = torch.ones_like(predicted[0]), []
+    for t in reversed(range(len(steps))):
+        ids, inside = steps.ids(t), steps.inside(t).unsqueeze(-1)
+        answers.append(normalised(predicted[t] * rest) * inside)
         if t > 0:
-            before = naive.move(Belief(filtered[t - 1], steps.ids(t - 1)), transition.at(t - 1), None)
-        if t + 1 < len(steps):
-            after = naive.pull(Belief(pulls[t + 1], steps.ids(t + 1)), transition.at(t), None)
-            before = before * torch.where((t + 1 < lengths).unsqueeze(-1), after, 1.0)
-        total = before.sum(-1, keepdim=True)
-        answers.append(before / total.masked_fill(total == 0, 1.0) * steps.inside(t).unsqueeze(-1))
-    return torch.stack(answers, 1)
+            message = Belief(steps.weights(t)[0] * naive.at_states(rest, ids), ids)
+            rest = torch.where(inside, normalised(naive.pull(message, transition.at(t - 1), None)), rest)
+    return torch.stack(answers[::-1], 1)
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Divided by their sum, zero where there is none: [..., K] -> [..., K]."""
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1.0)
 
 
 def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
     """log p(x_t = v | every other known word), for every position: [B, T, V]."""
-    return chain.emission.predict(cavity(chain, chain.emission.potentials(tokens), lengths))
+    words = chain.gaps or chain.emission
+    return words.predict(cavity(chain, chain.potentials(tokens), lengths)).log_softmax(-1)
 
 
 def sample_gaps(
     chain: Chain, tokens: Tensor, lengths: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
     """The missing words drawn jointly from their posterior, the others as they are: [B, T]."""
-    potentials = chain.emission.potentials(tokens)
-    path = sample_posterior(chain.prior, chain.transition, potentials, lengths, generator)
-    words = chain.emission.sample(path.clamp(min=0), generator)
+    path = sample_posterior(chain.prior, chain.transition, chain.potentials(tokens), lengths, generator)
+    words = (chain.gaps or chain.emission).sample(path.clamp(min=0), generator)
     return torch.where((tokens < 0) & (path >= 0), words, tokens)
 
 
@@ -83,9 +108,6 @@ def best_gaps(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> tu
     """The missing words of the most probable (path, words) together, [B, T], and its log-probability [B].
 
     The words are maximised jointly with the states; summing over states first has no efficient exact answer."""
-    scores, words = chain.emission.best()
-    potentials = chain.emission.potentials(tokens).widen(len(scores))
-    table = torch.cat([potentials.table, scores.unsqueeze(0)])
-    rows = torch.where(tokens < 0, len(potentials.table), potentials.rows)
-    path, log_prob = mode(chain.prior, chain.transition, Potentials(table, rows), lengths)
+    scores, words = (chain.gaps or chain.emission).best()
+    path, log_prob = mode(chain.prior, chain.transition, chain.with_gaps(tokens, scores), lengths)
     return torch.where((tokens < 0) & (path >= 0), words[path.clamp(min=0)], tokens), log_prob

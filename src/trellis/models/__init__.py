@@ -1,0 +1,18 @@
+"""Models: assemblies of parameters, operators, emissions and inference."""
+
+from trellis.models.base import LanguageModel, SequenceModel
+from trellis.models.files import FAMILIES, load_model, read_about, save_model
+from trellis.models.hmm import HMM
+from trellis.models.ngram import Bigram, Unigram
+
+__all__ = [
+    "FAMILIES",
+    "HMM",
+    "Bigram",
+    "LanguageModel",
+    "SequenceModel",
+    "Unigram",
+    "load_model",
+    "read_about",
+    "save_model",
+]

@@ -15,7 +15,7 @@ from trellis.inference import discrete, queries
 from trellis.models.base import LanguageModel, Ranked
 from trellis.operators import Transition
 from trellis.params import TableParams
-from trellis.types import Batch, Belief, Counts, Posterior
+from trellis.types import Batch, Belief, Counts, Filtered, Posterior
 
 
 class Carried(NamedTuple):
@@ -137,6 +137,13 @@ class HMM(nn.Module, LanguageModel):
         return discrete.smooth(chain.prior, chain.transition, potentials)
 
     @torch.no_grad()
+    def filtered(self, tokens: Tensor) -> Filtered:
+        """p(z_t | x_<=t) of sentences [B, T], over all states."""
+        chain = self.chain(len(tokens))
+        potentials = chain.emission.potentials(tokens).widen(self.num_states)
+        return discrete.filter(chain.prior, chain.transition, potentials)
+
+    @torch.no_grad()
     def best_path(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The most probable states [B, T] of sentences and log p(z, x) [B]."""
         chain = self.chain(len(tokens))
@@ -144,15 +151,17 @@ class HMM(nn.Module, LanguageModel):
 
     @torch.no_grad()
     def infill(self, text: str, n: int = 10, samples: int = 3, seed: int = 0, whole: bool = False) -> Infilled:
-        """Complete a sentence whose missing words are written ___; `whole` says that it ends where the text ends."""
+        """Complete a sentence whose missing words, never <eos>, are written ___; `whole`: it ends where the text ends."""
         tokens = self.encode_line(text, eos=whole, gap=GAP)
         gaps = (tokens[0] < 0).nonzero().flatten().tolist()
         if not gaps:
             raise TrellisError(f"The text {text!r} has no gap; write {GAP} for each missing word.")
-        given = queries.word_given_rest(self.chain(), tokens)[0]
+        words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
+        chain = self.chain().only(words)
+        given = queries.word_given_rest(chain, tokens)[0]
         generator = torch.Generator(self.device).manual_seed(seed)
-        drawn = queries.sample_gaps(self.chain(samples), tokens.expand(samples, -1), generator=generator)
-        best, _ = queries.best_gaps(self.chain(), tokens)
+        drawn = queries.sample_gaps(self.chain(samples).only(words), tokens.expand(samples, -1), generator=generator)
+        best, _ = queries.best_gaps(chain, tokens)
         return Infilled([self.rank(given[t], n) for t in gaps], self.sentences(best)[0], self.sentences(drawn))
 
     def settings(self) -> dict[str, Any]:

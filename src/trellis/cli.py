@@ -1,0 +1,170 @@
+"""The command line: each command is a thin function from arguments to an answer, shown as text or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from trellis import __version__, commands
+from trellis.config import RunConfig
+from trellis.errors import TrellisError
+from trellis.progress import set_quiet
+
+
+class Command(NamedTuple):
+    """One command: what runs, how it reads in --help, and the arguments it takes."""
+
+    run: Callable[[argparse.Namespace], commands.Answer]
+    summary: str
+    example: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+
+
+def train_arguments(parser: argparse.ArgumentParser) -> None:
+    defaults = RunConfig()
+    parser.add_argument("config", nargs="?", type=Path, help="a run as TOML; what it leaves out keeps its default")
+    parser.add_argument("--model", metavar="NAME", help=f"family of models (default {defaults.model.family})")
+    parser.add_argument("--data", metavar="NAME|PATH", help=f"corpus (default {defaults.data.source}); - reads stdin")
+    parser.add_argument("--states", type=int, help=f"hidden states (default {defaults.model.states})")
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other value of the run")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-MODEL)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in that folder")
+    parser.add_argument("--device", help="auto, cpu or cuda")
+    parser.add_argument("--seed", type=int, help="of everything random (default 0)")
+
+
+def model_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="a model file, or the folder of a finished run")
+
+
+def eval_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
+    parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default: the one each model was trained on)")
+    parser.add_argument("--split", help="train, valid, test or all (default: test; all of a file without splits)")
+
+
+def sample_arguments(parser: argparse.ArgumentParser) -> None:
+    model_argument(parser)
+    parser.add_argument("-n", type=int, default=1, help="how many sentences")
+    parser.add_argument("--max-tokens", type=int, default=100, help="of one sentence")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def text_arguments(parser: argparse.ArgumentParser) -> None:
+    model_argument(parser)
+    parser.add_argument("text", nargs="*", help="sentences; none reads them from standard input, one a line")
+
+
+def score_arguments(parser: argparse.ArgumentParser) -> None:
+    text_arguments(parser)
+    parser.add_argument("--tokens", action="store_true", help="show log p of every token as well")
+
+
+def infill_arguments(parser: argparse.ArgumentParser) -> None:
+    text_arguments(parser)
+    parser.add_argument("-n", type=int, default=10, help="words to show for each gap")
+    parser.add_argument("--samples", type=int, default=3, help="completions to draw")
+    parser.add_argument("--whole", action="store_true", help="the sentence ends where the text ends")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def embed_arguments(parser: argparse.ArgumentParser) -> None:
+    text_arguments(parser)
+    parser.add_argument("--what", choices=tuple(commands.FEATURES), default="posterior", help="features of each token")
+    parser.add_argument("-o", "--output", type=Path, help="write float32 rows, a token each, to this .npy file")
+
+
+def states_arguments(parser: argparse.ArgumentParser) -> None:
+    model_argument(parser)
+    parser.add_argument("-n", type=int, default=10, help="how many states")
+    parser.add_argument("--words", type=int, default=8, help="words to show for each")
+
+
+def export_arguments(parser: argparse.ArgumentParser) -> None:
+    model_argument(parser)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    parser.add_argument("--to", choices=tuple(commands.EXPORTS), default="numpy", help="format (default numpy: .npz)")
+
+
+def cache_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clear", action="store_true", help="remove every entry")
+
+
+COMMANDS = {
+    "train": Command(
+        commands.train, "train a model and measure it",
+        "trellis train --data ptb --states 256 --set train.learner=em --run runs/ptb", train_arguments,
+    ),
+    "eval": Command(
+        commands.evaluate, "perplexity of models on a corpus, side by side",
+        "trellis eval runs/ptb runs/ptb-bigram --data ptb --split test", eval_arguments,
+    ),
+    "sample": Command(commands.sample, "draw sentences", "trellis sample runs/demo -n 3 --seed 1", sample_arguments),
+    "score": Command(
+        commands.score, "log-probability of sentences", "trellis score runs/demo < sentences.txt", score_arguments
+    ),
+    "infill": Command(
+        commands.infill, "complete sentences with gaps, exactly",
+        'trellis infill runs/demo "the function ___ a list"', infill_arguments,
+    ),
+    "embed": Command(
+        commands.embed, "features of every token", "trellis embed runs/demo -o features.npy < text", embed_arguments
+    ),
+    "states": Command(
+        commands.states, "what the states have learned", "trellis states runs/demo -n 20", states_arguments
+    ),
+    "info": Command(commands.info, "what a model is", "trellis info runs/demo --json", model_argument),
+    "export": Command(
+        commands.export, "a model as NumPy arrays or as an hmmlearn model",
+        "trellis export runs/demo -o model.npz", export_arguments,
+    ),
+    "cache": Command(commands.cache, "show or clear the encoded corpora", "trellis cache --clear", cache_arguments),
+}  # fmt: skip
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser("trellis", description="Exact latent-state models of discrete sequences.")
+    parser.add_argument("--version", action="version", version=f"trellis {__version__}")
+    choices = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        sub = choices.add_parser(name, help=command.summary, description=command.summary.capitalize() + ".",
+                                 epilog=f"example: {command.example}")  # fmt: skip
+        command.arguments(sub)
+        sub.add_argument("--json", action="store_true", help="print the answer as JSON")
+        sub.add_argument("--quiet", action="store_true", help="no progress, no log")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run one command; what the user can put right ends in one sentence and exit code 2."""
+    args = build_parser().parse_args(argv)
+    logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
+    set_quiet(args.quiet)
+    try:
+        answer = COMMANDS[args.command].run(args)
+        if args.json:
+            print(json.dumps(answer.data, ensure_ascii=False))
+        else:
+            answer.show()
+        sys.stdout.flush()
+    except TrellisError as error:
+        fail(str(error), 2)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        fail(f"The system refused: {error}.", 2)
+    sys.exit(answer.exit_code)
+
+
+def fail(sentence: str, code: int) -> None:
+    print(f"trellis: {sentence}", file=sys.stderr)
+    sys.exit(code)

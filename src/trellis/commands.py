@@ -1,0 +1,205 @@
+"""What the commands do: arguments in, an answer out that can be printed or serialised."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis import console
+from trellis import export as exports
+from trellis.config import RunConfig, apply_overrides, load_config
+from trellis.corpus import cache_entries, clear_cache
+from trellis.errors import TrellisError
+from trellis.models import HMM, LanguageModel, SequenceModel, load_model, read_about
+from trellis.report import write_report
+from trellis.storage import atomic_write
+from trellis.tasks import lm
+from trellis.tasks.data import load_split
+from trellis.tasks.states import summarise_states
+from trellis.train import run
+
+
+class Answer(NamedTuple):
+    """What a command found: for machines, and for people."""
+
+    data: Any
+    show: Callable[[], None]
+    exit_code: int = 0
+
+
+def train(args: argparse.Namespace) -> Answer:
+    config = requested_config(args)
+    folder = args.run or Path("runs") / f"{Path(config.data.source).stem or 'stdin'}-{config.model.family}"
+    result = run.train(config, folder, args.resume)
+    data = {"run": str(folder), "corpus": result.corpus, "figures": [asdict(row) for row in result.figures]}
+    if result.interrupted:
+        advice = f"Interrupted; go on with: trellis train --run {folder} --resume"
+        return Answer(data, lambda: console.note(advice), 130)
+    report = write_report(folder, load_model(folder), result)
+
+    def show() -> None:
+        console.note(result.corpus)
+        console.show_figures(result.figures)
+        console.note(f"Model, metrics and report are in {folder}; open {report}")
+
+    return Answer(data, show)
+
+
+def requested_config(args: argparse.Namespace) -> RunConfig:
+    """The run of the TOML file (or, resuming, of the folder), with what the command line says on top."""
+    if args.config is not None:
+        config = load_config(args.config)
+    elif args.resume and args.run is not None and (args.run / run.CONFIG).exists():
+        config = load_config(args.run / run.CONFIG)
+    else:
+        config = RunConfig()
+    config = apply_overrides(config, args.set)
+    if args.data is not None:
+        config = replace(config, data=replace(config.data, source=args.data))
+    if args.model is not None:
+        config = replace(config, model=replace(config.model, family=args.model))
+    if args.states is not None:
+        config = replace(config, model=replace(config.model, states=args.states))
+    given = {name: getattr(args, name) for name in ("device", "seed") if getattr(args, name) is not None}
+    return replace(config, **given)
+
+
+def evaluate(args: argparse.Namespace) -> Answer:
+    rows = []
+    for path in args.models:
+        model, about = load_model(path), read_about(path)
+        split = load_split(model, about, args.data, args.split)
+        order = about.get("order", "sentences")
+        result = lm.evaluate(cast(SequenceModel, model), run.EVALUATION[order](split))
+        rows.append(
+            {
+                "model": str(path),
+                "family": model.family,
+                "perplexity": result.perplexity,
+                "log_likelihood": result.log_likelihood,
+                "tokens": result.tokens,
+                "order": order,
+            }
+        )
+    columns = ["model", "family", "perplexity", "tokens", "order"]
+    return Answer(rows, lambda: console.show_rows("evaluation", columns, rows))
+
+
+def sample(args: argparse.Namespace) -> Answer:
+    sentences = load_model(args.model).sample(args.n, args.max_tokens, args.seed)
+    return Answer(sentences, lambda: console.show_lines(sentences))
+
+
+def score(args: argparse.Namespace) -> Answer:
+    model, rows = load_model(args.model), []
+    for line in lines_of(args):
+        tokens = model.encode_line(line, eos=True)
+        log_probs = score_line(model, tokens)
+        total = float(log_probs.sum(dtype=torch.float64))
+        row = {"log_prob": total, "perplexity": lm.Evaluation(total, log_probs.numel()).perplexity, "text": line}
+        if args.tokens:
+            row["tokens"] = list(zip(model.vocab.decode(tokens[0].tolist()), log_probs.tolist(), strict=True))
+        rows.append(row)
+    return Answer(rows, lambda: console.show_scores(rows))
+
+
+@torch.no_grad()
+def score_line(model: LanguageModel, tokens: Tensor) -> Tensor:
+    """log p of every token of one sentence: [T]."""
+    return model.score(tokens, model.sentence_start(1))[0][0]
+
+
+def infill(args: argparse.Namespace) -> Answer:
+    model = stateful(load_model(args.model), "infill")
+    results = [(line, model.infill(line, args.n, args.samples, args.seed, args.whole)) for line in lines_of(args)]
+
+    def show() -> None:
+        for line, answer in results:
+            console.show_infilled(line, answer)
+
+    return Answer([{"text": line} | answer._asdict() for line, answer in results], show)
+
+
+FEATURES: dict[str, Callable[[HMM, Tensor], Tensor]] = {
+    "posterior": lambda model, tokens: model.posterior(tokens).probs[0],
+    "filtered": lambda model, tokens: model.filtered(tokens).probs[0],
+    "viterbi": lambda model, tokens: torch.nn.functional.one_hot(model.best_path(tokens)[0][0], model.num_states),
+}
+
+
+def embed(args: argparse.Namespace) -> Answer:
+    model = stateful(load_model(args.model), "embed")
+    words: list[str] = []
+    features: list[np.ndarray] = []
+    for line in lines_of(args):
+        tokens = model.encode_line(line)
+        words += model.vocab.decode(tokens[0].tolist())
+        features.append(FEATURES[args.what](model, tokens).float().numpy())
+    table = np.concatenate(features)
+    if args.output is not None:
+        with atomic_write(args.output) as file:
+            np.save(file, table)
+        data: dict[str, Any] = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
+        return Answer(data, lambda: console.note(f"{args.output}: {table.shape[0]} tokens x {table.shape[1]} states"))
+    pairs = zip(words, table, strict=True)
+    best = [{"token": word, "state": int(row.argmax()), "probability": float(row.max())} for word, row in pairs]
+    return Answer(best, lambda: console.show_rows("", ["token", "state", "probability"], best))
+
+
+def states(args: argparse.Namespace) -> Answer:
+    model = stateful(load_model(args.model), "states")
+    summaries = summarise_states(model, args.n, args.words)
+    return Answer([row._asdict() for row in summaries], lambda: console.show_states(summaries))
+
+
+def info(args: argparse.Namespace) -> Answer:
+    model, about = load_model(args.model), read_about(args.model)
+    facts = {"family": model.family, **model.settings(), "parameters": model.num_parameters()}
+    facts |= {"words": len(model.vocab), "tokenizer": model.vocab.tokenizer, **about}
+    return Answer(facts, lambda: console.show_facts(facts))
+
+
+EXPORTS: dict[str, Callable[[HMM, Path], None]] = {"numpy": exports.write_numpy, "hmmlearn": exports.write_hmmlearn}
+
+
+def export(args: argparse.Namespace) -> Answer:
+    EXPORTS[args.to](stateful(load_model(args.model), "export"), args.output)
+    return Answer({"output": str(args.output)}, lambda: console.note(f"wrote {args.output}"))
+
+
+def cache(args: argparse.Namespace) -> Answer:
+    entries = clear_cache() if args.clear else cache_entries()
+    rows = [{"name": e.name, "size": e.size, "path": str(e.path)} for e in entries]
+    title = "removed from the cache" if args.clear else "cache"
+    return Answer(rows, lambda: console.show_rows(title, ["name", "size", "path"], rows))
+
+
+def stateful(model: LanguageModel, command: str) -> HMM:
+    """The model, if it has hidden states."""
+    if not isinstance(model, HMM):
+        raise TrellisError(f"A {model.family} model has no hidden states, so 'trellis {command}' cannot answer for it.")
+    return model
+
+
+def lines_of(args: argparse.Namespace) -> Iterator[str]:
+    """The sentences given as arguments, or on standard input."""
+    if args.text:
+        yield from args.text
+        return
+    empty = True
+    try:
+        for line in sys.stdin:
+            empty = False
+            yield line.rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise TrellisError(f"Standard input is not UTF-8 at byte {error.start}; convert it first.") from error
+    if empty:
+        raise TrellisError("There is no text: give sentences as arguments or on standard input.")

@@ -1,0 +1,49 @@
+"""A trained HMM for other programs: plain arrays, or an hmmlearn model."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trellis.errors import TrellisError
+from trellis.models import HMM
+from trellis.storage import atomic_write
+
+
+@torch.no_grad()
+def to_arrays(model: HMM) -> dict[str, np.ndarray]:
+    """startprob [K], transmat [K, K], emissionprob [K, V] in float64, rows summing to one, and the words [V]."""
+    start, transition, emission = model.parts()
+    probs = {"startprob": start, "transmat": transition.dense(), "emissionprob": emission.dense().exp().T}
+    arrays = {name: value.double().cpu().numpy() for name, value in probs.items()}
+    arrays = {name: value / value.sum(-1, keepdims=True) for name, value in arrays.items()}
+    return arrays | {"words": np.array(model.vocab.words)}
+
+
+def to_hmmlearn(model: HMM) -> Any:
+    """The same model as hmmlearn.hmm.CategoricalHMM; its symbols are the token ids."""
+    try:
+        from hmmlearn.hmm import CategoricalHMM
+    except ImportError as error:
+        raise TrellisError("hmmlearn is not installed; install it, or export to numpy.") from error
+    arrays = to_arrays(model)
+    other = CategoricalHMM(model.num_states, n_features=len(model.vocab), implementation="scaling", init_params="")
+    other.startprob_, other.transmat_ = arrays["startprob"], arrays["transmat"]
+    other.emissionprob_ = arrays["emissionprob"]
+    return other
+
+
+def write_numpy(model: HMM, path: Path) -> None:
+    """An .npz file of `to_arrays`."""
+    with atomic_write(path) as file:
+        np.savez(file, allow_pickle=False, **to_arrays(model))
+
+
+def write_hmmlearn(model: HMM, path: Path) -> None:
+    """A pickle of `to_hmmlearn`, as hmmlearn's users keep their models; Trellis itself never reads one."""
+    with atomic_write(path) as file:
+        pickle.dump(to_hmmlearn(model), file)

@@ -1,0 +1,83 @@
+"""A trained model as one file: tensors, and in its header the family, the settings and the vocabulary as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trellis.config import suggestion
+from trellis.corpus import Vocabulary
+from trellis.errors import TrellisError
+from trellis.models.base import LanguageModel
+from trellis.models.hmm import HMM
+from trellis.models.ngram import Bigram, Unigram
+from trellis.storage import load_tensors, read_metadata, save_tensors
+
+FORMAT, VERSION = "trellis.model", 1
+FILE = "model.safetensors"
+FAMILIES: dict[str, type[LanguageModel]] = {model.family: model for model in (HMM, Unigram, Bigram)}
+
+
+def family(name: str) -> type[LanguageModel]:
+    """The class of a family of models."""
+    if name not in FAMILIES:
+        raise TrellisError(f"Unknown model family {name!r}{suggestion(name, FAMILIES)}")
+    return FAMILIES[name]
+
+
+def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | None = None) -> None:
+    """Write the model; `about` is what else a reader may want to know (data, figures), as JSON values."""
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "family": model.family,
+        "settings": json.dumps(model.settings()),
+        "vocab": model.vocab.to_json(),
+        "about": json.dumps(about or {}),
+    }
+    save_tensors(path, model.tensors(), header)
+
+
+def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
+    """Read a model from its file, or from the folder of the run that made it."""
+    file = find_model(path)
+    header = read_header(file)
+    cls = family(header["family"])
+    try:
+        vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
+        return cls.restore(vocab, settings, load_tensors(file, torch.device(device)))
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise TrellisError(
+            f"{file} is damaged: its contents do not fit together ({reason}); train it again."
+        ) from error
+
+
+def read_about(path: str | Path) -> dict[str, Any]:
+    """What was noted when the model was saved."""
+    about: dict[str, Any] = json.loads(read_header(find_model(path))["about"])
+    return about
+
+
+def find_model(path: str | Path) -> Path:
+    """The model's file: `path` itself, or the one inside that folder."""
+    path = Path(path)
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file():
+        raise TrellisError(f"There is no model at {path}; give a model file or the folder of a finished training run.")
+    return file
+
+
+def read_header(file: Path) -> dict[str, str]:
+    """The header of a model file, checked."""
+    header = read_metadata(file)
+    if header.get("format") != FORMAT:
+        raise TrellisError(f"{file} is not a Trellis model; give the model.safetensors that 'trellis train' wrote.")
+    if int(header["version"]) > VERSION:
+        raise TrellisError(
+            f"{file} has model format {header['version']}, newer than this Trellis reads ({VERSION}); upgrade Trellis."
+        )
+    return header

@@ -1,0 +1,63 @@
+"""What the states of an HMM have learned: how often they are visited, what they say, where they lead."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.models.base import Ranked
+from trellis.models.hmm import HMM
+
+MAX_ROUNDS, TOLERANCE = 1000, 1e-7
+
+
+class StateSummary(NamedTuple):
+    """One state, as a person would want to see it."""
+
+    state: int
+    occupancy: float  # share of tokens
+    telling: float  # nats: occupancy * KL(p(word | state) || p(word))
+    words: Ranked
+    next_states: list[tuple[int, float]]
+
+
+def occupancy(model: HMM) -> Tensor:
+    """The long-run share of tokens of each state under the model itself: [K].
+
+    The fixed point of one step of text: a state that emits <eos> is followed by the start of a new sentence, unless
+    the model was trained on one unbroken stream."""
+    start, transition, emission = model.parts()
+    ends = emission.dense()[model.vocab.eos].exp() if not model.carry else torch.zeros_like(start)
+    share = start
+    for _ in range(MAX_ROUNDS):
+        update = transition.forward(share * (1 - ends)) + (share * ends).sum() * start
+        change = float((update - share).abs().sum())
+        share = update / update.sum()
+        if change < TOLERANCE:
+            break
+    return share
+
+
+@torch.no_grad()
+def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3) -> list[StateSummary]:
+    """The n most telling states, most telling first."""
+    _, transition, emission = model.parts()
+    share, log_words = occupancy(model), emission.dense().T
+    log_average = emission.predict(share)
+    divergence = torch.where(log_words > -torch.inf, log_words.exp() * (log_words - log_average), 0.0).sum(-1)
+    telling = share * divergence
+    chosen = telling.topk(min(n, model.num_states)).indices
+    one_hot = torch.nn.functional.one_hot(chosen, model.num_states).to(share.dtype)
+    follow = transition.forward(one_hot).topk(min(followers, model.num_states))
+    return [
+        StateSummary(
+            int(z),
+            float(share[z]),
+            float(telling[z]),
+            model.rank(log_words[z], words),
+            list(zip(follow.indices[row].tolist(), follow.values[row].tolist(), strict=True)),
+        )
+        for row, z in enumerate(chosen)
+    ]

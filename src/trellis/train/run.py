@@ -1,0 +1,168 @@
+"""The main job, top to bottom: text -> vocabulary -> batches -> model -> training -> figures -> files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from trellis.config import BatchConfig, RunConfig, suggestion, to_toml
+from trellis.corpus import Corpus, Split, load_corpus
+from trellis.corpus.batches import Documents, Sentences, Streams
+from trellis.errors import TrellisError
+from trellis.learning.base import Learner
+from trellis.learning.em import EMLearner, StepwiseEMLearner
+from trellis.learning.gradient import GradientLearner
+from trellis.models import HMM, LanguageModel, SequenceModel, save_model
+from trellis.models.files import FILE, family
+from trellis.models.ngram import Bigram, Unigram
+from trellis.storage import atomic_write
+from trellis.tasks.lm import evaluate
+from trellis.train.checkpoint import BEST, Batches, load_weights
+from trellis.train.loop import fit
+from trellis.train.state import TrainState
+
+CONFIG, RESULTS, METRICS = "config.toml", "results.json", "metrics.jsonl"
+EVAL_WINDOW, EVAL_TOKENS, EVAL_LANES = 4096, 1 << 14, 16
+
+LEARNERS: dict[str, Callable[..., Learner]] = {
+    "gradient": GradientLearner,
+    "em": EMLearner,
+    "stepwise-em": StepwiseEMLearner,
+}
+BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
+    "streams": lambda split, config, seed: Streams(split, config.lanes, config.window),
+    "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
+    "documents": lambda split, config, seed: Documents(split, config.lanes, config.window, seed),
+}
+EVALUATION: dict[str, Callable[[Split], Batches]] = {
+    "streams": lambda split: Streams(split, 1, EVAL_WINDOW),
+    "sentences": lambda split: Sentences(split, EVAL_TOKENS, 0, shuffle=False),
+    "documents": lambda split: Documents(split, EVAL_LANES, EVAL_WINDOW, 0, shuffle=False),
+}
+
+
+@dataclass
+class Figures:
+    """One row of the table of results."""
+
+    model: str
+    states: int | None
+    parameters: int
+    train: float  # perplexities
+    valid: float
+    test: float
+    tokens_per_second: float  # scoring
+
+
+@dataclass
+class RunResult:
+    """What a training run came to."""
+
+    figures: list[Figures]
+    state: TrainState | None
+    corpus: str
+    folder: Path
+
+    @property
+    def interrupted(self) -> bool:
+        return self.state is not None and self.state.outcome == "interrupted"
+
+
+def choose(options: dict[str, Any], name: str, what: str) -> Any:
+    """The option of that name, or one sentence about which there are."""
+    if name not in options:
+        raise TrellisError(f"{what} is {name!r}, which is not known{suggestion(name, options)}")
+    return options[name]
+
+
+def choose_device(name: str) -> str:
+    """auto: the GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise TrellisError(f'device is {name!r}, but torch sees no GPU here; use device = "auto" or "cpu".')
+    return name
+
+
+def train(config: RunConfig, folder: Path, resume: bool = False) -> RunResult:
+    """Train the model that `config` describes; everything is written into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model_class = family(config.model.family)
+    corpus = load_corpus(config.data)
+    write_text(folder / CONFIG, to_toml(config))
+    if issubclass(model_class, Unigram | Bigram):
+        model: LanguageModel = model_class.fit(corpus.vocab, corpus["train"])
+        return conclude(model, None, corpus, config, folder)
+    hmm, state = train_hmm(config, corpus, folder, resume)
+    if state.outcome == "interrupted":
+        return RunResult([], state, corpus.description, folder)
+    return conclude(hmm, state, corpus, config, folder)
+
+
+def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM, TrainState]:
+    """Fit an HMM, and return it with the best weights that validation saw."""
+    torch.manual_seed(config.seed)
+    make_batches = choose(BATCHES, config.batches.order, "batches.order")
+    make_learner = choose(LEARNERS, config.train.learner, "train.learner")
+    carry = config.batches.order != "sentences"
+    model = HMM.new(corpus.vocab, config.model.states, carry, config.seed).to(choose_device(config.device))
+    batches = make_batches(corpus["train"], config.batches, config.seed)
+    learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
+
+    def valid_perplexity() -> float:
+        return evaluate(model, on_device(EVALUATION[config.batches.order](corpus["valid"]), model)).perplexity
+
+    state = fit(learner, batches, valid_perplexity, config.train, folder, resume)
+    if (folder / BEST).exists():
+        model.load_state_dict(load_weights(folder / BEST, model.device))
+    return model.eval(), state
+
+
+def on_device(batches: Batches, model: LanguageModel) -> Any:
+    """The batches where the model is."""
+    return (type(batch)._make(field.to(model.device) for field in batch) for batch in batches)
+
+
+def conclude(
+    model: LanguageModel, state: TrainState | None, corpus: Corpus, config: RunConfig, folder: Path
+) -> RunResult:
+    """Measure the model beside the baselines on every split, and save model and figures."""
+    baselines = [cls.fit(corpus.vocab, corpus["train"]) for cls in (Unigram, Bigram) if not isinstance(model, cls)]
+    figures = [measure(m, corpus, config.batches.order) for m in (*baselines, model)]
+    about = {
+        "corpus": corpus.description,
+        "data": asdict(config.data),
+        "order": config.batches.order,
+        "figures": asdict(figures[-1]),
+    }
+    save_model(folder / FILE, model, about)
+    result = RunResult(figures, state, corpus.description, folder)
+    outcome: dict[str, Any] = {"corpus": corpus.description, "figures": [asdict(row) for row in figures]}
+    if state is not None:
+        outcome["training"] = {name: getattr(state, name) for name in ("step", "epoch", "tokens", "seconds", "outcome")}
+    write_text(folder / RESULTS, json.dumps(outcome, indent=1) + "\n")
+    return result
+
+
+def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
+    """Perplexity on every split; tokens per second while scoring the training text."""
+    perplexity, seconds = {}, 0.0
+    for name in ("valid", "test", "train"):
+        begun = time.perf_counter()
+        batches = on_device(EVALUATION[order](corpus[name]), model)
+        perplexity[name] = evaluate(cast(SequenceModel, model), batches).perplexity
+        seconds = time.perf_counter() - begun
+    speed = corpus["train"].tokens.size / seconds
+    states = model.num_states if isinstance(model, HMM) else None
+    return Figures(model.family, states, model.num_parameters(), **perplexity, tokens_per_second=speed)
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
