@@ -92,7 +92,9 @@ def normalised(weights: Tensor) -> Tensor:
 def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
     """log p(x_t = v | every other known word), for every position: [B, T, V]."""
     words = chain.gaps or chain.emission
-    return words.predict(cavity(chain, chain.potentials(tokens), lengths)).log_softmax(-1)
+    log_probs = words.predict(cavity(chain, chain.potentials(tokens), lengths))
+    total = log_probs.logsumexp(-1, keepdim=True)
+    return log_probs - total.masked_fill(total == -torch.inf, 0.0)
 
 
 def sample_gaps(

@@ -151,7 +151,7 @@ class HMM(nn.Module, LanguageModel):
 
     @torch.no_grad()
     def infill(self, text: str, n: int = 10, samples: int = 3, seed: int = 0, whole: bool = False) -> Infilled:
-        """Complete a sentence whose missing words, never <eos>, are written ___; `whole`: it ends where the text ends."""
+        """Complete a sentence whose missing words (never <eos>) are written ___; `whole`: it ends with the text."""
         tokens = self.encode_line(text, eos=whole, gap=GAP)
         gaps = (tokens[0] < 0).nonzero().flatten().tolist()
         if not gaps:

@@ -1,0 +1,47 @@
+# make demo: everything from a bare clone to a trained model.   make test: everything from a bare clone to a tested one.
+PYTHON ?= python3
+BIN := .venv/bin
+export TRELLIS_DATA ?= $(abspath $(wildcard ../shared/data))
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@sed -n '1p' Makefile; echo "also: make lint, make bench, make clean"
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/developed: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+.venv/peers: .venv/developed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,peers]"
+	@touch $@
+
+demo: .venv/installed
+	@rm -rf runs/demo
+	$(BIN)/trellis train examples/demo.toml --run runs/demo
+	$(BIN)/trellis states runs/demo -n 12
+	$(BIN)/trellis sample runs/demo -n 3
+	$(BIN)/trellis infill runs/demo "the function ___ a list"
+
+lint: .venv/developed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: .venv/peers
+	$(BIN)/python -m benchmarks all
+
+clean:
+	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
