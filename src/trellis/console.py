@@ -34,13 +34,11 @@ def show_lines(lines: Iterable[str]) -> None:
 
 
 def table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
-    """A table with the best value of a column, where one is, in bold; nothing but a note where there are no rows."""
+    """A table, the best value of a column in bold where there is one; only a note where there are no rows."""
     if not rows:
-        note(f"{title}: nothing to show" if title else "nothing to show")
-    elif importlib.util.find_spec("rich") is not None:
-        _rich_table(title, columns, rows)
-    else:
-        _plain_table(title, columns, rows)
+        return note(f"{title or 'answer'}: nothing to show")
+    draw = _plain_table if importlib.util.find_spec("rich") is None else _rich_table
+    draw(text(title), columns, rows)
 
 
 def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
@@ -49,7 +47,7 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         fitting: dict[str, Any] = {"overflow": "fold"} if column.is_text else {"justify": "right", "no_wrap": True}
         drawn.add_column(Text(column.heading), **fitting)
@@ -57,7 +55,10 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
     for number, row in enumerate(rows):
         cells = zip(columns, row, best, strict=True)
         drawn.add_row(*(Text(column.write(value), "bold" * (number in top)) for column, value, top in cells))
-    Console(highlight=False).print(drawn)
+    console = Console(highlight=False)
+    if title:
+        console.print(Text(title, "bold"), soft_wrap=True)
+    console.print(drawn)
 
 
 def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
@@ -65,16 +66,16 @@ def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[
     cells = [[column.write(value) for column, value in zip(columns, row, strict=True)] for row in rows]
     headings = [column.heading for column in columns]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - shutil.get_terminal_size().columns
+    gaps = len(GAP) * (len(widths) - 1)
+    excess = sum(widths) + gaps - shutil.get_terminal_size().columns
     foldable = [i for i, column in enumerate(columns) if column.is_text]
     if excess > 0 and foldable:
         widest = max(foldable, key=widths.__getitem__)
         widths[widest] = max(widths[widest] - excess, NARROWEST)
-    show_title = [title] if title else []
-    for line in [*show_title, *_folded(headings, columns, widths), "-" * (sum(widths) + len(GAP) * (len(widths) - 1))]:
-        sys.stdout.write(line + "\n")
-    for row in cells:
-        sys.stdout.writelines(line + "\n" for line in _folded(row, columns, widths))
+    lines = [title] if title else []
+    lines += [*_folded(headings, columns, widths), "-" * (sum(widths) + gaps)]
+    lines += [line for row in cells for line in _folded(row, columns, widths)]
+    sys.stdout.write("\n".join(lines) + "\n\n")
 
 
 def _folded(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> Iterable[str]:
@@ -131,18 +132,18 @@ def show_scores(rows: Sequence[Mapping[str, Any]]) -> None:
     table("", columns, [(row["log_prob"], row["perplexity"], row["text"]) for row in rows])
     for row in rows:
         if "tokens" in row:
-            table(text(row["text"]), (COLUMNS["token"], Column("log p", log_prob)), row["tokens"])
+            table(row["text"], (COLUMNS["token"], Column("log p", log_prob)), row["tokens"])
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:
     """Names and values, one a line; a table inside is indented."""
-    widest = max(map(len, facts), default=0)
+    lines: list[tuple[str, str]] = []
     for name, value in facts.items():
-        if isinstance(value, Mapping):
-            note(name)
-            show_lines(f"  {inner:<{widest}}{_fact(inner, entry)}" for inner, entry in value.items())
-        else:
-            note(f"{name:<{widest}}  {_fact(name, value)}")
+        inside = value.items() if isinstance(value, Mapping) else ()
+        lines.append((name, "" if inside else _fact(name, value)))
+        lines += ((f"  {inner}", _fact(inner, entry)) for inner, entry in inside)
+    widest = max((len(name) for name, _ in lines), default=0)
+    show_lines(f"{name:<{widest}}  {value}".rstrip() for name, value in lines)
 
 
 def _fact(name: str, value: Any) -> str:

@@ -59,7 +59,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, float | str | None]]:
 
 def _points(lines: list[dict[str, float | str | None]], name: str) -> Iterator[Point]:
     for line in lines:
-        tokens, value = (float(line.get(key) or "nan") for key in ("tokens", name))
+        tokens, value = (math.nan if (figure := line.get(key)) is None else float(figure) for key in ("tokens", name))
         if math.isfinite(tokens) and 0 < value < LARGEST:
             yield tokens, value
 
@@ -89,8 +89,7 @@ def _curve(name: str, points: list[Point], x: Scale, y: Scale) -> Markup:
     """A line, its lowest point ringed and its end dotted."""
     kept = points[:: math.ceil(len(points) / MOST_POINTS)]
     path = [(x(tokens), y(math.log(value))) for tokens, value in [*kept, points[-1]]]
-    lowest = min(points, key=lambda point: point[1])
-    marks = {"lowest": lowest, "end": points[-1]}
+    marks = {"lowest": min(points, key=lambda point: point[1]), "end": points[-1]}
     return element(
         "g",
         element("polyline", points=" ".join(f"{px:.1f},{py:.1f}" for px, py in path)),
@@ -158,8 +157,8 @@ def spread(heights: list[float], gap: float) -> list[float]:
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Round numbers, about five, between low and high."""
-    rough = (high - low) / 5
+    """Round numbers, about six, between low and high."""
+    rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,9 +11,9 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from trellis.report.format import probability, word
 from trellis.report.markup import Markup, element
 
-SIDE, SMALLEST, LARGEST = 680, 14, 44  # pixels: of the whole, and of one cell
-MARGIN, LEGEND = 130, 56
-LONGEST_NAME = 14
+SIDE, SMALLEST, LARGEST = 900, 14, 44  # pixels: of the whole, and of one cell
+CHARACTER, LONGEST_NAME = 7, 14  # pixels, and how many of them
+CORNER, LEGEND, SPACING = 90, 60, 58  # pixels
 FAINTEST = 5e-4  # smaller probabilities would be invisible
 SHADES = (0.01, 0.05, 0.2, 0.5, 1.0)
 
@@ -27,21 +28,32 @@ def likeness_order(matrix: np.ndarray) -> np.ndarray:
     return leaves_list(linkage(profiles, "average", optimal_ordering=True))
 
 
+def shade(prob: float) -> float:
+    """How strong a probability is drawn."""
+    return math.sqrt(prob)
+
+
 def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[str]) -> Markup:
     """The heat map of p(z' | z) [n, n] among `states` [n], each called by its name [n] and linked to its row."""
-    count = len(states)
     order = likeness_order(matrix)
-    cell = min(max(SIDE // count, SMALLEST), LARGEST)
-    side = cell * count
-    width = max(side, SIDE // 2) + 2 * MARGIN
+    shown = [word(names[z], LONGEST_NAME) for z in order]
+    margin = max(CORNER, CHARACTER * max(map(len, shown)) + 12)
+    cell = min(max((SIDE - margin) // len(states), SMALLEST), LARGEST)
+    side = cell * len(states)
+    width = margin + max(side, SPACING * len(SHADES))
+    picture = element(
+        "g",
+        element("rect", width=side, height=side, class_="ground"),
+        *_names([states[z] for z in order], shown, cell),
+        *_cells(matrix[np.ix_(order, order)], [names[z] for z in order], cell),
+        element("text", "from ↓  to →", x=-10, y=-10, text_anchor="end"),
+        _legend(side + 24),
+        transform=f"translate({margin} {margin})",
+    )
     return element(
         "svg",
-        element("rect", x=MARGIN, y=MARGIN, width=side, height=side, class_="ground"),
-        *_names([(states[z], names[z]) for z in order], cell),
-        *_cells(matrix[np.ix_(order, order)], [names[z] for z in order], cell),
-        element("text", "from ↓   to →", x=MARGIN - 8, y=MARGIN - 8, text_anchor="end", class_="title"),
-        _legend(MARGIN + side + 20),
-        viewBox=f"0 0 {width} {MARGIN + side + LEGEND}",
+        picture,
+        viewBox=f"0 0 {width} {margin + side + LEGEND}",
         style=f"max-width:{width}px",
         class_="heatmap",
         role="img",
@@ -50,13 +62,13 @@ def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[
 
 
 def _cells(matrix: np.ndarray, names: list[str], cell: int) -> list[Markup]:
-    """One square for each probability that can be seen; its darkness grows with the square root."""
+    """One square for each probability that can be seen."""
     return [
         element(
             "rect",
             element("title", f"{word(names[row])} → {word(names[column])}: {probability(matrix[row, column])}"),
-            x=MARGIN + int(column) * cell,
-            y=MARGIN + int(row) * cell,
+            x=column * cell,
+            y=row * cell,
             width=cell - 1,
             height=cell - 1,
             fill_opacity=f"{shade(matrix[row, column]):.2f}",
@@ -65,31 +77,25 @@ def _cells(matrix: np.ndarray, names: list[str], cell: int) -> list[Markup]:
     ]
 
 
-def shade(prob: float) -> float:
-    """How dark a probability is drawn."""
-    return float(np.sqrt(prob))
-
-
-def _names(states: list[tuple[int, str]], cell: int) -> list[Markup]:
+def _names(states: list[int], names: list[str], cell: int) -> list[Markup]:
     """Names left of the rows, links to the table, and above the columns."""
-    middles = [MARGIN + cell * (i + 0.5) for i in range(len(states))]
-    shown = [word(name, LONGEST_NAME) for _, name in states]
-    left = [
-        element("a", element("text", name, x=MARGIN - 8, y=at + 4, text_anchor="end"), href=f"#state-{state}")
-        for (state, _), name, at in zip(states, shown, middles, strict=True)
-    ]
-    above = [
-        element("text", name, transform=f"translate({at + 4:.1f} {MARGIN - 8}) rotate(-90)")
-        for name, at in zip(shown, middles, strict=True)
-    ]
+    left, above = [], []
+    for i, (state, name) in enumerate(zip(states, names, strict=True)):
+        base = cell * (i + 0.5) + 4
+        label = element("text", name, x=-10, y=base, text_anchor="end")
+        left.append(element("a", label, href=f"#state-{state}"))
+        above.append(element("text", name, transform=f"translate({base:.1f} -10) rotate(-90)"))
     return left + above
 
 
 def _legend(y: int) -> Markup:
     """What the shades mean."""
-    shades = [
-        element("rect", x=MARGIN + 48 * i, y=y, width=14, height=14, fill_opacity=f"{shade(prob):.2f}")
+    parts = [
+        part
         for i, prob in enumerate(SHADES)
+        for part in (
+            element("rect", x=SPACING * i, y=y, width=14, height=14, fill_opacity=f"{shade(prob):.2f}"),
+            element("text", f"{prob:g}", x=SPACING * i + 20, y=y + 11),
+        )
     ]
-    values = [element("text", f"{prob:g}", x=MARGIN + 48 * i + 19, y=y + 11) for i, prob in enumerate(SHADES)]
-    return element("g", *shades, *values, class_="legend")
+    return element("g", *parts, class_="legend")

@@ -98,5 +98,5 @@ def training_section(metrics: Path, result: RunResult) -> Markup:
     if not curves:
         return Markup()
     baselines = {row.model: row.valid for row in result.figures[:-1]}
-    caption = "Perplexity while training; the ring is the lowest point. Dashed: the other models on the valid part."
+    caption = "Perplexity while training; the ring is the best on valid. Dashed: the other models on the valid part."
     return section("Training", caption, draw_curves(curves, baselines))

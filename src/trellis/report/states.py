@@ -11,7 +11,7 @@ from trellis.report.heatmap import draw_transitions, shade
 from trellis.report.markup import Markup, element, section
 from trellis.tasks.states import StateSummary, summarise_states
 
-MOST_STATES, WORDS, FOLLOWERS = 40, 10, 3
+MOST_STATES, WORDS, FOLLOWERS = 40, 8, 3
 LONGEST_WORD = 24
 DEAD = 0.02  # share of tokens, in units of the average state, below which a state is not worth a row
 
@@ -26,7 +26,7 @@ def state_sections(model: HMM) -> list[Markup]:
         section(
             "States",
             "The most telling states first: those whose words differ most from the average, weighed by how often they "
-            "are visited. The darker a word, the more probable it is in the state; hover for the number.",
+            "are visited. The stronger the tint of a word, the more probable it is in the state; hover for the number.",
             element("div", _table(summaries, names), class_="wide"),
         ),
         section(
@@ -73,7 +73,7 @@ def _table(summaries: list[StateSummary], names: list[str]) -> Markup:
 
 def _share(occupancy: float, most: float) -> Markup:
     bar = element("i", style=f"width:{100 * occupancy / most:.1f}%")
-    return element("div", element("span", bar, class_="bar"), percent(occupancy), class_="share")
+    return element("div", element("span", bar, class_="bar"), element("b", percent(occupancy)), class_="share")
 
 
 def _word(token: str, prob: float) -> Markup:

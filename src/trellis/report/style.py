@@ -47,13 +47,16 @@ strong { color: var(--one); font-weight: 600; border-bottom: 2px solid var(--one
 .states tr:target td { background: var(--ground); }
 .share { display: flex; align-items: center; gap: 10px; width: 150px; color: var(--soft); font-size: 13px;
   line-height: 22px; }
+.share b { width: 4em; font-weight: 400; text-align: right; }
 .bar { flex: 1; height: 6px; background: var(--ground); }
 .bar i { display: block; height: 100%; min-width: 1px; background: var(--one); }
-.words span, .answers span { display: inline-block; margin: 0 6px 3px 0; padding: 0 7px; border-radius: 3px;
+.words span, .answers span { display: inline-block; margin: 0 4px 3px 0; padding: 0 6px; border-radius: 3px;
   white-space: nowrap; background: color-mix(in srgb, var(--one) calc(var(--p) * 55%), transparent); }
 .next { width: 1%; white-space: nowrap; }
 .next div { display: inline-block; margin-left: 18px; }
 .next div:first-child { margin-left: 0; }
+.next a { color: var(--one); }
+.next a:hover { color: var(--two); }
 .next small { margin-left: 5px; }
 small { color: var(--soft); font-size: 13px; }
 svg { display: block; width: 100%; height: auto; font: 12px var(--sans); font-variant-numeric: tabular-nums; }
@@ -63,7 +66,8 @@ svg text { fill: var(--soft); }
 .baseline { stroke: var(--soft); stroke-dasharray: 2 4; }
 text.baseline { stroke: none; }
 polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.train polyline, .train .lowest { stroke: var(--one); }
+.train polyline { stroke: var(--one); }
+.train .lowest { display: none; }
 .valid polyline, .valid .lowest { stroke: var(--two); }
 .lowest { fill: var(--paper); stroke-width: 2; }
 .train .end, .label.train { fill: var(--one); }

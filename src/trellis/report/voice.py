@@ -32,7 +32,7 @@ def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
         tokens = model.vocab.decode(longest)
         middle = len(tokens) // 2
         question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
-        (ranked,) = model.infill(question, ANSWERS, samples=1).gaps
+        (ranked,) = model.infill(question, ANSWERS, samples=1, whole=len(tokens) < LONGEST).gaps
     except (TrellisError, ValueError, IndexError):  # a text that does not survive its own tokenizer
         return []
     answers = [

@@ -1,0 +1,120 @@
+"""What a terminal shows, with rich and without it: the same numbers, 80 columns, nothing that steers the terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trellis import console
+from trellis.models.hmm import Infilled
+from trellis.report.format import Column, perplexity
+from trellis.tasks.states import StateSummary
+from trellis.train.run import Figures
+
+WIDTH = 80
+
+
+@pytest.fixture(params=["rich", "plain"], autouse=True)
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs with rich and as if it were not installed."""
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    if request.param == "plain":
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
+            monkeypatch.setitem(sys.modules, name, None)
+    return request.param
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def run(show: Callable[..., None], *args: Any) -> str:
+        show(*args)
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        assert all(len(line.rstrip()) <= WIDTH for line in captured.out.splitlines())
+        return captured.out
+
+    return run
+
+
+def test_figures_fit_and_are_formatted(shown: Callable[..., str]) -> None:
+    out = shown(
+        console.show_figures,
+        [
+            Figures("unigram", None, 8624, 437.61, 390.14, 387.58, 1259506.4),
+            Figures("hmm", 32768, 1_234_567_890, 1e6 / 3, math.inf, math.nan, 0.4),
+        ],
+    )
+    lines = out.splitlines()
+    assert ["model", "states", "parameters", "train", "valid", "test", "tokens/s"] in [line.split() for line in lines]
+    assert ["unigram", "–", "8,624", "437.6", "390.1", "387.6", "1,259,506"] in [line.split() for line in lines]
+    assert ["hmm", "32,768", "1,234,567,890", "333,333.3", "∞", "–", "0"] in [line.split() for line in lines]
+
+
+def test_numbers_are_aligned_to_the_right(shown: Callable[..., str]) -> None:
+    out = shown(console.table, "", [Column("name"), Column("x", perplexity)], [("a", 1.0), ("b", 1000.0)])
+    one, thousand = (next(line.rstrip() for line in out.splitlines() if end in line) for end in ("1.0", "1,000.0"))
+    assert len(one) == len(thousand)
+
+
+def test_states_fold_without_losing_a_word(shown: Callable[..., str]) -> None:
+    words = [(f"word-number-{i}", 0.1) for i in range(10)]
+    out = shown(console.show_states, [StateSummary(7, 0.0312, 1.0, words, [(3, 0.9), (12345, 0.0512)])])
+    assert all(word in out for word, _ in words)
+    assert {"7", "3.1%", "(.900)", "12345", "(.051)"} <= set(out.split())
+
+
+def test_hostile_words_are_text(shown: Callable[..., str]) -> None:
+    out = shown(console.show_ranked, "\x1b[31mgap", [("[bold]x[/bold]", 0.25), ("\x1b[2J", 0.125), ("w" * 500, 0.1)])
+    assert "[bold]x[/bold]" in out
+    assert "\x1b" not in out
+    assert r"\x1b[2J" in out
+    assert {"0.250", "0.125", "0.100"} <= set(out.split())
+
+
+def test_infilled_shows_every_answer(shown: Callable[..., str]) -> None:
+    answer = Infilled([[("of", 0.5)], [("is", 0.75)]], "a of b is", ["a x b y", "a z b w"])
+    out = shown(console.show_infilled, "a ___ b ___", answer)
+    assert ["best", "a", "of", "b", "is"] in [line.split() for line in out.splitlines()]
+    assert all(part in out for part in ("a ___ b ___", "gap 1", "0.500", "gap 2", "0.750", "a x b y", "a z b w"))
+
+
+def test_scores_with_tokens(shown: Callable[..., str]) -> None:
+    row = {"log_prob": -12.345, "perplexity": 1234.56, "text": "the cat"}
+    out = shown(console.show_scores, [row, row | {"tokens": [("the", -2.0), (" ", -math.inf)]}])
+    assert out.count("-12.35") + out.count("-12.34") == 2
+    assert ["the", "-2.00"] in [line.split() for line in out.splitlines()]
+    assert "␣" in out
+
+
+def test_rows_are_written_in_the_way_of_their_names(shown: Callable[..., str]) -> None:
+    rows = [{"model": "runs/ptb", "perplexity": 123.456, "tokens": 82430, "left out": 1}]
+    out = shown(console.show_rows, "evaluation", ["model", "perplexity", "tokens"], rows)
+    assert out.splitlines()[0].strip() == "evaluation"
+    assert ["runs/ptb", "123.5", "82,430"] in [line.split() for line in out.splitlines()]
+
+
+def test_nothing_to_show_is_said(shown: Callable[..., str]) -> None:
+    assert shown(console.show_rows, "cache", ["name", "size"], []) == "cache: nothing to show\n"
+
+
+def test_facts_are_aligned(shown: Callable[..., str]) -> None:
+    facts = {"family": "hmm", "parameters": 556096, "carry": False, "figures": {"test": 164.86, "tokens_per_second": 9}}
+    assert shown(console.show_facts, facts).splitlines() == [
+        "family               hmm",
+        "parameters           556,096",
+        "carry                False",
+        "figures",
+        "  test               164.9",
+        "  tokens_per_second  9",
+    ]
+
+
+def test_lines_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    console.show_lines(["a " * 100 + "[b]", "tab\there"])
+    assert capsys.readouterr().out == "a " * 100 + "[b]\n" + r"tab\there" + "\n"

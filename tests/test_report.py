@@ -1,0 +1,262 @@
+"""The report: well-formed, self-contained, escaped, and its numbers are the model's."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trellis.corpus import Split, Vocabulary
+from trellis.models import HMM, Bigram, LanguageModel, Unigram
+from trellis.report import write_report
+from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
+from trellis.report.format import FIGURES, Column, percent, perplexity, text, word
+from trellis.report.heatmap import likeness_order
+from trellis.report.markup import element
+from trellis.report.states import among
+from trellis.tasks.states import summarise_states
+from trellis.train.run import Figures, RunResult
+
+HOSTILE = ["<script>alert(1)</script>", "\"&'", "</style>", "\x1b[31m", "w" * 500, "\x00", "]]>", "\udc80", "\u202e"]
+WORDS = ["<eos>", "<unk>", "the", "cat", *HOSTILE]
+VOID = {"meta"}
+ROUNDING = 5e-4  # of a number with three decimals
+
+
+def make_hmm(states: int, words: list[str] = WORDS, seed: int = 0) -> HMM:
+    """A random HMM, peaked enough for its states to differ."""
+    model = HMM.new(Vocabulary(words, [10] * len(words)), states, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in model.params.parameters():
+            tensor.copy_(3 * torch.randn(tensor.shape, generator=generator))
+    return model.eval()
+
+
+def make_result(folder: Path, model: LanguageModel) -> RunResult:
+    states = model.num_states if isinstance(model, HMM) else None
+    rows = [
+        Figures("unigram", None, 8, 437.61, 390.14, 387.58, 259506.4),
+        Figures("bigram", None, 14, 60.04, math.inf, math.nan, 90584.2),
+        Figures(model.family, states, model.num_parameters(), 99.97, 123.44, 1234.56, 44159.9),
+    ]
+    return RunResult(rows, None, 'corpus <u>"x"</u> & more', folder)
+
+
+def write_metrics(folder: Path) -> None:
+    lines = [
+        {"tokens": 100 * n, "train_ppl": 900.0 / n, "valid_ppl": 1000.0 / n if n % 2 else None} for n in range(1, 6)
+    ]
+    odd = [{"tokens": 600, "train_ppl": "nan", "valid_ppl": "inf"}]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines + odd)) + '\n{"tokens": 7')
+
+
+class Page(HTMLParser):
+    """Collects what the tests ask for, and checks that every element is closed in its turn."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for _, attrs in self.tags if (value := attrs.get(attribute)) is not None]
+
+
+MODELS = {
+    "hmm": lambda: make_hmm(7),
+    "one state": lambda: make_hmm(1),
+    "two states": lambda: make_hmm(2),
+    "many states": lambda: make_hmm(60, seed=1),
+    "unigram": lambda: Unigram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS)),
+    "bigram": lambda: Bigram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS)),
+}
+
+
+def split_of(words: list[str]) -> Split:
+    tokens = np.arange(len(words), dtype=np.int32)
+    ends = np.array([0, len(words)])
+    return Split(tokens, ends, ends)
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    return MODELS[request.param]()
+
+
+@pytest.mark.parametrize("metrics", [True, False])
+def test_page_is_whole_and_needs_nothing_else(model: LanguageModel, metrics: bool, tmp_path: Path) -> None:
+    if metrics:
+        write_metrics(tmp_path)
+    path = write_report(tmp_path, model, make_result(tmp_path, model))
+    source = path.read_text(encoding="utf-8")
+    page = Page(source)
+    assert page.open == []
+    assert path == tmp_path / "report.html"
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "img", "iframe", "u", "object"})
+    assert not re.search(r"https?:|url\(|@import|src=", source)
+    assert not re.search(r"\bnan\b|\binf\b", source, re.IGNORECASE)
+    assert ("polyline" in {tag for tag, _ in page.tags}) == metrics
+    ids = set(page.values("id"))
+    assert {link.removeprefix("#") for link in page.values("href")} <= ids
+    ElementTree.fromstring(source.removeprefix("<!DOCTYPE html>"))
+
+
+def test_page_is_reproducible(tmp_path: Path) -> None:
+    pages = set()
+    for _ in range(2):
+        model = make_hmm(5)
+        pages.add(write_report(tmp_path, model, make_result(tmp_path, model)).read_bytes())
+    assert len(pages) == 1
+
+
+def test_hostile_words_arrive_as_text(tmp_path: Path) -> None:
+    model = make_hmm(7)
+    page = Page(write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8"))
+    shown = {summary.words[0][0] for summary in summarise_states(model, 40)}
+    assert shown & set(HOSTILE)
+    assert {word(token, 24) for token in shown} <= set(page.texts)
+    assert 'corpus <u>"x"</u> & more' in page.texts
+
+
+def test_results_mark_the_best(tmp_path: Path) -> None:
+    model = make_hmm(3)
+    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    table = ElementTree.fromstring(re.search(r'<table class="results">.*?</table>', source).group())
+    assert [cell.text for cell in table.iter("th")] == [column.heading for column in FIGURES.values()]
+    assert [cell.text for cell in table.iter("strong")] == ["387.6", "259,506", "60.0", "123.4"]
+    rows = [["".join(cell.itertext()) for cell in row.iter("td")] for row in table.iter("tr")][1:]
+    assert rows[1] == ["bigram", "–", "14", "60.0", "∞", "–", "90,584"]
+    assert rows[2][:4] == ["hmm", "3", f"{model.num_parameters():,}", "100.0"]
+
+
+def test_state_table_and_heat_map_hold_the_numbers_of_the_model(tmp_path: Path) -> None:
+    model = make_hmm(6, [*WORDS[:4], "a", "b", "c"])
+    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    summaries = summarise_states(model, 40, 8, 3)
+    table = ElementTree.fromstring(re.search(r'<table class="states">.*?</table>', source).group())
+    rows = table.find("tbody")
+    assert [row.get("id") for row in rows] == [f"state-{summary.state}" for summary in summaries]
+    for row, summary in zip(rows, summaries, strict=True):
+        assert row[1].findtext(".//b") == percent(summary.occupancy)
+        assert [span.get("title") for span in row[2]] == [f"{token}: {p:.3f}" for token, p in summary.words]
+        assert [span.get("title") for span in row[3].iter("span")] == [
+            f"state {z}: {p:.3f}" for z, p in summary.next_states
+        ]
+    picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="heatmap".*?</svg>', source).group())
+    probabilities = [float(title.text.rsplit(" ", 1)[1]) for title in picture.iter("title")]
+    expected = model.parts()[1].dense().detach().numpy().ravel()
+    visible = np.sort(expected[expected > ROUNDING])
+    np.testing.assert_allclose(np.sort(probabilities), visible, rtol=0, atol=ROUNDING)
+
+
+def test_curves_end_where_the_metrics_end(tmp_path: Path) -> None:
+    write_metrics(tmp_path)
+    assert read_curves(tmp_path / "metrics.jsonl") == {
+        "train": [(100.0 * n, 900.0 / n) for n in range(1, 6)],
+        "valid": [(100.0 * n, 1000.0 / n) for n in (1, 3, 5)],
+    }
+    model = make_hmm(2)
+    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="curves".*?</svg>', source).group())
+    labels = {"".join(label.itertext()) for label in picture.iter("text") if "label" in label.get("class", "")}
+    assert labels == {"unigram 390.1", "train 180.0", "valid 200.0"}
+    train, valid = (
+        [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        for line in picture.iter("polyline")
+    )
+    assert (len(train), len(valid)) == (6, 4)
+    assert train == sorted(train)
+    assert valid[0][1] < valid[-1][1]  # pixels grow downwards, perplexity falls
+
+
+@pytest.mark.parametrize("points", [0, 1, 5000])
+def test_curves_of_any_length(points: int, tmp_path: Path) -> None:
+    lines = [json.dumps({"tokens": n, "train_ppl": 50.0, "valid_ppl": None}) for n in range(points)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    model = make_hmm(2)
+    source = write_report(tmp_path, model, RunResult([], None, "", tmp_path)).read_text(encoding="utf-8")
+    drawn = re.findall(r'polyline points="([^"]*)"', source)
+    assert len(drawn) == (points > 0)
+    assert all(len(line.split()) <= 601 for line in drawn)
+
+
+def test_among_reads_the_transition_matrix() -> None:
+    model = make_hmm(6)
+    dense = model.parts()[1].dense().detach().double().numpy()
+    np.testing.assert_allclose(among(model, [4, 0, 2]), dense[np.ix_([4, 0, 2], [4, 0, 2])], rtol=1e-6)
+
+
+def test_order_joins_states_that_behave_alike() -> None:
+    groups = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], 5))
+    matrix = np.where(groups[:, None] == (groups[None] + 1) % 3, 0.19, 0.005)
+    ordered = groups[likeness_order(matrix)]
+    assert np.count_nonzero(np.diff(ordered)) == 2
+
+
+@given(st.lists(st.floats(0, 400), max_size=12).map(sorted))
+def test_spread_keeps_order_and_distance(heights: list[float]) -> None:
+    moved = spread(heights, 18)
+    assert len(moved) == len(heights)
+    assert all(b - a >= 18 - 1e-9 for a, b in pairwise(moved))
+    assert sum(moved) == pytest.approx(sum(heights), abs=1e-6)
+
+
+@given(st.floats(1e-3, 1e12), st.floats(1.02, 1e6))
+def test_ticks_lie_inside_and_are_few(low: float, ratio: float) -> None:
+    high = low * ratio
+    for ticks in (linear_ticks(low, high), log_ticks(low, high)):
+        assert 2 <= len(ticks) <= 9
+        assert ticks == sorted(ticks)
+        assert all(low * (1 - 1e-9) <= tick <= high * (1 + 1e-9) for tick in ticks)
+
+
+@given(st.text())
+def test_any_text_survives_as_text(raw: str) -> None:
+    markup = element("p", raw, title=raw)
+    parsed = Page(markup)
+    assert [tag for tag, _ in parsed.tags] == ["p"]
+    shown = ElementTree.fromstring(element("p", text(raw), title=text(raw)))
+    assert (shown.text or "") == shown.get("title") == text(raw)
+
+
+@given(st.text(), st.integers(4, 40))
+def test_words_are_visible_and_short(token: str, longest: int) -> None:
+    shown = word(token, longest)
+    assert shown.isprintable()
+    assert " " not in shown
+    assert len(shown) <= longest
+
+
+def test_numbers_have_a_sign_for_what_is_missing() -> None:
+    assert [perplexity(value) for value in (None, math.nan, math.inf, 1234.56)] == ["–", "–", "∞", "1,234.6"]
+    assert [percent(share) for share in (0.0, 0.5, 0.00012)] == ["0.0%", "50.0%", "0.012%"]
+    assert Column("x", perplexity, min).best_of([math.nan, 3.0, 2.0, 2.0]) == {2, 3}
+    assert Column("x", perplexity, min).best_of([2.0]) == set()
