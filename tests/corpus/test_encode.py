@@ -37,7 +37,7 @@ def as_lists(split: encode.Split, corpus: Corpus) -> list[list[list[str]]]:
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 @given(documents.filter(lambda drawn: len(drawn) >= 3), st.integers(1, 2), st.integers(1, 7))
 def test_a_corpus_is_its_text_document_by_document(load: Loader, drawn, min_count: int, chunk: int) -> None:
     text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in drawn)

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trellis.config import DataConfig
@@ -44,6 +44,7 @@ lines = st.lists(st.sampled_from(["", " ", "\t", "a", "é語 a", " aa ", "語" *
 
 
 @given(lines, st.sampled_from(["", "\n", "\r\n"]), st.integers(4, 12))
+@example([], "\r\n", 5)
 def test_small_blocks_read_the_same_as_the_whole_file(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str, block: int
 ) -> None:
@@ -58,7 +59,7 @@ def test_small_blocks_read_the_same_as_the_whole_file(
 
 
 @pytest.mark.parametrize("name", ["wiki.txt", "wiki.txt.gz"])
-@pytest.mark.parametrize("block", [20, 30, 1 << 20])
+@pytest.mark.parametrize("block", [*range(12, 40), 1 << 20])
 def test_wikitext_articles(write, name: str, block: int) -> None:
     with patch.object(read, "BLOCK", block):
         first, second = read_documents(write(WIKITEXT, name), documents="heading")

@@ -66,6 +66,7 @@ def test_text8_is_divided_by_position(tmp_path: Path, cache: Path, monkeypatch: 
     corpus = load_corpus(DataConfig("text8", min_count=1, unk=None), cache)
     decoded = {name: corpus.vocab.decode(split.tokens) for name, split in corpus.splits.items()}
     assert decoded["train"] == [*(f"w{i}" for i in range(901)), "<eos>"]
+    assert sum(corpus.vocab.counts) == len(decoded["train"])
     assert {name: len(words) for name, words in decoded.items()} == {"train": 902, "valid": 51, "test": 50}
 
 

@@ -26,6 +26,7 @@ LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__p
 LEAST_PROSE = 0.5  # share of words among the tokens of a paragraph
 LEAST_WORDS = 3
 
+_STATEMENTS = ast.stmt, ast.excepthandler, ast.match_case
 _DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
 _COMMENT = re.compile(r"(?:^[ \t]*#[ #].*\n|^[ \t]*#\n){2,}", re.MULTILINE)
 _COMMENT_SIGN = re.compile(r"^[ \t]*#+ ?", re.MULTILINE)
@@ -109,8 +110,16 @@ def _documents() -> dict[str, list[str]]:
 def _from_sources() -> dict[str, list[str]]:
     """Docstrings and comments of the library's Python files, parsed and not imported."""
     root = Path(sysconfig.get_path("stdlib"))
-    paths = (path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
-    return {_module_name(path.relative_to(root)): list(_docs_of_file(path)) for path in paths}
+    return {_module_name(path.relative_to(root)): list(_docs_of_file(path)) for path in _python_files(root)}
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """The .py files under a folder, tests and installed packages left out."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and path.name not in LEFT_OUT:
+            yield from _python_files(path)
+        elif path.suffix == ".py":
+            yield path
 
 
 def _module_name(path: Path) -> str:
@@ -124,10 +133,17 @@ def _docs_of_file(path: Path) -> Iterator[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # templates and samples of broken code
         return
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED):
-            yield ast.get_docstring(node, clean=False) or ""
+    yield from _docstrings(tree)
     yield from (_COMMENT_SIGN.sub("", comment) for comment in _COMMENT.findall(source))
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """The docstrings of a node and of the statements in it."""
+    if isinstance(node, _DOCUMENTED):
+        yield ast.get_docstring(node, clean=False) or ""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _STATEMENTS):
+            yield from _docstrings(child)
 
 
 def _from_compiled_modules() -> dict[str, list[str]]:

@@ -121,7 +121,7 @@ def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
     kept = ""
     for block in chain(blocks, [None]):
         text = kept + (block or "")
-        cut = len(text) if block is None else _line_start(text, LOOK_AHEAD) or len(text)
+        cut = len(text) if block is None else _settled(text)
         starts = [match.start() for match in heading.finditer(text) if match.start() < cut]
         bounds = [0, *starts, cut]
         yield DOCUMENT.join(text[start:stop] for start, stop in pairwise(bounds))
@@ -135,12 +135,12 @@ DOCUMENT_MARKERS: dict[str, Callable[[Iterator[str], Recipe], Iterator[str]]] = 
 }
 
 
-def _line_start(text: str, back: int) -> int:
-    """Where the last `back` lines of the text begin, or 0."""
+def _settled(text: str) -> int:
+    """The length of the text without its last lines, which a heading may begin; all of it where lines are overlong."""
     position = len(text)
-    for _ in range(back + 1):
+    for _ in range(LOOK_AHEAD + 1):
         position = max(text.rfind(LINE, 0, position), 0)
-    return position + 1 if position else 0
+    return position + 1 if position else len(text) if len(text) > LOOK_AHEAD * BLOCK else 0
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
