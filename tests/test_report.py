@@ -33,9 +33,9 @@ VOID = {"meta"}
 ROUNDING = 5e-4  # of a number with three decimals
 
 
-def make_hmm(states: int, words: list[str] = WORDS, seed: int = 0) -> HMM:
+def make_hmm(states: int, words: list[str] = WORDS, seed: int = 0, tokenizer: str = "whitespace") -> HMM:
     """A random HMM, peaked enough for its states to differ."""
-    model = HMM.new(Vocabulary(words, [10] * len(words)), states, seed=seed)
+    model = HMM.new(Vocabulary(words, [10] * len(words), tokenizer), states, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in model.params.parameters():
@@ -94,7 +94,7 @@ MODELS = {
     "hmm": lambda: make_hmm(7),
     "one state": lambda: make_hmm(1),
     "two states": lambda: make_hmm(2),
-    "many states": lambda: make_hmm(60, seed=1),
+    "many states": lambda: make_hmm(45, seed=1),
     "unigram": lambda: Unigram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS)),
     "bigram": lambda: Bigram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS)),
 }
@@ -144,6 +144,26 @@ def test_hostile_words_arrive_as_text(tmp_path: Path) -> None:
     assert shown & set(HOSTILE)
     assert {word(token, 24) for token in shown} <= set(page.texts)
     assert 'corpus <u>"x"</u> & more' in page.texts
+
+
+@pytest.mark.parametrize("tokenizer", ["characters", "words"])
+def test_cloze_answers_are_the_model_s(tokenizer: str, tmp_path: Path) -> None:
+    model = make_hmm(4, ["<eos>", "<unk>", "a", "b", "c", ","], seed=3, tokenizer=tokenizer)
+    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    page = ElementTree.fromstring(source.removeprefix("<!DOCTYPE html>"))
+    quotes = [quote.text for quote in page.iter("blockquote")]
+    assert quotes[:3] == model.sample(3, 40)
+    (ranked,) = model.infill(quotes[3], 6, whole=True).gaps
+    answers = [tuple(item.itertext()) for item in page.find(".//ol")]
+    assert answers == [(token, f"{p:.3f}") for token, p in ranked]
+
+
+@pytest.mark.parametrize("words", [["<eos>"], ["<eos>", *map(chr, range(0xC0, 0xF8))]])
+def test_models_that_have_no_cloze(words: list[str], tmp_path: Path) -> None:
+    model = make_hmm(2, words, tokenizer="bytes")
+    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    assert "In its own words" in source
+    assert "One word hidden" not in source
 
 
 def test_results_mark_the_best(tmp_path: Path) -> None:

@@ -27,13 +27,15 @@ def voice_section(model: LanguageModel) -> Markup:
 
 def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
     """The longest of the sentences with its middle token missing, and the most probable tokens for the gap."""
+    spoken = [sentence for sentence in sentences if sentence and GAP not in sentence]
+    if not spoken:
+        return []
     try:
-        longest = max((model.encode_line(s)[0].tolist() for s in sentences if s), key=len, default=[])
-        tokens = model.vocab.decode(longest)
+        tokens = model.vocab.decode(model.encode_line(max(spoken, key=len))[0].tolist())
         middle = len(tokens) // 2
         question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
-        (ranked,) = model.infill(question, ANSWERS, samples=1, whole=len(tokens) < LONGEST).gaps
-    except (TrellisError, ValueError, IndexError):  # a text that does not survive its own tokenizer
+        ranked = model.infill(question, ANSWERS, samples=1, whole=len(tokens) < LONGEST).gaps[0]
+    except TrellisError:  # without <unk>, bytes cut from their characters cannot be read again
         return []
     answers = [
         element("li", element("span", word(token), style=f"--p:{shade(p):.3f}"), element("small", probability(p)))
