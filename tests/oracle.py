@@ -93,9 +93,15 @@ def sentences(prior: np.ndarray, matrices: np.ndarray, emission: np.ndarray) -> 
     return total
 
 
-def marginal(joint: np.ndarray, tokens: np.ndarray) -> float:
-    """p of the known words of a sentence, those that are -1 summed out."""
-    return float(joint[tuple(slice(None) if word < 0 else word for word in tokens)].sum())
+def completions(tokens: np.ndarray, words: list[int]) -> list[list[int]]:
+    """The words that may stand at each position: any of `words` where it is -1."""
+    return [words if word < 0 else [word] for word in tokens.tolist()]
+
+
+def marginal(joint: np.ndarray, tokens: np.ndarray, words: list[int] | None = None) -> float:
+    """p of the known words of a sentence, those that are -1 summed out over the given words (or all)."""
+    choices = completions(tokens, list(range(joint.shape[0])) if words is None else words)
+    return float(joint[np.ix_(*choices)].sum())
 
 
 def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
@@ -108,6 +114,8 @@ def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
     observed = np.append(observed[large], observed[~large].sum())
     expected = np.append(expected[large], expected[~large].sum())
     used = expected > 0
+    if used.sum() < 2:
+        return 1.0
     return float(stats.chisquare(observed[used], expected[used] * observed.sum() / expected.sum()).pvalue)
 
 

@@ -36,7 +36,7 @@ class Categorical:
         return full.scatter(-1, self.support, self.table)
 
     def best(self) -> tuple[Tensor, Tensor]:
-        """Each state's most probable word and its log-probability: [K], [K]."""
+        """The log-probability of each state's most probable word, and that word: [K], [K]."""
         return self.dense().max(0)
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
