@@ -87,13 +87,14 @@ def test_no_method_claims_more_than_the_best_of_all_partitions(method: str, toke
     )
 
 
-def test_exchange_often_finds_the_best_of_all_partitions_of_a_random_text() -> None:
-    rng, found = np.random.default_rng(0), 0
+def test_exchange_ends_at_or_near_the_best_of_all_partitions_of_random_texts() -> None:
+    rng, ratios = np.random.default_rng(0), []
     for _ in range(20):
         tokens = np.concatenate([np.arange(8), rng.choice(8, 40, p=rng.dirichlet(np.ones(8)))])
         ami = max(brown_clusters(tokens, 3, seed=seed).ami for seed in range(4))
-        found += ami > enumerated_ami(tokens).max() - EXACT
-    assert found >= 10
+        ratios.append(ami / enumerated_ami(tokens).max())
+    assert np.mean(ratios) > 0.9
+    assert np.sum(np.array(ratios) > 1 - EXACT) >= 7
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,8 +1,9 @@
 """Brown clustering: word classes that keep the most mutual information between adjacent words, and a tree over them.
 
-Words start in frequency order and are exchanged between classes while that raises the average mutual information
-I(c; d); the classes are then merged, cheapest pair first, into a binary tree whose paths name them. The class bigram
-log-likelihood per token is I(c; d) - H(w), so the best partition is also the most likely class bigram model.
+Words come in by frequency, the first few hundred as classes that merge, the others into the best class; then they are
+exchanged between classes while that raises the average mutual information I(c; d). The classes are then merged,
+cheapest pair first, into a binary tree whose paths name them. The class bigram log-likelihood per token is
+I(c; d) - H(w), so the best partition is also the most likely class bigram model.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 SETTLED = 1e-5  # exchange ends with a sweep that raises the mutual information by less than this fraction
+MERGED_FIRST = 512  # words that are agglomerated, O(C²) each, before the rest is placed, O(C) per distinct bigram
 LARGEST_CHUNK = 256  # words that choose their classes at the same time
 
 
@@ -91,6 +93,10 @@ class Start(NamedTuple):
     words: np.ndarray  # ids that may be placed and moved, frequent first; the first of them have opened the classes
     room: np.ndarray  # [C] most words a class may hold, 0: closed
 
+    def waiting(self) -> np.ndarray:
+        """The words without a class, frequent first."""
+        return self.words[self.assignment[self.words] < 0]
+
 
 def _start(counts: np.ndarray, classes: int, alone: set[int], max_size: int | None, min_count: int, seed: int) -> Start:
     """Give the most frequent words, those kept alone and the rare ones together their classes."""
@@ -129,13 +135,14 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
 
 
 def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
-    """Place the waiting words into their best classes, then sweep over all until hardly anything is gained; [V]."""
+    """Merge in some words and place the rest, then sweep over all until hardly anything is gained; [V]."""
+    start = _merge_in(job, start, start.waiting()[:MERGED_FIRST])
+    waiting = start.waiting()
     bigrams, classes, total = job.counts.bigrams, len(start.room), int(job.counts.bigrams.sum())
     table = xlogx_table(total)
-    waiting = start.words[start.assignment[start.words] < 0]
     state = tabulate(bigrams, np.where(start.assignment < 0, classes, start.assignment), classes + 1)
     with progress("placing words", len(waiting), "words") as bar:
-        for chunk in _chunks(waiting, classes):
+        for chunk in _chunks(waiting, len(start.words) - len(waiting)):
             job.kernels.place(chunk, job.bigrams, state, np.append(start.room, 0), table)
             bar.advance(len(chunk))
     state = tabulate(bigrams, state.assignment, classes)
@@ -162,9 +169,16 @@ def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
 
 
 def _agglomerate(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
-    waiting = start.words[start.assignment[start.words] < 0]
-    with progress("agglomerating words", len(waiting), "words") as bar:
-        return agglomerate(job.counts.bigrams, job.bigrams, start.assignment, waiting, start.room, job.kernels, bar)
+    return _merge_in(job, start, start.waiting()).assignment
+
+
+def _merge_in(job: Job, start: Start, words: np.ndarray) -> Start:
+    """Let the words come in one by one, merging a pair of classes each time."""
+    with progress("agglomerating words", len(words), "words") as bar:
+        assignment, room = agglomerate(
+            job.counts.bigrams, job.bigrams, start.assignment, words, start.room, job.kernels, bar
+        )
+    return start._replace(assignment=assignment, room=room)
 
 
 METHODS: dict[str, Callable[[Job, Start, int], np.ndarray]] = {"exchange": _exchange, "agglomerative": _agglomerate}

@@ -64,19 +64,21 @@ def agglomerate(
     room: np.ndarray,
     kernels: ModuleType,
     bar: Progress,
-) -> np.ndarray:
-    """Brown's algorithm: each waiting word comes in as one class more, then the cheapest pair merges; [V]."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Brown's algorithm: each waiting word comes in as one class more, then the cheapest pair merges.
+
+    Returns the classes [V], -1 where a word has not come in, and the room of each [C].
+    """
     free = len(room)
     room = np.append(room, room.max())
     window = Window(tabulate(counts, assignment, len(room)), free, int(counts.sum()), kernels)
     labels = window.classes.assignment
-    with kernels.team(len(room) ** 2):
-        for word in waiting:
-            window.insert(word, free, bigrams)
-            stays, free, _ = window.merge_cheapest(room)
-            labels[labels == free] = stays
-            bar.advance()
-    return np.searchsorted(window.alive, labels)
+    for word in waiting:
+        window.insert(word, free, bigrams)
+        stays, free, _ = window.merge_cheapest(room)
+        labels[labels == free] = stays
+        bar.advance()
+    return np.where(labels < 0, -1, np.searchsorted(window.alive, labels)), room[window.alive]
 
 
 def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[str]:
@@ -85,10 +87,9 @@ def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[st
     leaves = tabulate(sparse.csr_array(table), np.arange(classes), classes)
     window = Window(leaves, classes, int(table.sum()), kernels)
     merges = []
-    with kernels.team(classes**2):
-        for _ in range(classes - 1):
-            merges.append(window.merge_cheapest(room)[:2])
-            bar.advance()
+    for _ in range(classes - 1):
+        merges.append(window.merge_cheapest(room)[:2])
+        bar.advance()
     paths = [""] * classes
     for stays, leaves_tree in reversed(merges):
         paths[leaves_tree] = paths[stays] + "1"

@@ -6,18 +6,11 @@ Up to a constant, N times the average mutual information of a partition is
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 
 from trellis.kernels.brown.state import Bigrams, Classes
 
 RAISES = 1e-6  # a move is taken when it gains more than this many count-nats, far above the rounding of the sums
-
-
-def team(cells: int) -> nullcontext[None]:
-    """One core, whatever the number of cells that each step touches."""
-    return nullcontext()
 
 
 def xlogx(n: np.ndarray, table: np.ndarray) -> np.ndarray:

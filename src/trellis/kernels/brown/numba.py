@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
-from numba import get_num_threads, njit, prange, set_num_threads
+from numba import get_num_threads, njit
 
 from trellis.kernels.brown.naive import RAISES
 from trellis.kernels.brown.state import Bigrams, Classes
 
 Array = np.ndarray
-WORTH_SHARING = 1 << 18  # cells below which waiting for the other cores costs more than they save
+WORTH_SHARING = 1 << 18  # cells below which handing work to another core costs more than it saves
 
 
-@contextmanager
-def team(cells: int) -> Iterator[None]:
-    """Use all cores where each step touches many cells, one core elsewhere."""
-    threads = get_num_threads()
-    set_num_threads(threads if cells >= WORTH_SHARING else 1)
-    try:
-        yield
-    finally:
-        set_num_threads(threads)
+@cache
+def pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads of this process; they run compiled code side by side and sleep otherwise."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="brown")
+
+
+def share(work: Callable[..., None], items: Array, cells: int, *arguments: object) -> None:
+    """Do work(items, *arguments), the items dealt out to all cores where it touches many cells."""
+    threads = get_num_threads() if cells >= WORTH_SHARING else 1
+    hands = [items[k::threads] for k in range(threads)]
+    if threads == 1:
+        work(items, *arguments)
+    else:
+        list(pool(threads, os.getpid()).map(lambda hand: work(hand, *arguments), hands))
 
 
 @njit(cache=True)
@@ -107,19 +114,21 @@ def best_class(word: int, gains: Array, classes: Classes, room: Array) -> int:
     return best
 
 
-@njit(cache=True, parallel=True)
-def choose(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array, targets: Array) -> None:
-    """The best class of each word, all against the same table."""
-    for i in prange(len(words)):
+@njit(cache=True, nogil=True)
+def choose(
+    items: Array, words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array, targets: Array
+) -> None:
+    """The best class of each of the items, which are places in the list of words."""
+    for i in items:
         targets[i] = best_class(words[i], insertion_gains(words[i], bigrams, classes, table), classes, room)
 
 
 def targets_of(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> Array:
-    """`choose` with as many cores as the bigrams of the words are worth."""
+    """The best class of each word, all against the same table."""
     targets = np.empty(len(words), np.int64)
     distinct = bigrams.right_start[words + 1] - bigrams.right_start[words]
-    with team(int(distinct.sum()) * len(room)):
-        choose(words, bigrams, classes, room, table, targets)
+    cells = int(distinct.sum()) * len(room)
+    share(choose, np.arange(len(words)), cells, words, bigrams, classes, room, table, targets)
     return targets
 
 
@@ -205,19 +214,22 @@ def merge_rise(a: int, b: int, shared: Array, classes: Classes, table: Array) ->
     return total + (xlogx(n[a, a] + n[a, b] + n[b, a] + n[b, b], table) - apart)
 
 
-@njit(cache=True, parallel=True)
-def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Set the rise of merging the slot with each of the others."""
-    shared = alive[(classes.follows[slot][alive] > 0) | (classes.precedes[slot][alive] > 0)]
-    for i in prange(len(others)):
-        a, b = min(slot, others[i]), max(slot, others[i])
+@njit(cache=True, nogil=True)
+def fill_some_rises(others: Array, slot: int, shared: Array, classes: Classes, table: Array, rises: Array) -> None:
+    for other in others:
+        a, b = min(slot, other), max(slot, other)
         rises[a, b] = merge_rise(a, b, shared, classes, table)
 
 
-@njit(cache=True, parallel=True)
-def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Account, in the rises between the others, for a class that has just come in."""
-    for i in prange(len(others)):
+def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
+    """Set the rise of merging the slot with each of the others."""
+    shared = alive[(classes.follows[slot, alive] > 0) | (classes.precedes[slot, alive] > 0)]
+    share(fill_some_rises, others, len(others) * len(shared), slot, shared, classes, table, rises)
+
+
+@njit(cache=True, nogil=True)
+def rise_with_some(rows: Array, slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
+    for i in rows:
         c = others[i]
         for counts in (classes.follows, classes.precedes):
             x = counts[slot, c]
@@ -226,10 +238,17 @@ def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: A
                     rises[c, d] += joint(x, counts[slot, d], table)
 
 
-@njit(cache=True, parallel=True)
-def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Account, in the rises between the others, for classes a and b that are about to become one."""
-    for i in prange(len(others)):
+def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
+    """Account, in the rises between the others, for a class that has just come in."""
+    cells = int((classes.follows[slot] > 0).sum() + (classes.precedes[slot] > 0).sum()) * len(others)
+    share(rise_with_some, np.arange(len(others)), cells, slot, others, classes, table, rises)
+
+
+@njit(cache=True, nogil=True)
+def rise_some_after_merge(
+    rows: Array, a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array
+) -> None:
+    for i in rows:
         c = others[i]
         for counts in (classes.follows, classes.precedes):
             x, y = counts[a, c], counts[b, c]
@@ -241,31 +260,30 @@ def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Arr
                         rises[c, d] += joint(x + y, v + w, table) - apart
 
 
-@njit(cache=True)
-def merge_loss(a: int, b: int, rises: Array, classes: Classes, table: Array) -> float:
-    """Mutual information that merging a < b loses, in count-nats."""
-    first = joint(classes.first[a], classes.first[b], table)
-    return first + joint(classes.second[a], classes.second[b], table) - rises[a, b]
+def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
+    """Account, in the rises between the others, for classes a and b that are about to become one."""
+    share(rise_some_after_merge, np.arange(len(others)), len(others) ** 2, a, b, others, classes, table, rises)
 
 
-@njit(cache=True, parallel=True)
-def best_partners(
-    alive: Array, rises: Array, classes: Classes, room: Array, table: Array, partners: Array, losses: Array
+@njit(cache=True, nogil=True)
+def find_partners(
+    rows: Array, alive: Array, rises: Array, classes: Classes, room: Array, table: Array, partners: Array, losses: Array
 ) -> None:
-    """For each class the cheapest later one it may merge with, -1 where there is none."""
-    for i in prange(len(alive)):
-        a, partner, least = alive[i], -1, np.inf
+    """For each class the cheapest later one it may merge with and the loss, infinite where there is none."""
+    for i in rows:
+        a, partners[i], losses[i] = alive[i], -1, np.inf
         for b in alive[i + 1 :]:
             if classes.size[a] + classes.size[b] <= min(room[a], room[b]):
-                loss = merge_loss(a, b, rises, classes, table)
-                if loss < least:
-                    partner, least = b, loss
-        partners[i], losses[i] = partner, least
+                margins = joint(classes.first[a], classes.first[b], table)
+                loss = margins + joint(classes.second[a], classes.second[b], table) - rises[a, b]
+                if loss < losses[i]:
+                    partners[i], losses[i] = b, loss
 
 
 def cheapest(alive: Array, rises: Array, classes: Classes, room: Array, table: Array) -> tuple[int, int, float]:
     """The pair that loses least mutual information, among those that together are within their room; the loss."""
     partners, losses = np.empty_like(alive), np.empty(len(alive))
-    best_partners(alive, rises, classes, room, table, partners, losses)
+    rows, cells = np.arange(len(alive)), len(alive) ** 2
+    share(find_partners, rows, cells, alive, rises, classes, room, table, partners, losses)
     best = np.argmin(losses)
     return int(alive[best]), int(partners[best]), float(losses[best])
