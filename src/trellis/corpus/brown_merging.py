@@ -91,7 +91,7 @@ def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[st
         merges.append(window.merge_cheapest(room)[:2])
         bar.advance()
     paths = [""] * classes
-    for stays, leaves_tree in reversed(merges):
-        paths[leaves_tree] = paths[stays] + "1"
+    for stays, absorbed in reversed(merges):
+        paths[absorbed] = paths[stays] + "1"
         paths[stays] += "0"
     return paths if classes > 1 else ["0"]

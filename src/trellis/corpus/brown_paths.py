@@ -12,7 +12,7 @@ from trellis.errors import TrellisError
 from trellis.storage import atomic_write
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Clustering:
     """A partition of V words into C classes, the leaves of a binary tree."""
 

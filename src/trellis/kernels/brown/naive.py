@@ -10,7 +10,7 @@ import numpy as np
 
 from trellis.kernels.brown.state import Bigrams, Classes
 
-RAISES = 1e-6  # a move is taken when it gains more than this many count-nats, far above the rounding of the sums
+RAISES = 1e-13  # a move is taken when it gains more than this fraction of f(N), well above the rounding of the sums
 
 
 def xlogx(n: np.ndarray, table: np.ndarray) -> np.ndarray:
@@ -108,11 +108,12 @@ def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.nda
         return best, gains[best] - gains[classes.assignment[word]]
 
     words = words[classes.size[classes.assignment[words]] > 1]
+    enough = RAISES * float(xlogx(classes.first.sum(), table))
     restless = [word for word in words if choice(word)[0] != classes.assignment[word]]
     gained = 0.0
     for word in restless:
         best, gain = choice(word)
-        if gain > RAISES and classes.size[classes.assignment[word]] > 1:
+        if gain > enough and classes.size[classes.assignment[word]] > 1:
             move(word, best, bigrams, classes)
             gained += gain
     return gained

@@ -169,13 +169,13 @@ def move_all(words: Array, targets: Array, bigrams: Bigrams, classes: Classes, r
 @njit(cache=True)
 def move_improving(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
     """Move one word after another to its best class, if that raises the mutual information; the total gain."""
-    gained = 0.0
+    gained, enough = 0.0, RAISES * xlogx(classes.first.sum(), table)
     for word in words:
         own = classes.assignment[word]
         if classes.size[own] > 1:
             gains = insertion_gains(word, bigrams, classes, table)
             best = best_class(word, gains, classes, room)
-            if gains[best] - gains[own] > RAISES:
+            if gains[best] - gains[own] > enough:
                 move(word, best, bigrams, classes)
                 gained += gains[best] - gains[own]
     return gained
