@@ -102,5 +102,6 @@ def problems(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.float64,)
 def close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float | None = None) -> None:
     """Assert equality to the tolerance of the dtype, infinities included and NaN excluded."""
     tolerance = TOLERANCE[actual.dtype] if tolerance is None else tolerance
-    np.testing.assert_allclose(actual.detach().numpy(), np.asarray(expected), rtol=tolerance, atol=tolerance)
+    wanted = expected.detach().numpy() if isinstance(expected, Tensor) else expected
+    np.testing.assert_allclose(actual.detach().numpy(), wanted, rtol=tolerance, atol=tolerance)
     assert not actual.isnan().any()

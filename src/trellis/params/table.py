@@ -47,6 +47,7 @@ class TableParams(nn.Module):
     def emission(self) -> Categorical:
         """p(x | z)."""
         table = self.emission_logits - self.word_normaliser()
+        table = table.masked_fill(self.emission_logits <= LOG_ZERO, -torch.inf)
         return Categorical(table, self.support, self.num_states)
 
     def word_normaliser(self) -> Tensor:
