@@ -78,8 +78,8 @@ class TrainConfig:
     lr_factor: float = 0.5  # plateau: lr is multiplied by this ...
     lr_patience: int = 1  # ... after this many evaluations without improvement
     average: float = 0.0  # decay of the exponential average of the weights
-    pseudocount: float = 0.01  # em: added to every expected count
-    em_power: float = 0.7  # stepwise-em: step k has rate (k + 2) ** -em_power
+    pseudocount: float = 0.001  # em: added to every expected count of an epoch (stepwise: of a batch)
+    em_power: float = 0.6  # stepwise-em: step k has rate (k + 2) ** -em_power
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -26,7 +26,7 @@ class SequenceModel(Protocol):
         ...
 
     def reset(self, state: Any, where: Tensor) -> Any:
-        """The same state, begun anew for the sequences where [B] is true."""
+        """The state of the first B sequences, begun anew for those where [B] is true."""
         ...
 
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +76,8 @@ class HMM(nn.Module, LanguageModel):
         return self.score(torch.full((batch, 1), self.vocab.eos, device=self.device), state)[1]
 
     def reset(self, state: Carried, where: Tensor) -> Carried:
-        return state._replace(fresh=state.fresh | where)
+        probs, ids = (None if value is None else value[: len(where)] for value in state.belief)
+        return Carried(Belief(cast(Tensor, probs), ids), state.fresh[: len(where)] | where)
 
     def prior(self, state: Carried, start: Tensor, transition: Transition) -> Belief:
         """The distribution of the next state: [B, K]."""
@@ -102,8 +103,8 @@ class HMM(nn.Module, LanguageModel):
         return log_norms.sum(dtype=torch.float64), int(batch.lengths.sum()), state
 
     def continued(self, batch: Batch, state: Carried | None) -> Carried:
-        """The state before a batch: carried on, or begun anew where the batch says so or has another shape."""
-        if state is None or len(state.fresh) != len(batch.tokens):
+        """The state before a batch: carried on, or begun anew where the batch says so or has more sequences."""
+        if state is None or len(state.fresh) < len(batch.tokens):
             return self.start(len(batch.tokens))
         return self.reset(state, batch.fresh)
 
@@ -148,6 +149,14 @@ class HMM(nn.Module, LanguageModel):
         """The most probable states [B, T] of sentences and log p(z, x) [B]."""
         chain = self.chain(len(tokens))
         return discrete.mode(chain.prior, chain.transition, chain.emission.potentials(tokens))
+
+    @torch.no_grad()
+    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        """n sentences by ancestral sampling, each up to its end or max_tokens."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        chain = self.chain()
+        states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
+        return self.sentences(chain.emission.sample(states, generator))
 
     @torch.no_grad()
     def infill(self, text: str, n: int = 10, samples: int = 3, seed: int = 0, whole: bool = False) -> Infilled:

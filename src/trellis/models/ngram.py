@@ -35,7 +35,7 @@ class Unigram(LanguageModel):
         return batch
 
     def reset(self, state: int, where: Tensor) -> int:
-        return state
+        return len(where)
 
     def score(self, tokens: Tensor, state: int, lengths: Tensor | None = None) -> tuple[Tensor, int]:
         return inside(self.log_probs[tokens], lengths), state
@@ -86,7 +86,7 @@ class Bigram(LanguageModel):
         return torch.full((batch,), self.vocab.eos)
 
     def reset(self, state: Tensor, where: Tensor) -> Tensor:
-        return torch.where(where, self.vocab.eos, state)
+        return torch.where(where, self.vocab.eos, state[: len(where)])
 
     def score(self, tokens: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         previous = torch.cat([state[:, None], tokens[:, :-1]], 1)

@@ -31,9 +31,9 @@ def evaluate(model: SequenceModel, batches: Iterable[Batch], carry: bool = True)
     except where the batch calls it fresh."""
     total, tokens, lanes, state = 0.0, 0, 0, None
     for batch in batches:
-        if not carry or lanes != len(batch.tokens):
-            lanes = len(batch.tokens)
-            state = model.start(lanes)
+        if not carry or lanes < len(batch.tokens):
+            state = model.start(len(batch.tokens))
+        lanes = len(batch.tokens)
         log_probs, state = model.score(batch.tokens, model.reset(state, batch.fresh), batch.lengths)
         total += float(log_probs.sum(dtype=torch.float64))
         tokens += int(batch.lengths.sum())

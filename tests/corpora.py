@@ -1,0 +1,28 @@
+"""Small made-up corpora for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from trellis.corpus import Split, Vocabulary
+from trellis.models import HMM
+
+WORDS = ["<eos>", "the", "cat", "dog", "sees", "a", "<unk>"]
+
+
+def vocabulary() -> Vocabulary:
+    return Vocabulary(WORDS, [40, 30, 20, 10, 8, 5, 1])
+
+
+def split(sentences: int = 60, seed: int = 0) -> Split:
+    """Random sentences of 1 to 6 words, every 10 of them a document."""
+    rng = np.random.default_rng(seed)
+    lines = [np.append(rng.integers(1, len(WORDS), rng.integers(1, 7)), 0) for _ in range(sentences)]
+    ends = np.cumsum([0] + [len(line) for line in lines])
+    return Split(np.concatenate(lines).astype(np.int32), ends, np.append(ends[:-1:10], ends[-1]))
+
+
+def hmm(states: int = 3, carry: bool = False, seed: int = 0) -> HMM:
+    """An HMM in float64, its parameters fixed."""
+    return HMM.new(vocabulary(), states, carry, seed).to(torch.float64).requires_grad_(False)

@@ -1,0 +1,74 @@
+"""EM: monotone, resumable, and the same whether the text is cut or not."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from corpora import hmm, split
+from trellis.config import TrainConfig
+from trellis.corpus.batches import Sentences, Streams
+from trellis.learning.em import EMLearner, StepwiseEMLearner
+from trellis.tasks.lm import evaluate
+
+CONFIG = replace(TrainConfig(), pseudocount=0.0)
+
+
+def epoch(learner: EMLearner, batches) -> float:
+    total = sum(float(learner.step(batch).log_likelihood) for batch in batches)
+    learner.end_epoch()
+    return total
+
+
+def test_the_likelihood_never_falls() -> None:
+    model, text = hmm(states=4), split()
+    learner = EMLearner(model, CONFIG)
+    totals = [epoch(learner, Sentences(text, 64, shuffle=False)) for _ in range(15)]
+    assert all(after >= before - 1e-9 for before, after in itertools.pairwise(totals))
+    assert totals[-1] > totals[0] + 1
+    assert evaluate(model, Sentences(text, 64)).log_likelihood >= totals[-1] - 1e-9
+
+
+def test_a_stream_in_windows_counts_every_transition() -> None:
+    """Windows carry the belief forward but cannot look ahead, so only the number of transitions must agree."""
+    text = split()
+    learner = EMLearner(hmm(carry=True), CONFIG)
+    for batch in Streams(text, 1, 7):
+        learner.step(batch)
+    assert learner.totals is not None
+    assert float(learner.totals.transition.sum()) == pytest.approx(text.tokens.size - 1)
+    assert float(learner.totals.start.sum()) == pytest.approx(1.0)
+    assert float(learner.totals.emission.sum()) == pytest.approx(text.tokens.size)
+
+
+def test_stepwise_em_learns() -> None:
+    model, text = hmm(states=4), split()
+    before = evaluate(model, Sentences(text, 64)).log_likelihood
+    learner = StepwiseEMLearner(model, replace(CONFIG, pseudocount=0.001))
+    for _ in range(5):
+        epoch(learner, Sentences(text, 64))
+    assert evaluate(model, Sentences(text, 64)).log_likelihood > before
+    assert 0 < learner.rate < 1
+
+
+@pytest.mark.parametrize("kind", [EMLearner, StepwiseEMLearner])
+def test_a_restored_learner_goes_on_to_the_same_bits(kind) -> None:
+    batches = list(Streams(split(), 4, 8))
+    straight = kind(hmm(carry=True), CONFIG)
+    for batch in batches:
+        straight.step(batch)
+    first = kind(hmm(carry=True), CONFIG)
+    for batch in batches[:3]:
+        first.step(batch)
+    saved = {name: value.clone() for name, value in first.state_tensors().items()}
+    second = kind(hmm(carry=True, seed=9), CONFIG)
+    second.restore(saved, first.state_json())
+    for batch in batches[3:]:
+        second.step(batch)
+    for learner in (straight, second):
+        learner.end_epoch()
+    for name, value in straight.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[name]), name
