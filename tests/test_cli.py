@@ -1,0 +1,279 @@
+"""The command line as a user meets it: every command, its JSON, its errors, and a training that is killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import trellis
+from trellis.cli import COMMANDS, main
+from trellis.storage import load_tensors
+
+SENTENCES = [
+    "the cat sees the dog",
+    "a dog sees a cat",
+    "the dog runs",
+    "a cat runs and the dog sees",
+    "the cat sleeps",
+]
+SMALL = ["--states", "4", "--set", "train.learner=em", "--set", "train.epochs=3", "--set", "batches.order=sentences"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "text.txt"
+    file.write_text("\n".join(SENTENCES * 12) + "\n")
+    return file
+
+
+@pytest.fixture
+def model(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A trained run."""
+    run("train", "--data", text, "--run", tmp_path / "run", "--quiet", *SMALL)
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+def run(*words: object) -> int:
+    """The exit code of a command run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object) -> object:
+    """What a command says to machines."""
+    assert run(*words, "--json", "--quiet") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_train_leaves_model_metrics_results_and_report(model: Path) -> None:
+    names = {"model.safetensors", "metrics.jsonl", "results.json", "report.html", "config.toml", "best.safetensors"}
+    assert names <= {path.name for path in model.iterdir()}
+    rows = json.loads((model / "results.json").read_text())["figures"]
+    assert [row["model"] for row in rows] == ["unigram", "bigram", "hmm"]
+    assert all(1 < row[split] < 100 for row in rows for split in ("train", "valid", "test"))
+
+
+def test_eval_gives_the_figure_of_the_training(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = json.loads((model / "results.json").read_text())["figures"][-1]
+    (row,) = answer(capsys, "eval", model)
+    assert row["perplexity"] == pytest.approx(trained["test"])
+    (row,) = answer(capsys, "eval", model, "--split", "train")
+    assert row["perplexity"] == pytest.approx(trained["train"])
+
+
+def test_eval_of_another_text_in_the_models_words(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("the dog sees\nthe zebra runs\n" * 20)
+    (row,) = answer(capsys, "eval", model, "--data", other, "--split", "all")
+    by_hand = trellis.load(model).log_prob(other.read_text())
+    assert row["log_likelihood"] == pytest.approx(by_hand, rel=1e-5)
+    assert row["tokens"] == 160
+
+
+def test_score_and_its_tokens(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("the cat sees\na dog\n"))
+    rows = answer(capsys, "score", model, "--tokens")
+    loaded = trellis.load(model)
+    for row, line in zip(rows, ["the cat sees", "a dog"], strict=True):
+        assert row["log_prob"] == pytest.approx(loaded.log_prob(line), abs=1e-5)
+        assert sum(log_prob for _, log_prob in row["tokens"]) == pytest.approx(row["log_prob"], abs=1e-5)
+
+
+def test_infill_sample_states_info(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (filled,) = answer(capsys, "infill", model, "the ___ runs", "-n", "50")
+    assert sum(p for _, p in filled["gaps"][0]) == pytest.approx(1.0, abs=1e-4)
+    assert len(answer(capsys, "sample", model, "-n", "3")) == 3
+    assert answer(capsys, "sample", model) == answer(capsys, "sample", model)
+    rows = answer(capsys, "states", model, "-n", "4")
+    assert sum(row["occupancy"] for row in rows) == pytest.approx(1.0, abs=1e-4)
+    assert answer(capsys, "info", model)["states"] == 4
+
+
+def test_embed_writes_posteriors(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "embed", model, "the cat", "a dog runs", "-o", tmp_path / "x.npy")
+    table = np.load(tmp_path / "x.npy")
+    assert table.shape == (5, 4)
+    np.testing.assert_allclose(table.sum(1), 1, atol=1e-5)
+    rows = answer(capsys, "embed", model, "the cat", "--what", "viterbi")
+    assert [row["probability"] for row in rows] == [1.0, 1.0]
+
+
+def test_export_to_arrays_and_hmmlearn(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "export", model, "-o", tmp_path / "m.npz")
+    arrays = np.load(tmp_path / "m.npz")
+    for name in ("startprob", "transmat", "emissionprob"):
+        np.testing.assert_allclose(arrays[name].sum(-1), 1, atol=1e-12)
+    answer(capsys, "export", model, "-o", tmp_path / "m.pkl", "--to", "hmmlearn")
+    other = pickle.loads((tmp_path / "m.pkl").read_bytes())
+    loaded = trellis.load(model)
+    ids = loaded.encode_line("the cat sees", eos=True)[0].numpy()
+    assert other.score(ids[:, None]) == pytest.approx(loaded.log_prob("the cat sees"), abs=1e-4)
+
+
+def test_cache_shows_and_clears(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(answer(capsys, "cache")) == 1
+    assert len(answer(capsys, "cache", "--clear")) == 1
+    assert answer(capsys, "cache") == []
+
+
+def test_people_get_tables(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["states", model], ["info", model], ["eval", model], ["sample", model], ["cache"]):
+        assert run(*words) == 0
+        assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("family", ["unigram", "bigram"])
+def test_models_without_states_answer_or_say_why_not(
+    family: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / family
+    assert run("train", "--model", family, "--data", text, "--run", folder, "--quiet") == 0
+    assert run("sample", folder) == run("score", folder, "the cat") == run("info", folder) == run("eval", folder) == 0
+    capsys.readouterr()
+    for command in (["infill", folder, "a ___"], ["embed", folder, "a"], ["states", folder]):
+        assert run(*command) == 2
+        assert "no hidden states" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--help") == 0
+    assert f"example: trellis {command}" in capsys.readouterr().out.replace("\n", " ")
+
+
+def broken_gzip(folder: Path) -> Path:
+    (folder / "broken.txt.gz").write_bytes(b"\x1f\x8b\x08\x00junk")
+    return folder / "broken.txt.gz"
+
+
+def not_utf8(folder: Path) -> Path:
+    (folder / "latin.txt").write_bytes("café\n".encode("latin-1") * 9)
+    return folder / "latin.txt"
+
+
+def empty(folder: Path) -> Path:
+    (folder / "empty.txt").write_text("")
+    return folder / "empty.txt"
+
+
+def bad_config(folder: Path) -> Path:
+    (folder / "bad.toml").write_text("[train]\nlerning = 1\n")
+    return folder / "bad.toml"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (lambda d: ["train", "--data", d / "none.txt"], "There is no file or folder"),
+        (lambda d: ["train", "--data", not_utf8(d)], "UTF-8"),
+        (lambda d: ["train", "--data", empty(d)], "empty"),
+        (lambda d: ["train", "--data", broken_gzip(d)], "gz"),
+        (lambda d: ["train", bad_config(d)], "train.lerning"),
+        (lambda d: ["train", "--set", "model.family=hmn"], "did you mean 'hmm'"),
+        (lambda d: ["train", "--set", "train.learner=adam"], "train.learner"),
+        (lambda d: ["train", "--set", "batches.order=random"], "batches.order"),
+        (lambda d: ["train", "--states", "0"], "at least one state"),
+        (lambda d: ["train", "--device", "cuda"], "sees no GPU"),
+        (lambda d: ["info", d], "There is no model"),
+        (lambda d: ["info", not_utf8(d)], "latin.txt"),
+        (lambda d: ["eval", d / "run", "--split", "dev"], "has no dev split"),
+        (lambda d: ["embed", d / "run", ""], "is empty"),
+        (lambda d: ["infill", d / "run", "the cat"], "no gap"),
+        (lambda d: ["embed", d / "run", "the cat", "-o", d / "run"], "run"),
+    ],
+)
+def test_bad_input_gives_one_sentence(
+    words, sentence: str, model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available() and sentence == "sees no GPU":
+        sentence = "There is no file or folder"
+    command = words(tmp_path)
+    if command[0] == "train":
+        command += ["--run", tmp_path / "new", "--quiet"]
+        command += [] if "--data" in command else ["--data", text]
+    assert run(*command) == 2
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert "Traceback" not in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_words_without_unk(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--data", text, "--run", tmp_path / "r", "--set", "data.unk=false", "--quiet", *SMALL) == 0
+    assert run("score", tmp_path / "r", "the zebra") == 2
+    assert "zebra" in capsys.readouterr().err
+
+
+TRAINING = [
+    "--states", "8", "--set", "train.epochs=10", "--set", "batches.lanes=4", "--set", "batches.window=4",
+    "--set", "train.checkpoint_steps=3", "--set", "train.schedule=cosine", "--set", "train.average=0.9",
+    "--set", "train.lr=0.05", "--quiet",
+]  # fmt: skip
+
+
+def start_training(text: Path, folder: Path) -> subprocess.Popen[bytes]:
+    words = ["-m", "trellis", "train", "--data", str(text), "--run", str(folder), "--resume", *TRAINING]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, *words], env=environment, stdout=subprocess.DEVNULL)
+
+
+def test_kill_9_and_resume_end_in_the_same_bits(text: Path, tmp_path: Path) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    assert start_training(text, straight).wait() == 0
+    rng, deaths = random.Random(0), 0
+    while deaths < 3:
+        process = start_training(text, killed)
+        steps = last_step(killed) + 1
+        while process.poll() is None and last_step(killed) < steps:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.2))
+        process.send_signal(signal.SIGKILL)
+        deaths += process.wait() == -signal.SIGKILL
+        if process.returncode == 0:
+            break
+    assert deaths > 0
+    assert start_training(text, killed).wait() == 0
+    first, second = (load_tensors(folder / "model.safetensors") for folder in (straight, killed))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def last_step(folder: Path) -> int:
+    """The latest step in the metrics, 0 where there are none."""
+    try:
+        return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def test_an_interrupted_run_leaves_a_usable_checkpoint(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start_training(text, folder)
+    while process.poll() is None and last_step(folder) == 0:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() in (0, 130)
+    assert (folder / "last.safetensors").exists()
+    assert start_training(text, folder).wait() == 0
