@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from functools import cache
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from trellis.errors import TrellisError
+from trellis.kernels import team
 from trellis.kernels.scan import lanes, naive, serial
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
@@ -36,6 +33,15 @@ class Problem(NamedTuple):
     @property
     def wide(self) -> bool:
         return len(self.matrices) == 1 and len(self.rows) >= LANES_FROM
+
+    @property
+    def workers(self) -> int:
+        return team.size(-(-len(self.rows) // lanes.LANES) if self.wide else len(self.rows))
+
+    def blas(self) -> AbstractContextManager[Any]:
+        """Where library products are used, each worker has one thread for them."""
+        library = self.wide and self.prior.shape[1] >= lanes.BLAS_FROM
+        return team.one_blas_thread() if library else nullcontext()
 
 
 def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
@@ -86,37 +92,23 @@ def array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-@cache
-def blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-@contextlib.contextmanager
-def threads(states: int) -> Iterator[int]:
-    """numba takes torch's number of threads, and each of them a BLAS of one thread."""
-    count = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    numba.set_num_threads(count)
-    with blas().limit(limits=1, user_api="blas") if states >= lanes.BLAS_FROM else contextlib.nullcontext():
-        yield count
-
-
 def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
     """c_t [B, T], a_t in the engine's own layout (of the last step alone unless `keep`), and the last a_t [B, K]."""
     batch, steps = problem.rows.shape
     states = problem.prior.shape[1]
     norms, last = np.ones((batch, steps), problem.table.dtype), problem.prior.copy()
     kept = steps if keep else 1
-    with threads(states):
+    with problem.blas():
         if problem.wide:
             blocks = -(-batch // lanes.LANES)
             alphas = np.empty((blocks, states, kept, lanes.LANES), problem.table.dtype)
             transposed = np.ascontiguousarray(problem.matrices[0].T)
             tail = (problem.table, problem.rows, problem.lengths, alphas, norms, last)
-            lanes.forward(problem.prior, transposed, *tail)
+            team.share(lanes.forward, problem.workers, problem.prior, transposed, *tail)
         else:
             alphas = np.empty((batch, kept, states), problem.table.dtype)
             tail = (problem.table, problem.rows, problem.lengths, alphas, norms, last)
-            serial.forward(problem.prior, problem.matrices, *problem.strides, *tail)
+            team.share(serial.forward, problem.workers, problem.prior, problem.matrices, *problem.strides, *tail)
     return norms, alphas, last
 
 
@@ -141,16 +133,16 @@ def run_adjoint(
     dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
     d_prior = np.zeros((batch, states), dtype) if last_grad is None else last_grad.copy()
     out = np.zeros((batch, steps, states) if posterior else (0, 0, 0), dtype)
-    with threads(states) as workers:
-        workers = min(workers, batch)
-        shared = problem.strides[0] == 0
-        d_matrices = np.zeros((workers if shared else 1, *problem.matrices.shape), dtype)
-        d_table = np.zeros((workers, *problem.table.shape), dtype)
-        head = (problem.table, problem.rows, problem.lengths, norms, alphas, weights, d_prior)
+    workers, shared = problem.workers, problem.strides[0] == 0
+    d_matrices = np.zeros((workers if shared else 1, *problem.matrices.shape), dtype)
+    d_table = np.zeros((workers, *problem.table.shape), dtype)
+    head = (problem.table, problem.rows, problem.lengths, norms, alphas, weights, d_prior)
+    with problem.blas():
         if problem.wide:
-            lanes.adjoint(problem.matrices[0], *head, d_matrices[:, 0], d_table, out)
+            team.share(lanes.adjoint, workers, problem.matrices[0], *head, d_matrices[:, 0], d_table, out)
         else:
-            serial.adjoint(problem.matrices, *problem.strides, *head, d_matrices, d_table, out)
+            matrices = (problem.matrices, *problem.strides)
+            team.share(serial.adjoint, workers, *matrices, *head, d_matrices, d_table, out)
     return Gradient(d_prior, d_matrices.sum(0), d_table.sum(0) if workers > 1 else d_table[0], out)
 
 
@@ -230,11 +222,11 @@ def mode(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
     tail = (array(potentials.table), known, array(lengths))
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
     log_prior = array(prior.probs.log())
-    with threads(0):
-        if len(log_matrices) == 1 and batch >= LANES_FROM:
-            lanes.mode(log_prior, array(log_matrices[0]), *tail, path, scores)
-        else:
-            serial.mode(log_prior, array(log_matrices), *strides, *tail, path, scores)
+    if len(log_matrices) == 1 and batch >= LANES_FROM:
+        workers = team.size(-(-batch // lanes.LANES))
+        team.share(lanes.mode, workers, log_prior, array(log_matrices[0]), *tail, path, scores)
+    else:
+        team.share(serial.mode, team.size(batch), log_prior, array(log_matrices), *strides, *tail, path, scores)
     return torch.from_numpy(path), torch.from_numpy(scores).to(potentials.table.dtype)
 
 
@@ -243,6 +235,6 @@ def sample(transition: Dense, filtered: Tensor, lengths: Tensor, uniform: Tensor
     check(uniform.shape, filtered.shape[2], lengths, transition.matrix, filtered[:, 0])
     matrices, strides = stack(transition.matrix)
     path = np.full(filtered.shape[:2], -1, np.int64)
-    with threads(0):
-        serial.sample(array(matrices), *strides, array(filtered), array(lengths), array(uniform), path)
+    tail = (array(filtered), array(lengths), array(uniform), path)
+    team.share(serial.sample, team.size(len(path)), array(matrices), *strides, *tail)
     return torch.from_numpy(path)

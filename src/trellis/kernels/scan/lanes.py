@@ -8,7 +8,7 @@ order, so results do not depend on timing.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 LANES = 64
 BLAS_FROM = 32  # from this many states on, a library product beats the hand-written one
@@ -63,11 +63,11 @@ def extent(block, lengths):
     return first, live, lengths[first : first + live].max()
 
 
-@njit(parallel=True, cache=True)
-def forward(prior, transposed, table, rows, lengths, alphas, norms, last):
+@njit(nogil=True, cache=True)
+def forward(worker, workers, prior, transposed, table, rows, lengths, alphas, norms, last):
     """Fill c_t into norms [B, T], a_t into alphas [blocks, K, T or 1, LANES], the last belief into last [B, K]."""
-    for block in prange(alphas.shape[0]):
-        forward_block(np.int64(block), prior, transposed, table, rows, lengths, alphas, norms, last)
+    for block in range(worker, alphas.shape[0], workers):
+        forward_block(block, prior, transposed, table, rows, lengths, alphas, norms, last)
 
 
 @njit(fastmath=MATHS, cache=True)
@@ -109,18 +109,18 @@ def forward_block(block, prior, transposed, table, rows, lengths, alphas, norms,
                 last[first + lane] = a[:, lane]
 
 
-@njit(parallel=True, cache=True)
-def adjoint(matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrix, d_table, posterior):
+@njit(nogil=True, cache=True)
+def adjoint(
+    worker, workers, matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrix, d_table, posterior
+):
     """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrix
     [workers, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K] is filled where it is not
     empty."""
-    workers = d_matrix.shape[0]
-    for worker in prange(workers):
-        for block in range(np.int64(worker), alphas.shape[0], workers):
-            adjoint_block(
-                block, matrix, table, rows, lengths, norms, alphas, weights,
-                d_prior, d_matrix[worker], d_table[worker], posterior,
-            )  # fmt: skip
+    for block in range(worker, alphas.shape[0], workers):
+        adjoint_block(
+            block, matrix, table, rows, lengths, norms, alphas, weights,
+            d_prior, d_matrix[worker], d_table[worker], posterior,
+        )  # fmt: skip
 
 
 @njit(fastmath=MATHS, cache=True)
@@ -181,11 +181,11 @@ def store_posterior(probs, rows, lengths, first, live, t, d_table, posterior):
                 posterior[b, t] = probs[:, lane]
 
 
-@njit(parallel=True, cache=True)
-def mode(log_prior, log_matrix, log_table, rows, lengths, path, scores):
+@njit(nogil=True, cache=True)
+def mode(worker, workers, log_prior, log_matrix, log_table, rows, lengths, path, scores):
     """Viterbi: fill path [B, T] and scores [B], float64."""
-    for block in prange((rows.shape[0] + LANES - 1) // LANES):
-        mode_block(np.int64(block), log_prior, log_matrix, log_table, rows, lengths, path, scores)
+    for block in range(worker, (rows.shape[0] + LANES - 1) // LANES, workers):
+        mode_block(block, log_prior, log_matrix, log_table, rows, lengths, path, scores)
 
 
 @njit(fastmath=MATHS, cache=True)

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
 
 
-@njit(parallel=True, cache=True)
-def forward(prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
+@njit(nogil=True, cache=True)
+def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
     """Fill c_t into norms [B, T], a_t into alphas [B, T or 1, K], the last belief into last [B, K]."""
-    for index in prange(rows.shape[0]):
-        b = np.int64(index)
+    for b in range(worker, rows.shape[0], workers):
         forward_one(
             prior[b], matrices, b * by_row, by_step, table, rows[b], lengths[b], alphas[b], norms[b], last[b]
         )  # fmt: skip
@@ -50,22 +49,20 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
             kept[j] = a[j]
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def adjoint(
-    matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights, d_prior, d_matrices, d_table, posterior
-):
+    worker, workers, matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights,
+    d_prior, d_matrices, d_table, posterior,
+):  # fmt: skip
     """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrices
     [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K] is filled where it
     is not empty."""
-    workers = d_table.shape[0]
-    for index in prange(workers):
-        worker = np.int64(index)
-        d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
-        for b in range(worker, rows.shape[0], workers):
-            adjoint_one(
-                matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
-                d_prior[b], d_moves, d_table[worker], posterior[b if posterior.shape[0] > 0 else 0 : b + 1],
-            )  # fmt: skip
+    d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
+    for b in range(worker, rows.shape[0], workers):
+        adjoint_one(
+            matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
+            d_prior[b], d_moves, d_table[worker], posterior[b if posterior.shape[0] > 0 else 0 : b + 1],
+        )  # fmt: skip
 
 
 @njit(fastmath=MATHS, cache=True)
@@ -106,11 +103,10 @@ def adjoint_one(
                 m[i] = message
 
 
-@njit(parallel=True, cache=True)
-def mode(log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
+@njit(nogil=True, cache=True)
+def mode(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
     """Viterbi: fill path [B, T] and scores [B], float64."""
-    for index in prange(rows.shape[0]):
-        b = np.int64(index)
+    for b in range(worker, rows.shape[0], workers):
         scores[b] = mode_one(log_prior[b], log_matrices, b * by_row, by_step, log_table, rows[b], lengths[b], path[b])
 
 
@@ -166,11 +162,10 @@ def invert(weights, uniform):
     return chosen
 
 
-@njit(parallel=True, cache=True)
-def sample(matrices, by_row, by_step, filtered, lengths, uniform, path):
+@njit(nogil=True, cache=True)
+def sample(worker, workers, matrices, by_row, by_step, filtered, lengths, uniform, path):
     """Draw paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
-    for index in prange(filtered.shape[0]):
-        b = np.int64(index)
+    for b in range(worker, filtered.shape[0], workers):
         sample_one(matrices, b * by_row, by_step, filtered[b], lengths[b], uniform[b], path[b])
 
 

@@ -1,0 +1,43 @@
+"""Compiled code on several cores: plain threads, which sleep when there is nothing to do.
+
+Each of them may use a BLAS of one thread; inside a parallel region of OpenMP that would quarrel, and wait busily."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import torch
+from threadpoolctl import ThreadpoolController
+
+
+def size(items: int) -> int:
+    """How many threads share so many items: no more than torch uses."""
+    return max(1, min(torch.get_num_threads(), items))
+
+
+def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
+    """Call work(worker, workers, *arguments) for each worker, side by side; `work` must let go of the GIL."""
+    if workers == 1:
+        work(0, 1, *arguments)
+        return
+    for done in [_pool(os.getpid(), workers).submit(work, worker, workers, *arguments) for worker in range(workers)]:
+        done.result()
+
+
+def one_blas_thread() -> Any:
+    """A context in which each caller's BLAS runs on the caller's own thread."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def _pool(process: int, workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="trellis")
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
