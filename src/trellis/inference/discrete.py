@@ -114,7 +114,7 @@ def counts(
         first = Belief(first.probs, chain.narrow[:, 0])
         entry = spread(Belief(entry, first.ids), transition.num_states)
     starts = entry * spread(first, transition.num_states)
-    if fresh is not None and carried is not None:
+    if fresh is not None and carried is not None and not bool(fresh.all()):
         starts = starts * fresh.unsqueeze(-1)
         before = spread(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.bilinear(before, entry)

@@ -4,6 +4,7 @@ Each of them may use a BLAS of one thread; inside a parallel region of OpenMP th
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,4 +41,5 @@ def _pool(process: int, workers: int) -> ThreadPoolExecutor:
 
 @cache
 def _blas() -> ThreadpoolController:
+    importlib.import_module("scipy.linalg.cython_blas")  # numba's BLAS: a library not loaded yet cannot be limited
     return ThreadpoolController()
