@@ -92,6 +92,22 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=tuple(commands.EXPORTS), default="numpy", help="format (default numpy: .npz)")
 
 
+def cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text; of a corpus with splits, train")
+    parser.add_argument("-c", "--classes", type=int, help="how many classes")
+    parser.add_argument("-o", "--output", type=Path, help="write path<TAB>word<TAB>count lines to this file")
+    parser.add_argument(
+        "--show", nargs="?", const="", metavar="FILE", help="print the classes, or those of a paths file"
+    )
+    parser.add_argument("--top", type=int, default=10, help="words to show of each class")
+    parser.add_argument("--method", default="exchange", choices=("exchange", "agglomerative"))
+    parser.add_argument("--cloned", action="store_true", help="every word a class of its own")
+    parser.add_argument("--alone", nargs="+", default=[], metavar="WORD", help="words that keep a class to themselves")
+    parser.add_argument("--max-class-size", type=int, help="most words in a class")
+    parser.add_argument("--min-count", type=int, default=1, help="rarer words share one class")
+    parser.add_argument("--seed", type=int, default=0)
+
+
 def cache_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear", action="store_true", help="remove every entry")
 
@@ -123,6 +139,10 @@ COMMANDS = {
     "export": Command(
         commands.export, "a model as NumPy arrays or as an hmmlearn model",
         "trellis export runs/demo -o model.npz", export_arguments,
+    ),
+    "cluster": Command(
+        commands.cluster, "Brown clusters of the words of a corpus",
+        "trellis cluster ptb -c 128 -o paths.txt; trellis cluster --show paths.txt", cluster_arguments,
     ),
     "cache": Command(commands.cache, "show or clear the encoded corpora", "trellis cache --clear", cache_arguments),
 }  # fmt: skip

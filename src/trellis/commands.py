@@ -15,8 +15,9 @@ from torch import Tensor
 
 from trellis import console
 from trellis import export as exports
-from trellis.config import RunConfig, apply_overrides, load_config
-from trellis.corpus import cache_entries, clear_cache
+from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
+from trellis.corpus import cache_entries, clear_cache, load_corpus
+from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
 from trellis.models import HMM, LanguageModel, SequenceModel, load_model, read_about
 from trellis.report import write_report
@@ -173,6 +174,43 @@ EXPORTS: dict[str, Callable[[HMM, Path], None]] = {"numpy": exports.write_numpy,
 def export(args: argparse.Namespace) -> Answer:
     EXPORTS[args.to](stateful(load_model(args.model), "export"), args.output)
     return Answer({"output": str(args.output)}, lambda: console.note(f"wrote {args.output}"))
+
+
+def cluster(args: argparse.Namespace) -> Answer:
+    if args.show:
+        return describe_clusters(*read_paths(args.show), args)
+    if args.corpus is None:
+        raise TrellisError("There is nothing to cluster: name a corpus, or a paths file after --show.")
+    corpus = load_corpus(DataConfig(args.corpus, valid_fraction=0.0, test_fraction=0.0))
+    vocab, tokens = corpus.vocab, corpus["train"].tokens
+    if args.cloned:
+        clustering = cloned(len(vocab), np.array(vocab.counts))
+    elif args.classes is None:
+        raise TrellisError("How many classes? Give -c NUMBER, or --cloned for one class per word.")
+    else:
+        clustering = brown_clusters(
+            tokens,
+            args.classes,
+            vocab_size=len(vocab),
+            method=args.method,
+            seed=args.seed,
+            alone=vocab.encode(args.alone),
+            max_class_size=args.max_class_size,
+            min_count=args.min_count,
+        )
+    if args.output is not None:
+        clustering.save(args.output, vocab.words)
+    return describe_clusters(vocab.words, clustering, args)
+
+
+def describe_clusters(words: list[str], clustering: Clustering, args: argparse.Namespace) -> Answer:
+    facts = {"words": len(words), "classes": len(clustering.paths), "ami": clustering.ami}
+    facts |= {} if args.output is None else {"output": str(args.output)}
+    if args.show is None:
+        return Answer(facts, lambda: console.show_facts(facts))
+    tops = [[words[i] for i in members] for members in clustering.members(args.top)]
+    data = facts | {"paths": dict(zip(clustering.paths, tops, strict=True))}
+    return Answer(data, lambda: console.show_lines(describe(clustering, words, args.top)))
 
 
 def cache(args: argparse.Namespace) -> Answer:
