@@ -138,6 +138,17 @@ def test_cache_shows_and_clears(model: Path, capsys: pytest.CaptureFixture[str])
     assert answer(capsys, "cache") == []
 
 
+def test_cluster_writes_and_shows_paths(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, "cluster", text, "-c", "3", "-o", tmp_path / "p.txt", "--alone", "dog")
+    assert (facts["words"], facts["classes"]) == (9, 3)
+    shown = answer(capsys, "cluster", "--show", tmp_path / "p.txt")["paths"]
+    assert ["dog"] in shown.values()
+    assert sum(map(len, shown.values())) == 9
+    assert answer(capsys, "cluster", text, "--cloned")["classes"] == 9
+    assert run("cluster", "--show", tmp_path / "p.txt") == 0
+    assert "dog" in capsys.readouterr().out
+
+
 def test_people_get_tables(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["states", model], ["info", model], ["eval", model], ["sample", model], ["cache"]):
         assert run(*words) == 0
@@ -196,6 +207,10 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--set", "batches.order=random"], "batches.order"),
         (lambda d: ["train", "--states", "0"], "at least one state"),
         (lambda d: ["train", "--device", "cuda"], "sees no GPU"),
+        (lambda d: ["cluster"], "nothing to cluster"),
+        (lambda d: ["cluster", d / "text.txt"], "How many classes"),
+        (lambda d: ["cluster", d / "text.txt", "-c", "99"], "99 classes are more"),
+        (lambda d: ["cluster", "--show", d / "text.txt"], "line 1"),
         (lambda d: ["info", d], "There is no model"),
         (lambda d: ["info", not_utf8(d)], "latin.txt"),
         (lambda d: ["eval", d / "run", "--split", "dev"], "has no dev split"),

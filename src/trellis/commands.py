@@ -181,7 +181,7 @@ def cluster(args: argparse.Namespace) -> Answer:
         return describe_clusters(*read_paths(args.show), args)
     if args.corpus is None:
         raise TrellisError("There is nothing to cluster: name a corpus, or a paths file after --show.")
-    corpus = load_corpus(DataConfig(args.corpus, valid_fraction=0.0, test_fraction=0.0))
+    corpus = load_corpus(DataConfig(args.corpus, unk=False, min_count=1, valid_fraction=0.0, test_fraction=0.0))
     vocab, tokens = corpus.vocab, corpus["train"].tokens
     if args.cloned:
         clustering = cloned(len(vocab), np.array(vocab.counts))
@@ -204,7 +204,7 @@ def cluster(args: argparse.Namespace) -> Answer:
 
 
 def describe_clusters(words: list[str], clustering: Clustering, args: argparse.Namespace) -> Answer:
-    facts = {"words": len(words), "classes": len(clustering.paths), "ami": clustering.ami}
+    facts: dict[str, Any] = {"words": len(words), "classes": len(clustering.paths), "ami": clustering.ami}
     facts |= {} if args.output is None else {"output": str(args.output)}
     if args.show is None:
         return Answer(facts, lambda: console.show_facts(facts))

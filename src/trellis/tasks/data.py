@@ -20,8 +20,9 @@ def load_split(model: LanguageModel, about: dict[str, Any], source: str | None, 
     if source is None or source == trained_on.source:
         corpus = load_corpus(trained_on)
     else:
-        treated = replace(trained_on, lower=model.vocab.lower, digits=model.vocab.digits, tokenizer=model.vocab.tokenizer)
-        corpus = load_corpus(replace(treated, source=source, min_count=1, max_size=0, unk=False))
+        vocab = model.vocab
+        alike = replace(trained_on, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)
+        corpus = load_corpus(replace(alike, source=source, min_count=1, max_size=0, unk=False))
     split = join(list(corpus.splits.values())) if name == WHOLE else corpus[name or "test"]
     if corpus.vocab.words == model.vocab.words:
         return split
