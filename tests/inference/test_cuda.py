@@ -1,0 +1,67 @@
+"""The same answers on a GPU as on a CPU; skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import torch
+
+from trellis.inference import discrete
+from trellis.operators import Dense
+from trellis.types import Belief, Potentials
+
+try:
+    import pytest
+
+    pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+except ImportError:  # a GPU machine without pytest calls the functions itself
+    pass
+
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def chain(device: str) -> tuple[Belief, Dense, Potentials, torch.Tensor]:
+    """20 ragged sequences of 9 steps over 6 states and 11 symbols, some of them missing."""
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.rand(6, 6, generator=generator, dtype=torch.float64).softmax(-1)
+    table = torch.rand(11, 6, generator=generator, dtype=torch.float64).log()
+    rows = torch.randint(-1, 11, (20, 9), generator=generator)
+    prior = torch.rand(20, 6, generator=generator, dtype=torch.float64).softmax(-1)
+    lengths = torch.randint(1, 10, (20,), generator=generator)
+    return (
+        Belief(prior.to(device)),
+        Dense(matrix.to(device)),
+        Potentials(table.to(device), rows.to(device)),
+        lengths.to(device),
+    )
+
+
+def test_inference_agrees() -> None:
+    here, there = chain("cpu"), chain("cuda")
+    for function in (discrete.score, discrete.filter, discrete.smooth, discrete.mode, discrete.counts):
+        for ours, theirs in zip(flat(function(*here)), flat(function(*there)), strict=True):
+            torch.testing.assert_close(theirs.cpu(), ours, **CLOSE)
+
+
+def flat(value: object) -> list[torch.Tensor]:
+    """The tensors inside nested tuples."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in flat(item)] if isinstance(value, tuple) else []
+
+
+def test_gradients_agree() -> None:
+    gradients = []
+    for device in ("cpu", "cuda"):
+        prior, transition, potentials, lengths = chain(device)
+        table, matrix = potentials.table.requires_grad_(), transition.matrix.requires_grad_()
+        total = discrete.log_likelihood(prior, Dense(matrix), Potentials(table, potentials.rows), lengths).sum()
+        gradients.append([g.cpu() for g in torch.autograd.grad(total, (table, matrix))])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(theirs, ours, **CLOSE)
+
+
+def test_samples_are_valid_paths() -> None:
+    prior, transition, potentials, lengths = chain("cuda")
+    path = discrete.sample_posterior(prior, transition, potentials, lengths)
+    inside = torch.arange(9, device="cuda") < lengths[:, None]
+    assert bool(((path >= 0) == inside).all())
+    assert bool((path < 6).all())
