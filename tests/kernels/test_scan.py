@@ -19,7 +19,7 @@ from trellis.operators import Dense
 from trellis.types import Belief, Potentials
 
 BATCHES = [1, 3, cpu.LANES_FROM, lanes.LANES, lanes.LANES + 1, 2 * lanes.LANES + 2]
-STATES = [1, 2, 7, lanes.BLAS_FROM, lanes.BLAS_FROM + 1]
+STATES = [1, 2, 7, cpu.BLOCKS_FROM, cpu.BLOCKS_FROM + 1]
 EITHER = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 SHAPES = pytest.mark.parametrize(
     ("batch", "states"), [*((b, 7) for b in BATCHES), *((b, k) for b in (2, lanes.LANES + 1) for k in STATES)]
@@ -156,7 +156,7 @@ def test_threads_do_not_change_results(batch: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.usefixtures("restore_threads")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("states", [7, lanes.BLAS_FROM])
+@pytest.mark.parametrize("states", [7, cpu.BLOCKS_FROM])
 def test_the_same_threads_give_the_same_bits(threads: int, states: int) -> None:
     torch.set_num_threads(threads)
     problem = problem_of(2 * lanes.LANES + 2, states, torch.float32)

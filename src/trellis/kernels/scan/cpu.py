@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +13,15 @@ from torch import Tensor
 
 from trellis.errors import TrellisError
 from trellis.kernels import team
-from trellis.kernels.scan import lanes, naive, serial
+from trellis.kernels.scan import blocks, lanes, naive, serial
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
 
 Array = np.ndarray[Any, Any]
-LANES_FROM = 16  # from this many sequences on, lanes beat one sequence at a time
+LANES_FROM = 16  # from this many sequences on, many at once beat one at a time
+BLOCKS_FROM = 32  # from this many states on, states side by side beat sequences side by side
+BLOCK_SIZE = 128  # sequences of one block at most
+THREAD_WORTH = 200_000  # multiplications that make up for waking a thread
 
 
 class Problem(NamedTuple):
@@ -26,33 +31,40 @@ class Problem(NamedTuple):
     matrices: Array  # [M, K, K]
     strides: tuple[int, int]  # sequence b, step t uses matrix b * strides[0] + t * strides[1]
     table: Array  # [N, K]: potentials, scaled to a maximum of one
-    scale: Tensor  # [N]: log of what was taken out of each row
-    rows: Array  # [B, T], -1 past the end
+    scale: Array  # [N]: log of what was taken out of each row
+    rows: Array  # [B, T]
     lengths: Array  # [B]
 
     @property
-    def wide(self) -> bool:
-        return len(self.matrices) == 1 and len(self.rows) >= LANES_FROM
+    def layout(self) -> ModuleType:
+        """The module made for such sizes."""
+        if len(self.matrices) != 1 or len(self.rows) < LANES_FROM:
+            return serial
+        return lanes if self.prior.shape[1] < BLOCKS_FROM else blocks
 
     @property
-    def workers(self) -> int:
-        return team.size(-(-len(self.rows) // lanes.LANES) if self.wide else len(self.rows))
+    def operands(self) -> tuple[Any, ...]:
+        return (self.matrices, *self.strides) if self.layout is serial else (self.matrices[0],)
+
+    @property
+    def observed(self) -> tuple[Array, Array, Array]:
+        return self.table, self.rows, self.lengths
 
     def blas(self) -> AbstractContextManager[Any]:
         """Where library products are used, each worker has one thread for them."""
-        library = self.wide and self.prior.shape[1] >= lanes.BLAS_FROM
-        return team.one_blas_thread() if library else nullcontext()
+        return nullcontext() if self.layout is serial else team.one_blas_thread()
 
 
 def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
     """Arrays out of tensors; the exponential is taken here, once per row of the table."""
     check(rows.shape, table.shape[1], lengths, matrix, prior)
-    observed = known_rows(table, rows, lengths)
+    check_rows(table, rows, lengths)
     scale = table.amax(-1)
     scale = scale.masked_fill(scale == -torch.inf, 0.0)
     weights = (table - scale.unsqueeze(-1)).exp_()
     matrices, strides = stack(matrix)
-    return Problem(array(prior), array(matrices), strides, array(weights), scale, observed, array(lengths))
+    tail = array(weights), array(scale), array(rows), array(lengths)
+    return Problem(array(prior), array(matrices), strides, *tail)
 
 
 def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior: Tensor) -> None:
@@ -73,15 +85,16 @@ def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior
         raise TrellisError(f"Lengths must lie between 0 and the {steps} steps of the batch; found {found}.")
 
 
-def known_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> Array:
-    """The rows with -1 past the end, each of them a row of the table."""
+def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
+    """Refuse a token that has no row in the table; what lies past the end is never read."""
+    if rows.numel() == 0 or int(rows.max()) < len(table):
+        return
     inside = torch.arange(rows.shape[1]) < lengths[:, None]
-    known = rows.masked_fill(~inside, -1)
-    if bool((known >= len(table)).any()):
+    highest = int(rows.masked_fill(~inside, -1).max())
+    if highest >= len(table):
         raise TrellisError(
-            f"Token {int(known.max())} is outside the vocabulary of {len(table)}; encode the text with the model's own."
+            f"Token {highest} is outside the vocabulary of {len(table)}; encode the text with the model's own."
         )
-    return array(known)
 
 
 def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
@@ -94,28 +107,43 @@ def array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
-    """c_t [B, T], a_t in the engine's own layout (of the last step alone unless `keep`), and the last a_t [B, K]."""
+def crew(units: int, shape: tuple[int, ...], states: int) -> int:
+    """How many threads share so many units of work over [B, T] tokens: one where there is little to do."""
+    return team.size(min(units, 1 + math.prod(shape) * states**2 // THREAD_WORTH))
+
+
+def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
+    """How each layout keeps a_t of `kept` steps; `standard` undoes it."""
+    batch, states = problem.prior.shape
+    size = min(BLOCK_SIZE, -(-batch // crew(batch, problem.rows.shape, states)))
+    return {
+        serial: (batch, kept, states),
+        lanes: (-(-batch // lanes.LANES), kept, states, lanes.LANES),
+        blocks: (-(-batch // size), kept, size, states),
+    }[problem.layout]
+
+
+def standard(problem: Problem, alphas: Array) -> Tensor:
+    """a_t as [B, T, K]."""
+    order = {serial: (0, 1, 2), lanes: (0, 3, 1, 2), blocks: (0, 2, 1, 3)}[problem.layout]
     batch, steps = problem.rows.shape
-    states = problem.prior.shape[1]
-    norms, last = np.ones((batch, steps), problem.table.dtype), problem.prior.copy()
-    kept = steps if keep else 1
+    return torch.from_numpy(alphas).permute(order).reshape(-1, steps, problem.prior.shape[1])[:batch]
+
+
+def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
+    """c_t [B, T], a_t in the layout's own order (of the last step alone unless `keep`), and the last a_t [B, K]."""
+    dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
+    norms, last = np.ones((batch, steps), dtype), problem.prior.copy()
+    alphas = np.zeros(alphas_shape(problem, steps if keep else 1), dtype)
+    workers = crew(len(alphas), problem.rows.shape, states)
+    arguments = problem.prior, *problem.operands, *problem.observed, alphas, norms, last
     with problem.blas():
-        if problem.wide:
-            blocks = -(-batch // lanes.LANES)
-            alphas = np.empty((blocks, states, kept, lanes.LANES), problem.table.dtype)
-            transposed = np.ascontiguousarray(problem.matrices[0].T)
-            tail = (problem.table, problem.rows, problem.lengths, alphas, norms, last)
-            team.share(lanes.forward, problem.workers, problem.prior, transposed, *tail)
-        else:
-            alphas = np.empty((batch, kept, states), problem.table.dtype)
-            tail = (problem.table, problem.rows, problem.lengths, alphas, norms, last)
-            team.share(serial.forward, problem.workers, problem.prior, problem.matrices, *problem.strides, *tail)
+        team.share(problem.layout.forward, workers, *arguments)
     return norms, alphas, last
 
 
 class Gradient(NamedTuple):
-    """dL/dprior [B, K], dL/dA (like the matrices), dL/dlog table [N, K], and a_t b_t [B, T, K] where asked for."""
+    """dL/dprior [B, K], dL/dA (like the matrices), dL/dlog table [N, K]; or a_t b_t [B, T, K] in place of those two."""
 
     prior: Array
     matrices: Array
@@ -135,24 +163,27 @@ def run_adjoint(
     dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
     d_prior = np.zeros((batch, states), dtype) if last_grad is None else last_grad.copy()
     out = np.zeros((batch, steps, states) if posterior else (0, 0, 0), dtype)
-    workers, shared = problem.workers, problem.strides[0] == 0
-    d_matrices = np.zeros((workers if shared else 1, *problem.matrices.shape), dtype)
-    d_table = np.zeros((workers, *problem.table.shape), dtype)
-    head = (problem.table, problem.rows, problem.lengths, norms, alphas, weights, d_prior)
+    workers = crew(len(alphas), problem.rows.shape, states)
+    copies = workers if problem.strides[0] == 0 else 1
+    d_matrices = np.zeros((copies, 1, 0, 0) if posterior else (copies, *problem.matrices.shape), dtype)
+    d_table = np.zeros((workers, 0, 0) if posterior else (workers, *problem.table.shape), dtype)
+    passed = norms, alphas, weights, d_prior, d_matrices, d_table, out
     with problem.blas():
-        if problem.wide:
-            team.share(lanes.adjoint, workers, problem.matrices[0], *head, d_matrices[:, 0], d_table, out)
-        else:
-            matrices = (problem.matrices, *problem.strides)
-            team.share(serial.adjoint, workers, *matrices, *head, d_matrices, d_table, out)
-    return Gradient(d_prior, d_matrices.sum(0), d_table.sum(0) if workers > 1 else d_table[0], out)
+        team.share(problem.layout.adjoint, workers, *problem.operands, *problem.observed, *passed)
+    return Gradient(d_prior, total(d_matrices), total(d_table), out)
+
+
+def total(parts: Array) -> Array:
+    """The sum over the workers."""
+    return parts.sum(0) if len(parts) > 1 else parts[0]
 
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
     """log c_t with the scales put back: [B, T], zero past the end and -inf where impossible."""
-    rows = torch.from_numpy(problem.rows)
-    scales = problem.scale[rows.clamp(min=0)].masked_fill(rows < 0, 0.0)
-    return torch.from_numpy(norms).log() + scales
+    logs = torch.from_numpy(norms).log()
+    workers = crew(len(norms), norms.shape, 1)
+    team.share(serial.add_scales, workers, problem.scale, problem.rows, problem.lengths, logs.numpy())
+    return logs
 
 
 class Score(torch.autograd.Function):
@@ -179,20 +210,11 @@ def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Ten
     return norms, Belief(last)
 
 
-def standard(problem: Problem, alphas: Array) -> Tensor:
-    """a_t as [B, T, K]."""
-    if not problem.wide:
-        return torch.from_numpy(alphas)
-    batch, steps = problem.rows.shape
-    return torch.from_numpy(alphas.transpose(0, 3, 2, 1).reshape(-1, steps, alphas.shape[1])[:batch])
-
-
 def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
     problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
-    probs = standard(problem, alphas).masked_fill_(~potentials.inside(lengths).unsqueeze(-1), 0.0)
-    return log_norms(problem, norms), probs, Belief(torch.from_numpy(last))
+    return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))
 
 
 def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -220,15 +242,16 @@ def mode(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
     check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
     batch, steps = potentials.rows.shape
     log_matrices, strides = stack(transition.matrix.log())
-    known = known_rows(potentials.table, potentials.rows, lengths)
-    tail = (array(potentials.table), known, array(lengths))
+    check_rows(potentials.table, potentials.rows, lengths)
+    tail = (array(potentials.table), array(potentials.rows), array(lengths))
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
     log_prior = array(prior.probs.log())
     if len(log_matrices) == 1 and batch >= LANES_FROM:
-        workers = team.size(-(-batch // lanes.LANES))
+        workers = crew(-(-batch // lanes.LANES), path.shape, transition.num_states)
         team.share(lanes.mode, workers, log_prior, array(log_matrices[0]), *tail, path, scores)
     else:
-        team.share(serial.mode, team.size(batch), log_prior, array(log_matrices), *strides, *tail, path, scores)
+        workers = crew(batch, path.shape, transition.num_states)
+        team.share(serial.mode, workers, log_prior, array(log_matrices), *strides, *tail, path, scores)
     return torch.from_numpy(path), torch.from_numpy(scores).to(potentials.table.dtype)
 
 
@@ -238,5 +261,6 @@ def sample(transition: Dense, filtered: Tensor, lengths: Tensor, uniform: Tensor
     matrices, strides = stack(transition.matrix)
     path = np.full(filtered.shape[:2], -1, np.int64)
     tail = (array(filtered), array(lengths), array(uniform), path)
-    team.share(serial.sample, team.size(len(path)), array(matrices), *strides, *tail)
+    workers = crew(len(path), path.shape, transition.num_states)
+    team.share(serial.sample, workers, array(matrices), *strides, *tail)
     return torch.from_numpy(path)

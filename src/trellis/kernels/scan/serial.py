@@ -10,6 +10,8 @@ from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
 
+NARROW = 16  # up to this many states, Viterbi keeps a state's best in a register; beyond, several states in one
+
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
@@ -22,31 +24,59 @@ def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, leng
 
 @njit(fastmath=MATHS, cache=True)
 def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, norms, a):
-    states = prior.shape[0]
-    keep = alphas.shape[0] > 1
+    states, kept = prior.shape[0], alphas.shape[0]
+    zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), np.finfo(prior.dtype).tiny
+    fixed = matrices.shape[0] == 1
+    transposed = matrices[0].T.copy() if fixed else np.empty((0, 0), prior.dtype)
     p = prior.copy()
     for t in range(length):
-        if t > 0:
-            matrix = matrices[offset + (t - 1) * by_step]
-            p[:] = 0
-            for i in range(states):
-                mass, row = a[i], matrix[i]
-                for j in range(states):
-                    p[j] += mass * row[j]
+        if t > 0 and fixed:
+            product(transposed, a, p)
+        elif t > 0:
+            spread(a, matrices[offset + (t - 1) * by_step], p)
         if rows[t] >= 0:
             weights = table[rows[t]]
             for j in range(states):
                 p[j] *= weights[j]
-        norm = p.dtype.type(0)
+        norm = zero
         for j in range(states):
             norm += p[j]
-        norm = norm if norm >= np.finfo(p.dtype).tiny else p.dtype.type(0)
+        norm = norm if norm >= tiny else zero
         norms[t] = norm
-        scale = 1 / norm if norm > 0 else p.dtype.type(0)
-        kept = alphas[t if keep else 0]
+        scale = one / norm if norm > 0 else zero
+        target = alphas[t % kept]
         for j in range(states):
             a[j] = p[j] * scale
-            kept[j] = a[j]
+            target[j] = a[j]
+
+
+@njit(fastmath=MATHS, cache=True)
+def product(matrix, x, out):
+    """out = matrix x, each sum in a register: [K, K], [K] -> [K]."""
+    for j in range(x.shape[0]):
+        row, total = matrix[j], x.dtype.type(0)
+        for i in range(x.shape[0]):
+            total += row[i] * x[i]
+        out[j] = total
+
+
+@njit(fastmath=MATHS, cache=True)
+def spread(x, matrix, out):
+    """out = x matrix, one row after the other: [K], [K, K] -> [K]."""
+    out[:] = 0
+    for i in range(x.shape[0]):
+        mass, row = x[i], matrix[i]
+        for j in range(x.shape[0]):
+            out[j] += mass * row[j]
+
+
+@njit(nogil=True, cache=True)
+def add_scales(worker, workers, scale, rows, lengths, logs):
+    """logs[b, t] += the scale of the row observed there: [N], [B, T]."""
+    for b in range(worker, rows.shape[0], workers):
+        for t in range(lengths[b]):
+            if rows[b, t] >= 0:
+                logs[b, t] += scale[rows[b, t]]
 
 
 @njit(nogil=True, cache=True)
@@ -55,13 +85,13 @@ def adjoint(
     d_prior, d_matrices, d_table, posterior,
 ):  # fmt: skip
     """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrices
-    [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K] is filled where it
-    is not empty."""
+    [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K]. Of these three,
+    whichever is empty is left out."""
     d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
     for b in range(worker, rows.shape[0], workers):
         adjoint_one(
             matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
-            d_prior[b], d_moves, d_table[worker], posterior[b if posterior.shape[0] > 0 else 0 : b + 1],
+            d_prior[b], d_moves, d_table[worker], posterior[b if posterior.size > 0 else 0 : b + 1],
         )  # fmt: skip
 
 
@@ -71,36 +101,40 @@ def adjoint_one(
 ):
     """`w` comes in as the gradient of the last belief and goes out as the gradient of the prior."""
     states = matrices.shape[1]
-    one = table.dtype.type(1)
+    zero, one = table.dtype.type(0), table.dtype.type(1)
     m = w.copy()
     for t in range(length - 1, -1, -1):
         a = alphas[t]
         base = weights[t]
         for z in range(states):
             base -= m[z] * a[z]
-        gain = 1 / norms[t] if norms[t] > 0 else norms[t] * 0
+        gain = one / norms[t] if norms[t] > 0 else zero
         row = rows[t]
         for z in range(states):
             future = m[z] + base
             o = table[row, z] if row >= 0 else one
             w[z] = o * future * gain
             m[z] = a[z] * future
-        if row >= 0:
+        if row >= 0 and d_table.size > 0:
             d_row = d_table[row]
             for z in range(states):
                 d_row[z] += m[z]
-        if posterior.shape[0] > 0:
+        if posterior.size > 0:
             posterior[0, t] = m
         if t > 0:
             number = offset + (t - 1) * by_step
-            matrix, d_matrix, before = matrices[number], d_matrices[number], alphas[t - 1]
-            for i in range(states):
-                mass, row_i, d_i = before[i], matrix[i], d_matrix[i]
-                message = m.dtype.type(0)
-                for j in range(states):
-                    message += row_i[j] * w[j]
-                    d_i[j] += mass * w[j]
-                m[i] = message
+            product(matrices[number], w, m)
+            if d_matrices.size > 0:
+                add_outer(alphas[t - 1], w, d_matrices[number])
+
+
+@njit(fastmath=MATHS, cache=True)
+def add_outer(left, right, out):
+    """out += left right': [K], [K] -> [K, K]."""
+    for i in range(left.shape[0]):
+        mass, row = left[i], out[i]
+        for j in range(right.shape[0]):
+            row[j] += mass * right[j]
 
 
 @njit(nogil=True, cache=True)
@@ -114,21 +148,16 @@ def mode(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, r
 def mode_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
+    narrow = log_matrices.shape[0] == 1 and states <= NARROW
+    transposed = log_matrices[0].T.copy() if narrow else np.empty((0, 0), log_prior.dtype)
     s = np.zeros_like(log_prior)
     best = log_prior.copy()
     total = 0.0
     for t in range(length):
-        if t > 0:
-            matrix, pointer = log_matrices[offset + (t - 1) * by_step], pointers[t]
-            best[:] = s[0] + matrix[0]
-            pointer[:] = 0
-            for i in range(1, states):
-                value, row = s[i], matrix[i]
-                for j in range(states):
-                    candidate = value + row[j]
-                    better = candidate > best[j]
-                    best[j] = candidate if better else best[j]
-                    pointer[j] = i if better else pointer[j]
+        if t > 0 and narrow:
+            best_before(transposed, s, best, pointers[t])
+        elif t > 0:
+            best_after(s, log_matrices[offset + (t - 1) * by_step], best, pointers[t])
         if rows[t] >= 0:
             for j in range(states):
                 best[j] += log_table[rows[t], j]
@@ -144,6 +173,35 @@ def mode_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, 
         if t > 0:
             z = pointers[t, z]
     return score
+
+
+@njit(fastmath=MATHS, cache=True)
+def best_before(transposed, s, best, pointer):
+    """best[j] = max_i s[i] + log A[i, j] and the first i that reaches it, each in a register."""
+    for j in range(s.shape[0]):
+        row, choice = transposed[j], 0
+        value = s[0] + row[0]
+        for i in range(1, s.shape[0]):
+            candidate = s[i] + row[i]
+            better = candidate > value
+            value = candidate if better else value
+            choice = i if better else choice
+        best[j] = value
+        pointer[j] = choice
+
+
+@njit(fastmath=MATHS, cache=True)
+def best_after(s, matrix, best, pointer):
+    """The same, one row of log A after the other."""
+    best[:] = s[0] + matrix[0]
+    pointer[:] = 0
+    for i in range(1, s.shape[0]):
+        value, row = s[i], matrix[i]
+        for j in range(s.shape[0]):
+            candidate = value + row[j]
+            better = candidate > best[j]
+            best[j] = candidate if better else best[j]
+            pointer[j] = i if better else pointer[j]
 
 
 @njit(cache=True)
