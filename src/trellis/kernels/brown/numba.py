@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import njit
 
+from trellis.kernels import team
 from trellis.kernels.brown.naive import RAISES
 from trellis.kernels.brown.state import Bigrams, Classes
 
@@ -18,20 +16,10 @@ Array = np.ndarray
 WORTH_SHARING = 1 << 18  # cells below which handing work to another core costs more than it saves
 
 
-@cache
-def pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process; they run compiled code side by side and sleep otherwise."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="brown")
-
-
 def share(work: Callable[..., None], items: Array, cells: int, *arguments: object) -> None:
     """Do work(items, *arguments), the items dealt out to all cores where it touches many cells."""
-    threads = get_num_threads() if cells >= WORTH_SHARING else 1
-    hands = [items[k::threads] for k in range(threads)]
-    if threads == 1:
-        work(items, *arguments)
-    else:
-        list(pool(threads, os.getpid()).map(lambda hand: work(hand, *arguments), hands))
+    workers = team.size(len(items)) if cells >= WORTH_SHARING else 1
+    team.share(lambda worker, workers: work(items[worker::workers], *arguments), workers)
 
 
 @njit(cache=True)

@@ -12,6 +12,8 @@ from trellis.kernels.scan import naive
 from trellis.operators import Dense, Transition
 from trellis.types import Belief, Potentials
 
+LONG = 256  # steps for each sequence of a batch
+
 
 @cache
 def compiled() -> ModuleType | None:
@@ -33,7 +35,19 @@ def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) ->
 
 def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log p(x_t | x_<t) [B, T] and the last belief; differentiable."""
+    if better_on_host(transition, potentials):
+        there = potentials.table.device
+        here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
+        norms, belief = score(Belief(prior.probs.cpu()), Dense(transition.dense().cpu()), here, lengths.cpu())
+        return norms.to(there), Belief(belief.probs.to(there))
     return engine(transition, potentials.table, potentials.ids).score(prior, transition, potentials, lengths)
+
+
+def better_on_host(transition: Transition, potentials: Potentials) -> bool:
+    """A few long sequences, step by step, keep a GPU waiting for its next launch; compiled code on the CPU does not."""
+    batch, steps = potentials.rows.shape
+    few_and_long = potentials.table.is_cuda and steps >= LONG * batch and isinstance(transition, Dense)
+    return few_and_long and potentials.ids is None and not torch.is_grad_enabled() and compiled() is not None
 
 
 def filter(
