@@ -31,7 +31,7 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
         for lane in range(live):
             b = first + lane
             if t < lengths[b]:
-                norms[b, t] = condition(p[lane], table, rows[b, t], a[lane])
+                norms[b, t] = condition(p, table, rows[b, t], a, lane)
                 if t == lengths[b] - 1:
                     last[b] = a[lane]
             else:
@@ -39,61 +39,56 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
 
 
 @njit(fastmath=MATHS, cache=True)
-def condition(p, table, row, a):
-    """a = p o / c, where o is that row of the table; returns c."""
-    zero, one = p.dtype.type(0), p.dtype.type(1)
+def condition(p, table, row, a, lane):
+    """a[lane] = p[lane] o / c, where o is that row of the table; returns c. (Slices would cost more than they tell.)"""
+    states, zero, one = p.shape[1], p.dtype.type(0), p.dtype.type(1)
     norm = zero
-    if row >= 0:
-        o = table[row]
-        for z in range(p.shape[0]):
-            a[z] = p[z] * o[z]
-            norm += a[z]
-    else:
-        for z in range(p.shape[0]):
-            a[z] = p[z]
-            norm += a[z]
+    for z in range(states):
+        a[lane, z] = p[lane, z] * table[row, z] if row >= 0 else p[lane, z]
+        norm += a[lane, z]
     norm = norm if norm >= np.finfo(p.dtype).tiny else zero
     scale = one / norm if norm > 0 else zero
-    for z in range(p.shape[0]):
-        a[z] *= scale
+    for z in range(states):
+        a[lane, z] *= scale
     return norm
 
 
 @njit(nogil=True, cache=True)
 def adjoint(
-    worker, workers, matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrices, d_table, posterior
+    worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrices
-    [workers, 1, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K]. Of these three,
-    whichever is empty is left out."""
+    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
+    become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to, for the caller to
+    sum."""
     for block in range(worker, alphas.shape[0], workers):
         adjoint_block(
             block, matrix, table, rows, lengths, norms, alphas, weights,
-            d_prior, d_matrices[worker, 0], d_table[worker], posterior,
+            smoothing, d_prior, d_matrices[worker, 0], d_table[worker],
         )  # fmt: skip
 
 
 @njit(cache=True)
-def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrix, d_table, posterior):
+def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrix, d_table):
     states = matrix.shape[0]
     first, live, longest = extent(block, alphas.shape[2], lengths)
     m = np.zeros((live, states), table.dtype)
     w = np.zeros((live, states), table.dtype)
-    q = np.empty(states, table.dtype)
     pairs = np.empty(d_matrix.shape, table.dtype)
     for t in range(longest - 1, -1, -1):
+        a = alphas[block, t]
         for lane in range(live):
             b = first + lane
             if t < lengths[b]:
-                message = d_prior[b] if t == lengths[b] - 1 else m[lane]
-                pull(message, alphas[block, t, lane], table, rows[b, t], norms[b, t], weights[b, t], w[lane], q)
-                if d_table.size > 0 and rows[b, t] >= 0:
-                    d_table[rows[b, t]] += q
-                if posterior.size > 0:
-                    posterior[b, t] = q
+                if t == lengths[b] - 1:
+                    m[lane] = d_prior[b]
+                pull(m, a, table, rows[b, t], norms[b, t], weights[b, t], w, lane)
+                if smoothing:
+                    a[lane] = m[lane]
+                elif rows[b, t] >= 0:
+                    d_table[rows[b, t]] += m[lane]
         if t > 0:
             np.dot(w, matrix.T, m)
-            if d_matrix.size > 0:
+            if not smoothing:
                 np.dot(alphas[block, t - 1, :live].T, w, pairs)
                 d_matrix += pairs
     for lane in range(live):
@@ -102,17 +97,14 @@ def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, d
 
 
 @njit(fastmath=MATHS, cache=True)
-def pull(m, a, table, row, norm, weight, w, q):
-    """w = o b / c and q = a b, where b = m + weight - <m, a> and o is that row of the table."""
+def pull(m, a, table, row, norm, weight, w, lane):
+    """With b = m + weight - <m, a> and o that row of the table: w = o b / c, and m becomes a b."""
+    states, zero, one = m.shape[1], m.dtype.type(0), m.dtype.type(1)
     base = weight
-    for z in range(m.shape[0]):
-        base -= m[z] * a[z]
-    gain = table.dtype.type(1) / norm if norm > 0 else table.dtype.type(0)
-    for z in range(m.shape[0]):
-        future = m[z] + base
-        q[z] = a[z] * future
-        w[z] = future * gain
-    if row >= 0:
-        o = table[row]
-        for z in range(m.shape[0]):
-            w[z] *= o[z]
+    for z in range(states):
+        base -= m[lane, z] * a[lane, z]
+    gain = one / norm if norm > 0 else zero
+    for z in range(states):
+        future = m[lane, z] + base
+        w[lane, z] = future * gain * (table[row, z] if row >= 0 else one)
+        m[lane, z] = a[lane, z] * future

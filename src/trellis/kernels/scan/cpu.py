@@ -125,9 +125,12 @@ def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
 
 def standard(problem: Problem, alphas: Array) -> Tensor:
     """a_t as [B, T, K]."""
-    order = {serial: (0, 1, 2), lanes: (0, 3, 1, 2), blocks: (0, 2, 1, 3)}[problem.layout]
-    batch, steps = problem.rows.shape
-    return torch.from_numpy(alphas).permute(order).reshape(-1, steps, problem.prior.shape[1])[:batch]
+    if problem.layout is serial:
+        return torch.from_numpy(alphas)
+    packed = alphas.swapaxes(2, 3) if problem.layout is lanes else alphas
+    out = np.empty((*problem.rows.shape, problem.prior.shape[1]), alphas.dtype)
+    team.share(lanes.unpack, crew(len(alphas), out.shape, 1), packed, out)
+    return torch.from_numpy(out)
 
 
 def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
@@ -143,12 +146,11 @@ def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
 
 
 class Gradient(NamedTuple):
-    """dL/dprior [B, K], dL/dA (like the matrices), dL/dlog table [N, K]; or a_t b_t [B, T, K] in place of those two."""
+    """dL/dprior [B, K], dL/dA (like the matrices), dL/dlog table [N, K]."""
 
     prior: Array
     matrices: Array
     table: Array
-    posterior: Array
 
 
 def run_adjoint(
@@ -157,20 +159,21 @@ def run_adjoint(
     alphas: Array,
     weights: Array,
     last_grad: Array | None = None,
-    posterior: bool = False,
+    smoothing: bool = False,
 ) -> Gradient:
-    """The backward pass for L = sum_t weights_t log c_t + <last_grad, last belief>."""
-    dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
-    d_prior = np.zeros((batch, states), dtype) if last_grad is None else last_grad.copy()
-    out = np.zeros((batch, steps, states) if posterior else (0, 0, 0), dtype)
+    """The backward pass for L = sum_t weights_t log c_t + <last_grad, last belief>.
+
+    For smoothing, a_t b_t take the place of the alphas, and only the gradient of the prior is computed."""
+    dtype, states = problem.table.dtype, problem.prior.shape[1]
+    d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = crew(len(alphas), problem.rows.shape, states)
     copies = workers if problem.strides[0] == 0 else 1
-    d_matrices = np.zeros((copies, 1, 0, 0) if posterior else (copies, *problem.matrices.shape), dtype)
-    d_table = np.zeros((workers, 0, 0) if posterior else (workers, *problem.table.shape), dtype)
-    passed = norms, alphas, weights, d_prior, d_matrices, d_table, out
+    d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), dtype)
+    d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), dtype)
+    passed = norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
     with problem.blas():
         team.share(problem.layout.adjoint, workers, *problem.operands, *problem.observed, *passed)
-    return Gradient(d_prior, total(d_matrices), total(d_table), out)
+    return Gradient(d_prior, total(d_matrices), total(d_table))
 
 
 def total(parts: Array) -> Array:
@@ -222,8 +225,8 @@ def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
     problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, _ = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
-    gradient = run_adjoint(problem, norms, alphas, array(naive.possible(logs)), posterior=True)
-    return logs, torch.from_numpy(gradient.posterior)
+    run_adjoint(problem, norms, alphas, array(naive.possible(logs)), smoothing=True)
+    return logs, standard(problem, alphas)
 
 
 def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> naive.Expected:

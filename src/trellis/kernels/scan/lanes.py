@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 LANES = 64
+TILE = 16
 MATHS = {"contract", "reassoc", "arcp", "nsz"}  # no assumption about infinities or NaN
 
 
@@ -80,20 +81,20 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
 
 @njit(nogil=True, cache=True)
 def adjoint(
-    worker, workers, matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrices, d_table, posterior
+    worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrices
-    [workers, 1, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K]. Of these three,
-    whichever is empty is left out."""
+    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
+    become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to, for the caller to
+    sum."""
     for block in range(worker, alphas.shape[0], workers):
         adjoint_block(
             block, matrix, table, rows, lengths, norms, alphas, weights,
-            d_prior, d_matrices[worker, 0], d_table[worker], posterior,
+            smoothing, d_prior, d_matrices[worker, 0], d_table[worker],
         )  # fmt: skip
 
 
 @njit(fastmath=MATHS, cache=True)
-def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, d_prior, d_matrix, d_table, posterior):
+def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrix, d_table):
     states = matrix.shape[0]
     first, live, longest = extent(block, LANES, lengths)
     m = np.zeros((states, LANES), matrix.dtype)
@@ -125,10 +126,13 @@ def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, d
                 future = mz[lane] + base[lane]
                 wz[lane] = oz[lane] * future * gain[lane]
                 oz[lane] = az[lane] * future
-        store_posterior(o, rows, lengths, first, live, t, d_table, posterior)
+        if smoothing:
+            a[:] = o
+        else:
+            add_by_row(o, rows, lengths, first, live, t, d_table)
         if t > 0:
             np.dot(matrix, w, m)
-            if d_matrix.size > 0:
+            if not smoothing:
                 np.dot(alphas[block, t - 1], w.T, pairs)
                 d_matrix += pairs
     for lane in range(live):
@@ -137,17 +141,26 @@ def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, d
 
 
 @njit(cache=True)
-def store_posterior(probs, rows, lengths, first, live, t, d_table, posterior):
-    """Add a_t b_t [K, LANES] to the rows of the table that were observed, and write it out, where asked for."""
+def add_by_row(probs, rows, lengths, first, live, t, d_table):
+    """Add a_t b_t [K, LANES] to the rows of the table that were observed."""
     for lane in range(live):
         b = first + lane
-        if t < lengths[b]:
-            if d_table.size > 0 and rows[b, t] >= 0:
-                target = d_table[rows[b, t]]
-                for z in range(probs.shape[0]):
-                    target[z] += probs[z, lane]
-            if posterior.size > 0:
-                posterior[b, t] = probs[:, lane]
+        if t < lengths[b] and rows[b, t] >= 0:
+            target = d_table[rows[b, t]]
+            for z in range(probs.shape[0]):
+                target[z] += probs[z, lane]
+
+
+@njit(nogil=True, cache=True)
+def unpack(worker, workers, packed, out):
+    """[blocks, T, size, K] -> [B, T, K], TILE steps at a time, so that both sides stay in the cache."""
+    size = packed.shape[2]
+    for block in range(worker, packed.shape[0], workers):
+        for begin in range(0, out.shape[1], TILE):
+            for b in range(block * size, min((block + 1) * size, out.shape[0])):
+                for t in range(begin, min(begin + TILE, out.shape[1])):
+                    for z in range(out.shape[2]):
+                        out[b, t, z] = packed[block, t, b - block * size, z]
 
 
 @njit(nogil=True, cache=True)

@@ -82,22 +82,22 @@ def add_scales(worker, workers, scale, rows, lengths, logs):
 @njit(nogil=True, cache=True)
 def adjoint(
     worker, workers, matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights,
-    d_prior, d_matrices, d_table, posterior,
+    smoothing, d_prior, d_matrices, d_table,
 ):  # fmt: skip
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief; d_matrices
-    [workers or 1, M, K, K] and d_table [workers, N, K] are summed by the caller; posterior [B, T, K]. Of these three,
-    whichever is empty is left out."""
+    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
+    become p(z_t | x); else d_matrices [workers or 1, M, K, K] and d_table [workers, N, K] are added to, for the caller
+    to sum."""
     d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
     for b in range(worker, rows.shape[0], workers):
         adjoint_one(
             matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
-            d_prior[b], d_moves, d_table[worker], posterior[b if posterior.size > 0 else 0 : b + 1],
+            smoothing, d_prior[b], d_moves, d_table[worker],
         )  # fmt: skip
 
 
 @njit(fastmath=MATHS, cache=True)
 def adjoint_one(
-    matrices, offset, by_step, table, rows, length, norms, alphas, weights, w, d_matrices, d_table, posterior
+    matrices, offset, by_step, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
 ):
     """`w` comes in as the gradient of the last belief and goes out as the gradient of the prior."""
     states = matrices.shape[1]
@@ -115,16 +115,16 @@ def adjoint_one(
             o = table[row, z] if row >= 0 else one
             w[z] = o * future * gain
             m[z] = a[z] * future
-        if row >= 0 and d_table.size > 0:
+        if smoothing:
+            a[:] = m
+        elif row >= 0:
             d_row = d_table[row]
             for z in range(states):
                 d_row[z] += m[z]
-        if posterior.size > 0:
-            posterior[0, t] = m
         if t > 0:
             number = offset + (t - 1) * by_step
             product(matrices[number], w, m)
-            if d_matrices.size > 0:
+            if not smoothing:
                 add_outer(alphas[t - 1], w, d_matrices[number])
 
 
