@@ -40,7 +40,7 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
 
 @njit(fastmath=MATHS, cache=True)
 def condition(p, table, row, a, lane):
-    """a[lane] = p[lane] o / c, where o is that row of the table; returns c. (Slices would cost more than they tell.)"""
+    """a[lane] = p[lane] o / c, where o is that row of the table; returns c."""
     states, zero, one = p.shape[1], p.dtype.type(0), p.dtype.type(1)
     norm = zero
     for z in range(states):

@@ -59,11 +59,11 @@ def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Te
     """Arrays out of tensors; the exponential is taken here, once per row of the table."""
     check(rows.shape, table.shape[1], lengths, matrix, prior)
     check_rows(table, rows, lengths)
-    scale = table.amax(-1)
-    scale = scale.masked_fill(scale == -torch.inf, 0.0)
-    weights = (table - scale.unsqueeze(-1)).exp_()
+    weights = array(table)
+    scale = weights.max(-1)
+    scale[scale == -np.inf] = 0
     matrices, strides = stack(matrix)
-    tail = array(weights), array(scale), array(rows), array(lengths)
+    tail = np.exp(weights - scale[:, None]), scale, array(rows), array(lengths)
     return Problem(array(prior), array(matrices), strides, *tail)
 
 
@@ -95,6 +95,16 @@ def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
         raise TrellisError(
             f"Token {highest} is outside the vocabulary of {len(table)}; encode the text with the model's own."
         )
+
+
+def log(values: Array, out: Array | None = None) -> Array:
+    """The logarithm, -inf of zero. NumPy's, since torch would wake its own threads for so little."""
+    with np.errstate(divide="ignore"):
+        return np.log(values, out=out)
+
+
+def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
+    log(values[worker::workers], out[worker::workers])
 
 
 def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
@@ -183,10 +193,18 @@ def total(parts: Array) -> Array:
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
     """log c_t with the scales put back: [B, T], zero past the end and -inf where impossible."""
-    logs = torch.from_numpy(norms).log()
+    logs = np.empty_like(norms)
     workers = crew(len(norms), norms.shape, 1)
-    team.share(serial.add_scales, workers, problem.scale, problem.rows, problem.lengths, logs.numpy())
-    return logs
+    team.share(share_log, workers, norms, logs)
+    team.share(serial.add_scales, workers, problem.scale, problem.rows, problem.lengths, logs)
+    return torch.from_numpy(logs)
+
+
+def possible(logs: Tensor) -> Array:
+    """naive.possible as an array: one for every step of a possible sequence, zero for an impossible one: [B, T]."""
+    weights = np.empty(logs.shape, logs.numpy().dtype)
+    weights[:] = (logs.numpy().min(1, initial=0.0) > -np.inf)[:, None]
+    return weights
 
 
 class Score(torch.autograd.Function):
@@ -225,7 +243,7 @@ def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
     problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, _ = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
-    run_adjoint(problem, norms, alphas, array(naive.possible(logs)), smoothing=True)
+    run_adjoint(problem, norms, alphas, possible(logs), smoothing=True)
     return logs, standard(problem, alphas)
 
 
@@ -234,7 +252,7 @@ def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
     problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
-    gradient = run_adjoint(problem, norms, alphas, array(naive.possible(logs)))
+    gradient = run_adjoint(problem, norms, alphas, possible(logs))
     moves = torch.from_numpy(problem.matrices * gradient.matrices).view(transition.matrix.shape)
     entry, visits = torch.from_numpy(gradient.prior), torch.from_numpy(gradient.table)
     return naive.Expected(logs, Belief(torch.from_numpy(last)), entry, moves, visits)
@@ -244,17 +262,17 @@ def mode(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
     """The most probable path [B, T] (-1 past the end) and its log-probability [B]."""
     check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
     batch, steps = potentials.rows.shape
-    log_matrices, strides = stack(transition.matrix.log())
+    matrices, strides = stack(transition.matrix)
+    log_prior, log_matrices = log(array(prior.probs)), log(array(matrices))
     check_rows(potentials.table, potentials.rows, lengths)
     tail = (array(potentials.table), array(potentials.rows), array(lengths))
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
-    log_prior = array(prior.probs.log())
     if len(log_matrices) == 1 and batch >= LANES_FROM:
         workers = crew(-(-batch // lanes.LANES), path.shape, transition.num_states)
-        team.share(lanes.mode, workers, log_prior, array(log_matrices[0]), *tail, path, scores)
+        team.share(lanes.mode, workers, log_prior, log_matrices[0], *tail, path, scores)
     else:
         workers = crew(batch, path.shape, transition.num_states)
-        team.share(serial.mode, workers, log_prior, array(log_matrices), *strides, *tail, path, scores)
+        team.share(serial.mode, workers, log_prior, log_matrices, *strides, *tail, path, scores)
     return torch.from_numpy(path), torch.from_numpy(scores).to(potentials.table.dtype)
 
 
