@@ -1,7 +1,7 @@
 """The contestants: each puts one library behind the same five methods.
 
-`forward` gives log p(x) of all sequences together, `smooth` p(z_t | x) [B, T, K], `viterbi` the best paths [B, T], and `em`
-the parameters after that many iterations of Baum-Welch from the problem's own, without any prior.
+`forward` gives log p(x) of all sequences together, `smooth` p(z_t | x) [B, T, K], `viterbi` the best paths [B, T], and
+`em` the parameters after that many iterations of Baum-Welch from the problem's own, without any prior.
 A contestant that compiles on its first call says so with `compiles`.
 """
 

@@ -1,6 +1,7 @@
 """A process that runs one contestant: a JSON job per line on stdin, a JSON answer per line on stdout.
 
-A job has the sizes of the problem, the task, the iterations, whether to warm up first and whether to check the answer.
+A job has the sizes of the problem, the task, the iterations, and whether it is the first of its kind: then whatever
+compiles is called once before, and the answer is made into a digest.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class Worker:
         problem, task = Problem(**job["problem"]), job["task"]
         contestant = self.prepared(problem)
         result: dict[str, Any] = {}
-        if job["warm"] and contestant.compiles:
+        if job["first"] and contestant.compiles:
             result["first_call"], _ = call(contestant, task, 1)
         result["seconds"], answer = call(contestant, task, job["iterations"])
-        if job["check"]:
+        if job["first"]:
             result["digest"] = digest(problem, task, answer)
         return result
 

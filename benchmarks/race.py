@@ -1,0 +1,169 @@
+"""Races: every contestant in a process of its own, with a limit of time and of memory, run by run in turn."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from benchmarks import floor
+from benchmarks.peers import CONTESTANTS, OURS
+from benchmarks.problem import Problem
+from benchmarks.report import emit
+
+PATIENCE = 20.0  # seconds after which a contestant gets no further run of the same task
+AGREEMENT = 1e-6  # relative difference allowed between what contestants find
+REFERENCES = ("numpy-float64", "hmmlearn", "trellis-float64")  # whose answer counts as the right one
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, and how many iterations of EM to run on it."""
+
+    problem: Problem
+    iterations: int
+
+
+CASES = (
+    Case(Problem(10, 20, 1000, 200), 10),
+    Case(Problem(50, 1000, 2000, 50), 10),
+    Case(Problem(256, 10_000, 4000, 50), 2),
+    Case(Problem(5, 20, 1, 1_000_000), 2),
+)
+QUICK = (Case(Problem(10, 20, 1000, 50), 3), Case(Problem(50, 1000, 200, 50), 3), Case(Problem(5, 20, 1, 20_000), 2))
+
+
+@dataclass
+class Track:
+    """What one contestant did on one task."""
+
+    runs: list[float] = field(default_factory=list)
+    first_call: float | None = None  # with compilation
+    digest: float | None = None
+    error: str | None = None
+
+    def add(self, answer: dict[str, Any]) -> None:
+        self.error = answer.get("error")
+        if self.error is None:
+            self.runs.append(answer["seconds"])
+            self.first_call = answer.get("first_call", self.first_call)
+            self.digest = answer.get("digest", self.digest)
+
+    def wants(self, repeats: int) -> bool:
+        return self.error is None and len(self.runs) < repeats and sum(self.runs) < PATIENCE
+
+    @property
+    def seconds(self) -> float | None:
+        return median(self.runs) if self.runs and self.error is None else None
+
+
+class Runner:
+    """A worker process that lives until it fails, and is then started anew."""
+
+    def __init__(self, name: str, memory: int, limit: float) -> None:
+        self.name, self.memory, self.limit = name, memory, limit
+        self.process: subprocess.Popen[str] | None = None
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The worker's answer; an error where it takes too long or dies."""
+        process = self.process or self.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], self.limit)
+        line = process.stdout.readline() if ready else ""
+        if line:
+            return json.loads(line)
+        self.stop()
+        return {"error": "died, most likely out of memory" if ready else f"over {self.limit:.0f} s"}
+
+    def start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "benchmarks.worker", self.name, str(self.memory)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload]
+        return self.process
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+def options(argv: Sequence[str], limit: float) -> argparse.Namespace:
+    """The command line that all races share; `limit` is the default for the seconds of one run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--quick", action="store_true", help="small problems, three runs: about a minute")
+    parser.add_argument("--peers", default="", help="beginnings of names, with commas; all unless told")
+    parser.add_argument("--repeats", type=int, default=0, help="runs of which the median counts (5, quick: 3)")
+    parser.add_argument("--limit", type=float, default=limit, help="seconds that one run may take")
+    parser.add_argument("--memory", type=float, default=10.0, help="GiB that one contestant may take")
+    chosen = parser.parse_args(argv)
+    chosen.repeats = chosen.repeats or (3 if chosen.quick else 5)
+    return chosen
+
+
+def race_all(bench: str, tasks: Sequence[str], argv: Sequence[str], limit: float) -> None:
+    """Every task of every case, each reported as soon as it is over."""
+    chosen = options(argv, limit)
+    wanted = tuple(chosen.peers.split(",")) if chosen.peers else ("",)
+    names = [name for name in CONTESTANTS if name.startswith("trellis") or name.startswith(wanted)]
+    runners = [Runner(name, int(chosen.memory * 2**30), chosen.limit) for name in names]
+    machine = floor.measure()
+    try:
+        for case in QUICK if chosen.quick else CASES:
+            for task in tasks:
+                tracks = race(runners, case, task, chosen.repeats)
+                report(bench, case, task, tracks, machine)
+    finally:
+        for runner in runners:
+            runner.stop()
+
+
+def race(runners: Sequence[Runner], case: Case, task: str, repeats: int) -> dict[str, Track]:
+    """Run the contestants in turn until each has its repeats, or has used up the patience, or has failed."""
+    job = {"problem": asdict(case.problem), "task": task, "iterations": case.iterations}
+    tracks = {runner.name: Track() for runner in runners}
+    for turn in range(repeats):
+        for runner in runners:
+            if tracks[runner.name].wants(repeats):
+                tracks[runner.name].add(runner.ask(job | {"first": turn == 0}))
+    return tracks
+
+
+def report(bench: str, case: Case, task: str, tracks: dict[str, Track], machine: floor.Machine) -> None:
+    """One line per peer, against Trellis in the same precision."""
+    work = case.problem.num_tokens * (case.iterations if task == "em" else 1)
+    truth = next((tracks[name].digest for name in REFERENCES if name in tracks and tracks[name].digest), None)
+    for name, peer in tracks.items():
+        ours = tracks[OURS[name]]
+        if name.startswith("trellis") or ours.seconds is None:
+            continue
+        precision = OURS[name].removeprefix("trellis-")
+        lowest = floor.seconds(machine, case.problem, task, precision) * (work / case.problem.num_tokens)
+        emit(
+            bench=bench, case=case.problem.name, metric=task, unit="tokens/s",
+            ours=work / ours.seconds,
+            peer=name,
+            peers=work / peer.seconds if peer.seconds else peer.error,
+            ratio=peer.seconds / ours.seconds if peer.seconds else None,
+            precision=precision, iterations=case.iterations if task == "em" else None,
+            ours_seconds=ours.seconds, peers_seconds=peer.seconds,
+            ours_repeats=len(ours.runs), repeats=len(peer.runs),
+            ours_first_call=ours.first_call, peers_first_call=peer.first_call,
+            ours_error=difference(ours.digest, truth), peers_error=difference(peer.digest, truth),
+            agrees=all((difference(track.digest, truth) or 0.0) <= AGREEMENT for track in (ours, peer)),
+            floor_seconds=lowest, times_floor=ours.seconds / lowest, **machine.describe(precision),
+        )  # fmt: skip
+
+
+def difference(found: float | None, truth: float | None) -> float | None:
+    """Relative."""
+    return None if found is None or truth is None else abs(found - truth) / abs(truth)
