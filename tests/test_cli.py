@@ -241,11 +241,11 @@ def test_unknown_words_without_unk(text: Path, tmp_path: Path, capsys: pytest.Ca
     assert "zebra" in capsys.readouterr().err
 
 
-TRAINING = [
-    "--states", "8", "--set", "train.epochs=10", "--set", "batches.lanes=4", "--set", "batches.window=4",
-    "--set", "train.checkpoint_steps=3", "--set", "train.schedule=cosine", "--set", "train.average=0.9",
-    "--set", "train.lr=0.05", "--quiet",
-]  # fmt: skip
+SETTINGS = {
+    "model.states": 8, "batches.lanes": 4, "batches.window": 4, "train.epochs": 10, "train.learner": "gradient",
+    "train.lr": 0.05, "train.schedule": "cosine", "train.average": 0.9, "train.checkpoint_steps": 3,
+}  # fmt: skip
+TRAINING = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")] + ["--quiet"]
 
 
 def start_training(text: Path, folder: Path) -> subprocess.Popen[bytes]:

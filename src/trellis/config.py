@@ -41,6 +41,9 @@ class ModelConfig:
 
     family: str = "hmm"  # hmm | unigram | bigram
     states: int = 256
+    emission: str = "full"  # states of a word: full (all) | brown (its class's) | uniform (random) | cloned (its own)
+    classes: int = 64  # brown: of words, each with states / classes states
+    live: int = 16  # uniform: states of each word
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class BatchConfig:
     """How the text is cut into batches."""
 
     order: str = "streams"  # streams (contiguous, state carried) | sentences (shuffled) | documents (shuffled, carried)
-    lanes: int = 32  # sequences side by side (streams, documents)
+    lanes: int = 128  # sequences side by side (streams, documents)
     window: int = 64  # steps per batch (streams, documents)
-    tokens: int = 2048  # per batch (sentences)
+    tokens: int = 8192  # per batch (sentences)
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class TrainConfig:
     checkpoint_steps: int = 0
     checkpoint_seconds: float = 300.0
     max_rise: float = 5.0  # nats per token above the lowest train loss that count as an explosion
-    learner: str = "gradient"  # gradient | em | stepwise-em
-    lr: float = 1e-3
+    learner: str = "stepwise-em"  # gradient | em | stepwise-em
+    lr: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     weight_decay: float = 0.0
@@ -78,8 +81,8 @@ class TrainConfig:
     lr_factor: float = 0.5  # plateau: lr is multiplied by this ...
     lr_patience: int = 1  # ... after this many evaluations without improvement
     average: float = 0.0  # decay of the exponential average of the weights
-    pseudocount: float = 0.001  # em: added to every expected count of an epoch (stepwise: of a batch)
-    em_power: float = 0.6  # stepwise-em: step k has rate (k + 2) ** -em_power
+    pseudocount: float = 1e-4  # em: added to every expected count of an epoch (stepwise: of a batch)
+    em_power: float = 0.5  # stepwise-em: step k has rate (k + 2) ** -em_power
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -53,6 +53,10 @@ class Potentials(NamedTuple):
         """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
         return self.table[self.rows.clamp(min=0)].masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
 
+    def first_ids(self) -> Tensor | None:
+        """The live states of the first step, [B, k]; None where all states are."""
+        return None if self.ids is None or bool((self.rows[:, 0] < 0).any()) else self.ids[:, 0]
+
     def widen(self, num_states: int) -> Potentials:
         """The same potentials over all states, -inf outside the live ones."""
         if self.ids is None:

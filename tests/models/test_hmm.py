@@ -126,6 +126,20 @@ def test_support_restricts_what_a_state_says() -> None:
     assert len(model.infill("the ___ sees").gaps) == 1
 
 
+@pytest.mark.parametrize("first", [1, -1])
+def test_a_sparse_stream_in_windows_equals_the_whole(first: int) -> None:
+    support = torch.tensor([[i % 3, (i + 1) % 3] for i in range(len(WORDS))])
+    model = HMM.new(vocabulary(), 3, carry=True, support=support).to(torch.float64).requires_grad_(False)
+    tokens = torch.tensor([[1, 2, 4, 0, 5, 3, 6], [3, 3, 0, 1, first, 2, 0]])
+    whole, _ = model.score(tokens, model.start(2))
+    state, parts = model.start(2), []
+    for window in tokens.split(4, dim=1):
+        log_probs, state = model.score(window, state)
+        parts.append(log_probs)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=EXACT)
+    assert float(whole[1].sum()) == pytest.approx(enumerate_log_prob(model, tokens[1].tolist()), abs=EXACT)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -12,6 +12,7 @@ from trellis.corpus import GAP, Vocabulary
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
+from trellis.kernels.scan.naive import at_states
 from trellis.models.base import LanguageModel, Ranked
 from trellis.operators import Transition
 from trellis.params import TableParams
@@ -47,11 +48,13 @@ class HMM(nn.Module, LanguageModel):
         self.vocab, self.params, self.carry = vocab, params, carry
 
     @classmethod
-    def new(cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0) -> HMM:
+    def new(
+        cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0, support: Tensor | None = None
+    ) -> HMM:
         """An untrained HMM with a table of parameters; words start near their frequency, states apart."""
         if states < 1:
             raise TrellisError(f"model.states is {states}: an HMM needs at least one state.")
-        params = TableParams(states, len(vocab), seed=seed)
+        params = TableParams(states, len(vocab), support, seed=seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         with torch.no_grad():
             params.emission_logits.add_(frequency[:, None] - frequency.mean())
@@ -79,17 +82,19 @@ class HMM(nn.Module, LanguageModel):
         probs, ids = (None if value is None else value[: len(where)] for value in state.belief)
         return Carried(Belief(cast(Tensor, probs), ids), state.fresh[: len(where)] | where)
 
-    def prior(self, state: Carried, start: Tensor, transition: Transition) -> Belief:
-        """The distribution of the next state: [B, K]."""
-        begin = start.expand(len(state.fresh), -1)
+    def prior(self, state: Carried, start: Tensor, transition: Transition, ids: Tensor | None = None) -> Belief:
+        """The distribution of the next state at the live states `ids` [B, k], or at all of them: [B, K]."""
+        begin = at_states(start.expand(len(state.fresh), -1), ids)
         if bool(state.fresh.all()):
-            return Belief(begin)
-        return Belief(torch.where(state.fresh.unsqueeze(-1), begin, discrete.move(state.belief, transition, None)))
+            return Belief(begin, ids)
+        onward = discrete.move(state.belief, transition, ids)
+        return Belief(torch.where(state.fresh.unsqueeze(-1), begin, onward), ids)
 
     def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
         start, transition, emission = self.parts()
-        prior = self.prior(state, start, transition)
-        log_norms, belief = discrete.score(prior, transition, emission.potentials(tokens), lengths)
+        potentials = emission.potentials(tokens)
+        prior = self.prior(state, start, transition, potentials.first_ids())
+        log_norms, belief = discrete.score(prior, transition, potentials, lengths)
         return log_norms, Carried(belief, torch.zeros_like(state.fresh))
 
     def forecast(self, state: Carried) -> Tensor:
@@ -113,8 +118,8 @@ class HMM(nn.Module, LanguageModel):
         """Expected statistics of a batch for EM, and the state after it."""
         state = self.continued(batch, state)
         start, transition, emission = self.parts()
-        prior = self.prior(state, start, transition)
         potentials = emission.potentials(batch.tokens)
+        prior = self.prior(state, start, transition, potentials.first_ids())
         result, belief = discrete.counts(prior, transition, potentials, batch.lengths, state.belief, state.fresh)
         return result, Carried(belief, torch.zeros_like(state.fresh))
 

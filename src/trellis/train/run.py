@@ -14,6 +14,7 @@ import torch
 from trellis.config import BatchConfig, RunConfig, suggestion, to_toml
 from trellis.corpus import Corpus, Split, load_corpus
 from trellis.corpus.batches import Documents, Sentences, Streams
+from trellis.emissions.support import SUPPORTS
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
@@ -110,8 +111,9 @@ def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> 
     torch.manual_seed(config.seed)
     make_batches = choose(BATCHES, config.batches.order, "batches.order")
     make_learner = choose(LEARNERS, config.train.learner, "train.learner")
+    support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
     carry = config.batches.order != "sentences"
-    model = HMM.new(corpus.vocab, config.model.states, carry, config.seed).to(choose_device(config.device))
+    model = HMM.new(corpus.vocab, config.model.states, carry, config.seed, support).to(choose_device(config.device))
     batches = make_batches(corpus["train"], config.batches, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
 
