@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +37,8 @@ def plain(folder: Path) -> int:
     """The same by hand, the whole text in memory."""
     with find_source("text8", folder) as source:
         path = next(iter(source.files.values()))[0]
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as file:
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as file:
         words = file.read().split()
     counts = Counter(words)
     number = {word: i for i, (word, count) in enumerate(counts.most_common(), 1) if count >= MIN_COUNT}

@@ -10,8 +10,8 @@ from benchmarks.problem import Problem
 from benchmarks.race import Case, Runner, options, race
 from benchmarks.report import emit
 
-STATES = (16, 32, 64, 128, 256, 512)  # 64 sequences of 128 steps
-STEPS = (100, 1000, 10_000, 100_000)  # 16 sequences of 16 states
+STATES = (16, 32, 64, 128, 256, 512)  # 512 sequences of 128 steps
+STEPS = (1000, 3000, 10_000, 30_000, 100_000)  # 128 sequences, 16 states
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
         )  # fmt: skip
 
     try:
-        report("states", 2.0, STATES, times([Problem(states, 100, 64, 128) for states in STATES]), tail=3)
-        report("steps", 1.0, STEPS, times([Problem(16, 100, 16, steps) for steps in STEPS]), tail=2)
+        report("states", 2.0, STATES, times([Problem(states, 100, 512, 128) for states in STATES]), tail=3)
+        report("steps", 1.0, STEPS, times([Problem(16, 100, 128, steps) for steps in STEPS]), tail=2)
     finally:
         runner.stop()
