@@ -86,14 +86,14 @@ def test_eval_of_another_text_in_the_models_words(
 ) -> None:
     other = tmp_path / "other.txt"
     other.write_text("the dog sees\nthe zebra runs\n" * 20)
-    (row,) = answer(capsys, "eval", model, "--data", other, "--split", "all")
+    (row,) = answer(capsys, "eval", model, "--data", other)
     by_hand = trellis.load(model).log_prob(other.read_text())
     assert row["log_likelihood"] == pytest.approx(by_hand, rel=1e-5)
     assert row["tokens"] == 160
 
 
 def test_score_and_its_tokens(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("the cat sees\na dog\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffthe cat sees\r\na dog\n".encode())))
     rows = answer(capsys, "score", model, "--tokens")
     loaded = trellis.load(model)
     for row, line in zip(rows, ["the cat sees", "a dog"], strict=True):
@@ -155,6 +155,61 @@ def test_people_get_tables(model: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--states", "9"],
+        ["--model", "bigram"],
+        ["--resume", "--states", "9"],
+        ["--resume", "--set", "train.learner=gradient"],
+    ],
+)
+def test_a_refused_training_changes_nothing(
+    option: list[str], model: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    assert run("train", "--data", text, "--run", model, "--quiet", *SMALL, *option) == 2
+    assert "name another folder" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+
+
+def test_resuming_may_train_for_longer(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--run", model, "--resume", "--set", "train.epochs=5", "--quiet") == 0
+    assert json.loads((model / "results.json").read_text())["training"]["epoch"] == 5
+
+
+def test_not_utf8_on_standard_input(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n")))
+    assert run("score", model) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_impossible_text_is_valid_json(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, hard = tmp_path / "hard", ["--set", "train.pseudocount=0"]
+    assert run("train", "--data", text, "--run", folder, "--quiet", *SMALL, *hard) == 0
+    capsys.readouterr()
+    (row,) = answer(capsys, "score", folder, "zebra")
+    assert row["log_prob"] is row["perplexity"] is None
+    assert run("infill", folder, "zebra ___") == 2
+    assert "no probability" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sample", "-n", "0"],
+        ["infill", "a ___", "--samples", "-1"],
+        ["states", "-n", "x"],
+        ["sample", "--seed", str(1 << 64)],
+    ],
+)
+def test_numbers_out_of_range(words: list[str], model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words[0], model, *words[1:]) == 2
+    assert "is not a whole number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("family", ["unigram", "bigram"])
 def test_models_without_states_answer_or_say_why_not(
     family: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -189,6 +244,11 @@ def empty(folder: Path) -> Path:
     return folder / "empty.txt"
 
 
+def one_word(folder: Path) -> Path:
+    (folder / "one.txt").write_text("a a a\n" * 9)
+    return folder / "one.txt"
+
+
 def bad_config(folder: Path) -> Path:
     (folder / "bad.toml").write_text("[train]\nlerning = 1\n")
     return folder / "bad.toml"
@@ -205,12 +265,15 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--set", "model.family=hmn"], "did you mean 'hmm'"),
         (lambda d: ["train", "--set", "train.learner=adam"], "train.learner"),
         (lambda d: ["train", "--set", "batches.order=random"], "batches.order"),
-        (lambda d: ["train", "--states", "0"], "at least one state"),
+        (lambda d: ["train", "--set", "model.states=0"], "at least one state"),
+        (lambda d: ["train", "--device", "mps"], "use auto, cpu or cuda"),
+        (lambda d: ["train", "--set", "data.test_fraction=0"], "has no test split"),
         (lambda d: ["train", "--device", "cuda"], "sees no GPU"),
         (lambda d: ["cluster"], "nothing to cluster"),
         (lambda d: ["cluster", d / "text.txt"], "How many classes"),
         (lambda d: ["cluster", d / "text.txt", "-c", "99"], "99 classes are more"),
         (lambda d: ["cluster", "--show", d / "text.txt"], "line 1"),
+        (lambda d: ["cluster", one_word(d), "-c", "2"], "only one word"),
         (lambda d: ["info", d], "There is no model"),
         (lambda d: ["info", not_utf8(d)], "latin.txt"),
         (lambda d: ["eval", d / "run", "--split", "dev"], "has no dev split"),

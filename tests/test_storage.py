@@ -23,10 +23,8 @@ from safetensors.torch import load_file, save_file
 from trellis.errors import TrellisError
 from trellis.storage import (
     DTYPES,
-    atomic_folder,
     atomic_write,
     clear_partial,
-    current_folder,
     load_tensors,
     read_metadata,
     save_tensors,
@@ -192,45 +190,17 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="directory"), atomic_write(tmp_path) as file:
         file.write(b"x")
-    (tmp_path / "file").touch()
-    with pytest.raises(TrellisError, match="Cannot write"), atomic_folder(tmp_path / "file"):
-        pass
-
-
-def test_folder_is_swapped_whole(tmp_path: Path) -> None:
-    path = tmp_path / "model"
-    for content in ("old", "new"):
-        with atomic_folder(path) as folder:
-            (folder / "sub").mkdir()
-            (folder / "sub" / "a").write_text(content)
-        assert (current_folder(path) / "sub" / "a").read_text() == content
-    with suppress(HalfWay), atomic_folder(path) as folder:
-        (folder / "b").write_text("half")
-        raise HalfWay
-    assert (current_folder(path) / "sub" / "a").read_text() == "new"
-    assert len(list(path.iterdir())) == 2
-
-
-def test_folder_that_was_never_saved_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TrellisError, match="no saved folder"):
-        current_folder(tmp_path)
-    (tmp_path / "CURRENT").write_text("version-gone")
-    with pytest.raises(TrellisError, match="damaged"):
-        current_folder(tmp_path)
 
 
 WRITER = """
 import sys
 from pathlib import Path
-from trellis.storage import atomic_folder, atomic_write
+from trellis.storage import atomic_write
 root = Path(sys.argv[1])
 for number in range(10**9):
     text = str(number) * 50_000
     with atomic_write(root / "file") as file:
         file.write(text.encode())
-    with atomic_folder(root / "folder") as folder:
-        (folder / "a").write_text(text)
-        (folder / "b").write_text(text)
     print(number, flush=True)
 """
 
@@ -253,10 +223,5 @@ def test_kill_at_any_moment_leaves_whole_content(tmp_path: Path) -> None:
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
         assert_whole((tmp_path / "file").read_text())
-        folder = current_folder(tmp_path / "folder")
-        assert (folder / "a").read_text() == (folder / "b").read_text() != ""
-    with atomic_folder(tmp_path / "folder"):
-        pass
     clear_partial(tmp_path)
-    assert len(list((tmp_path / "folder").iterdir())) == 2
-    assert {item.name for item in tmp_path.iterdir()} == {"file", "folder"}
+    assert {item.name for item in tmp_path.iterdir()} == {"file"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trellis import __version__, commands
 from trellis.config import RunConfig
@@ -26,17 +27,31 @@ class Command(NamedTuple):
     arguments: Callable[[argparse.ArgumentParser], None]
 
 
+def positive(text: str) -> int:
+    """A whole number of one or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of one or more")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """A seed for a 64-bit generator."""
+    if not text.isdecimal() or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^63 - 1")
+    return int(text)
+
+
 def train_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = RunConfig()
     parser.add_argument("config", nargs="?", type=Path, help="a run as TOML; what it leaves out keeps its default")
     parser.add_argument("--model", metavar="NAME", help=f"family of models (default {defaults.model.family})")
     parser.add_argument("--data", metavar="NAME|PATH", help=f"corpus (default {defaults.data.source}); - reads stdin")
-    parser.add_argument("--states", type=int, help=f"hidden states (default {defaults.model.states})")
+    parser.add_argument("--states", type=positive, help=f"hidden states (default {defaults.model.states})")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other value of the run")
     parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-MODEL)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in that folder")
     parser.add_argument("--device", help="auto, cpu or cuda")
-    parser.add_argument("--seed", type=int, help="of everything random (default 0)")
+    parser.add_argument("--seed", type=seed, help="of everything random (default 0)")
 
 
 def model_argument(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +66,9 @@ def eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 def sample_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
-    parser.add_argument("-n", type=int, default=1, help="how many sentences")
-    parser.add_argument("--max-tokens", type=int, default=100, help="of one sentence")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-n", type=positive, default=1, help="how many sentences")
+    parser.add_argument("--max-tokens", type=positive, default=100, help="of one sentence")
+    parser.add_argument("--seed", type=seed, default=0)
 
 
 def text_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,10 +83,10 @@ def score_arguments(parser: argparse.ArgumentParser) -> None:
 
 def infill_arguments(parser: argparse.ArgumentParser) -> None:
     text_arguments(parser)
-    parser.add_argument("-n", type=int, default=10, help="words to show for each gap")
-    parser.add_argument("--samples", type=int, default=3, help="completions to draw")
+    parser.add_argument("-n", type=positive, default=10, help="words to show for each gap")
+    parser.add_argument("--samples", type=positive, default=3, help="completions to draw")
     parser.add_argument("--whole", action="store_true", help="the sentence ends where the text ends")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed, default=0)
 
 
 def embed_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,8 +97,8 @@ def embed_arguments(parser: argparse.ArgumentParser) -> None:
 
 def states_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
-    parser.add_argument("-n", type=int, default=10, help="how many states")
-    parser.add_argument("--words", type=int, default=8, help="words to show for each")
+    parser.add_argument("-n", type=positive, default=10, help="how many states")
+    parser.add_argument("--words", type=positive, default=8, help="words to show for each")
 
 
 def export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,18 +109,25 @@ def export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text; of a corpus with splits, train")
-    parser.add_argument("-c", "--classes", type=int, help="how many classes")
+    parser.add_argument("-c", "--classes", type=positive, help="how many classes")
     parser.add_argument("-o", "--output", type=Path, help="write path<TAB>word<TAB>count lines to this file")
     parser.add_argument(
         "--show", nargs="?", const="", metavar="FILE", help="print the classes, or those of a paths file"
     )
-    parser.add_argument("--top", type=int, default=10, help="words to show of each class")
+    parser.add_argument("--top", type=positive, default=10, help="words to show of each class")
     parser.add_argument("--method", default="exchange", choices=("exchange", "agglomerative"))
     parser.add_argument("--cloned", action="store_true", help="every word a class of its own")
-    parser.add_argument("--alone", nargs="+", default=[], metavar="WORD", help="words that keep a class to themselves")
-    parser.add_argument("--max-class-size", type=int, help="most words in a class")
-    parser.add_argument("--min-count", type=int, default=1, help="rarer words share one class")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], metavar="data.x=y", help="how the text is read")
+    parser.add_argument(
+        "--alone",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="a word that keeps a class to itself; may be given again",
+    )
+    parser.add_argument("--max-class-size", type=positive, help="most words in a class")
+    parser.add_argument("--min-count", type=positive, default=1, help="rarer words share one class")
+    parser.add_argument("--seed", type=seed, default=0)
 
 
 def cache_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,7 +192,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         answer = COMMANDS[args.command].run(args)
         if args.json:
-            print(json.dumps(answer.data, ensure_ascii=False))
+            print(json.dumps(finite(answer.data), ensure_ascii=False))
         else:
             answer.show()
         sys.stdout.flush()
@@ -183,6 +205,15 @@ def main(argv: list[str] | None = None) -> None:
     except OSError as error:
         fail(f"The system refused: {error}.", 2)
     sys.exit(answer.exit_code)
+
+
+def finite(value: Any) -> Any:
+    """The same JSON value with null for what JSON cannot say: infinities and NaN."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def fail(sentence: str, code: int) -> None:

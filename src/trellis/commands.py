@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.models import HMM, LanguageModel, SequenceModel, load_model, read_about
+from trellis.models import HMM, LanguageModel, load_model, read_about
 from trellis.report import write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
@@ -37,8 +38,11 @@ class Answer(NamedTuple):
 
 
 def train(args: argparse.Namespace) -> Answer:
-    config = requested_config(args)
-    folder = args.run or Path("runs") / f"{Path(config.data.source).stem or 'stdin'}-{config.model.family}"
+    config = with_arguments(RunConfig() if args.config is None else load_config(args.config), args)
+    name = {"-": "stdin"}.get(config.data.source, Path(config.data.source).stem)
+    folder = args.run or Path("runs") / f"{name}-{config.model.family}"
+    if args.resume and args.config is None and (folder / run.CONFIG).exists():
+        config = with_arguments(load_config(folder / run.CONFIG), args)
     result = run.train(config, folder, args.resume)
     data = {"run": str(folder), "corpus": result.corpus, "figures": [asdict(row) for row in result.figures]}
     if result.interrupted:
@@ -54,14 +58,8 @@ def train(args: argparse.Namespace) -> Answer:
     return Answer(data, show)
 
 
-def requested_config(args: argparse.Namespace) -> RunConfig:
-    """The run of the TOML file (or, resuming, of the folder), with what the command line says on top."""
-    if args.config is not None:
-        config = load_config(args.config)
-    elif args.resume and args.run is not None and (args.run / run.CONFIG).exists():
-        config = load_config(args.run / run.CONFIG)
-    else:
-        config = RunConfig()
+def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
+    """A run with what the command line says on top."""
     config = apply_overrides(config, args.set)
     if args.data is not None:
         config = replace(config, data=replace(config.data, source=args.data))
@@ -79,7 +77,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
         model, about = load_model(path), read_about(path)
         split = load_split(model, about, args.data, args.split)
         order = about.get("order", "sentences")
-        result = lm.evaluate(cast(SequenceModel, model), run.EVALUATION[order](split))
+        result = lm.evaluate(model, run.EVALUATION[order](split))
         rows.append(
             {
                 "model": str(path),
@@ -181,17 +179,24 @@ def cluster(args: argparse.Namespace) -> Answer:
         return describe_clusters(*read_paths(args.show), args)
     if args.corpus is None:
         raise TrellisError("There is nothing to cluster: name a corpus, or a paths file after --show.")
-    corpus = load_corpus(DataConfig(args.corpus, unk=False, min_count=1, valid_fraction=0.0, test_fraction=0.0))
+    whole = RunConfig(DataConfig(args.corpus, valid_fraction=0.0, test_fraction=0.0))
+    corpus = load_corpus(apply_overrides(whole, args.set).data)
     vocab, tokens = corpus.vocab, corpus["train"].tokens
+    words = vocab.words[: sum(count > 0 for count in vocab.counts)]  # the most frequent come first
+    if len(words) < 3:
+        raise TrellisError(f"{args.corpus} has only one word besides <eos>; there is nothing to cluster.")
+    unknown = [word for word in args.alone if word not in words]
+    if unknown:
+        raise TrellisError(f"The word {unknown[0]!r} of --alone does not occur in {args.corpus}.")
     if args.cloned:
-        clustering = cloned(len(vocab), np.array(vocab.counts))
+        clustering = cloned(len(words), np.array(vocab.counts[: len(words)]))
     elif args.classes is None:
         raise TrellisError("How many classes? Give -c NUMBER, or --cloned for one class per word.")
     else:
         clustering = brown_clusters(
             tokens,
             args.classes,
-            vocab_size=len(vocab),
+            vocab_size=len(words),
             method=args.method,
             seed=args.seed,
             alone=vocab.encode(args.alone),
@@ -199,8 +204,8 @@ def cluster(args: argparse.Namespace) -> Answer:
             min_count=args.min_count,
         )
     if args.output is not None:
-        clustering.save(args.output, vocab.words)
-    return describe_clusters(vocab.words, clustering, args)
+        clustering.save(args.output, words)
+    return describe_clusters(words, clustering, args)
 
 
 def describe_clusters(words: list[str], clustering: Clustering, args: argparse.Namespace) -> Answer:
@@ -230,14 +235,16 @@ def stateful(model: LanguageModel, command: str) -> HMM:
 def lines_of(args: argparse.Namespace) -> Iterator[str]:
     """The sentences given as arguments, or on standard input."""
     if args.text:
+        if any(0xD800 <= ord(c) < 0xE000 for text in args.text for c in text):
+            raise TrellisError("The text on the command line is not UTF-8; convert it first.")
         yield from args.text
         return
     empty = True
     try:
-        for line in sys.stdin:
+        for line in io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig") if sys.stdin else ():
             empty = False
             yield line.rstrip("\n")
     except UnicodeDecodeError as error:
-        raise TrellisError(f"Standard input is not UTF-8 at byte {error.start}; convert it first.") from error
+        raise TrellisError(f"Standard input is not UTF-8 ({error.reason}); convert it first.") from error
     if empty:
         raise TrellisError("There is no text: give sentences as arguments or on standard input.")

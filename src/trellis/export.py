@@ -16,9 +16,9 @@ from trellis.storage import atomic_write
 
 @torch.no_grad()
 def to_arrays(model: HMM) -> dict[str, np.ndarray]:
-    """startprob [K], transmat [K, K], emissionprob [K, V] in float64, rows summing to one, and the words [V]."""
-    start, transition, emission = model.parts()
-    probs = {"startprob": start, "transmat": transition.dense(), "emissionprob": emission.dense().exp().T}
+    """startprob [K] of a new sentence, transmat [K, K], emissionprob [K, V], rows summing to one; the words [V]."""
+    prior, transition, emission, _ = model.chain()
+    probs = {"startprob": prior.probs[0], "transmat": transition.dense(), "emissionprob": emission.dense().exp().T}
     arrays = {name: value.double().cpu().numpy() for name, value in probs.items()}
     arrays = {name: value / value.sum(-1, keepdims=True) for name, value in arrays.items()}
     return arrays | {"words": np.array(model.vocab.words)}

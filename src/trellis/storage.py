@@ -6,7 +6,6 @@ import json
 import math
 import os
 import secrets
-import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,8 +20,7 @@ from torch import Tensor
 from trellis.errors import TrellisError
 
 PARTIAL = ".partial"
-VERSION = "version-"
-POINTER = "CURRENT"
+LOCK = ".lock"
 
 DTYPES = {
     "F64": torch.float64,
@@ -48,6 +46,8 @@ CHECKSUM = "crc32"
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a binary file that takes the place of `path`, whole and on disk, when the block ends without an error."""
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise TrellisError(f"{path} is a device, not a file; name a file to write.")
     partial = path.parent / f".{path.name}.{secrets.token_hex(4)}{PARTIAL}"
     try:
         with _explained(path):
@@ -63,36 +63,24 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes the content of `path` when the block ends without an error.
-
-    `path` holds versions and a small file, CURRENT, that names the complete one; replacing that file is the swap, so at
-    every instant `current_folder(path)` is the whole old content or the whole new one. One writer at a time.
-    """
-    path = Path(path)
-    version = path / f"{VERSION}{secrets.token_hex(4)}"
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep every other process that claims this folder out; the claim ends with the process, however that ends."""
     try:
-        with _explained(path):
-            version.mkdir(parents=True)
-            yield version
-            for item in [*version.rglob("*"), version]:
-                _sync_folder(item) if item.is_dir() else _sync_file(item)
-            with atomic_write(path / POINTER) as pointer:
-                pointer.write(version.name.encode())
-    finally:
-        _prune(path)
-
-
-def current_folder(path: str | Path) -> Path:
-    """The complete folder last written by `atomic_folder(path)`."""
-    pointer = Path(path) / POINTER
-    try:
-        folder = pointer.parent / pointer.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TrellisError(f"{path} holds no saved folder ({pointer} cannot be read); save it again.") from error
-    if folder.parent != pointer.parent or not folder.name.startswith(VERSION) or not folder.is_dir():
-        raise TrellisError(f"{path} is damaged: {pointer} names a folder that is not there; save it again.")
-    return folder
+        import fcntl
+    except ImportError:  # not a Unix: nothing to claim with
+        yield
+        return
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise TrellisError(
+                f"Another process is at work in {folder}; wait for it, or name another folder."
+            ) from error
+        yield
 
 
 def clear_partial(folder: str | Path) -> None:
@@ -221,16 +209,6 @@ def _explained(path: Path) -> Iterator[None]:
         raise TrellisError(
             f"Cannot write {path}: {error.strerror or error}; check the folder, its permissions and the free space."
         ) from error
-
-
-def _prune(path: Path) -> None:
-    """Remove every version that CURRENT does not name: the previous one, and those of writers that were killed."""
-    pointer = path / POINTER
-    current = pointer.read_text() if pointer.exists() else None
-    for version in path.glob(f"{VERSION}*"):
-        if version.name != current:
-            shutil.rmtree(version, ignore_errors=True)
-    clear_partial(path)
 
 
 def _sync_file(path: Path) -> None:

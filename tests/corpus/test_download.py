@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,12 +21,23 @@ CONTENT = b"the cat sat\n" * 10_000
 SUM = hashlib.sha256(CONTENT).hexdigest()
 
 
+def zipped(name: str) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(name, "the cat sat on a mat " * 100)
+    return archive.getvalue()
+
+
+FILES = {"/truncated": CONTENT[:5000], "/text8.zip": zipped("text8"), "/other.zip": zipped("other")}
+
+
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(404 if self.path == "/missing" else 200)
-        self.send_header("Content-Length", str(len(CONTENT)))
+        content = FILES.get(self.path, CONTENT)
+        self.send_header("Content-Length", str(len(CONTENT if self.path == "/truncated" else content)))
         self.end_headers()
-        self.wfile.write(CONTENT[:5000] if self.path == "/truncated" else CONTENT)
+        self.wfile.write(content)
 
     def log_message(self, *args: object) -> None:
         pass
@@ -39,6 +52,19 @@ def server() -> Iterator[str]:
     httpd.shutdown()
     thread.join()
     httpd.server_close()
+
+
+def test_text8_comes_out_of_its_archive(server: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRELLIS_DATA", raising=False)
+    for name in ("/other.zip", "/text8.zip"):
+        address = f"{server}{name}", hashlib.sha256(FILES[name]).hexdigest()
+        monkeypatch.setattr(sources, "TEXT8", address)
+        if name == "/other.zip":
+            with pytest.raises(TrellisError, match="does not hold the file text8"):
+                load_corpus(DataConfig("text8"), cache)
+    corpus = load_corpus(DataConfig("text8"), cache)
+    assert sum(split.tokens.size for split in corpus.splits.values()) == 600 + 3
+    assert [path.name for path in (cache / "sources" / "text8").iterdir()] == ["text8"]
 
 
 def test_a_good_download_is_the_whole_file(server: str, tmp_path: Path) -> None:

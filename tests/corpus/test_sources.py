@@ -55,8 +55,6 @@ def test_what_cannot_be_found(tmp_path: Path, cache: Path, monkeypatch: pytest.M
     (tmp_path / "empty").mkdir()
     with pytest.raises(TrellisError, match="empty holds no files"):
         load_corpus(DataConfig(str(tmp_path / "empty")), cache)
-    with pytest.raises(TrellisError, match=r"place it.*TRELLIS_DATA/text8"):
-        load_corpus(DataConfig("text8"), cache)
 
 
 def test_text8_is_divided_by_position(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import torch
 from corpora import hmm, split
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences, Streams
+from trellis.errors import TrellisError
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.tasks.lm import evaluate
 
@@ -42,6 +43,23 @@ def test_a_stream_in_windows_counts_every_transition() -> None:
     assert float(learner.totals.transition.sum()) == pytest.approx(text.tokens.size - 1)
     assert float(learner.totals.start.sum()) == pytest.approx(1.0)
     assert float(learner.totals.emission.sum()) == pytest.approx(text.tokens.size)
+
+
+def test_batches_without_a_beginning_leave_the_start_alone() -> None:
+    learner = StepwiseEMLearner(hmm(carry=True), replace(CONFIG, pseudocount=0.001))
+    batches = list(Streams(split(), 4, 8))
+    learner.step(batches[0])
+    assert learner.totals is not None
+    start = learner.totals.start.clone()
+    for batch in batches[1:]:
+        learner.step(batch)
+    assert torch.equal(learner.totals.start, start)
+
+
+def test_a_checkpoint_of_another_model_is_refused() -> None:
+    learner = EMLearner(hmm(), CONFIG)
+    with pytest.raises(TrellisError, match="does not fit"):
+        EMLearner(hmm(states=4), CONFIG).restore(learner.state_tensors(), learner.state_json())
 
 
 def test_stepwise_em_learns() -> None:

@@ -39,7 +39,9 @@ def test_log_prob_counts_the_end_of_each_line() -> None:
 
 def test_a_streamed_model_begins_a_sentence_after_an_eos() -> None:
     model = hmm(carry=True)
-    expected = enumerate_log_prob(model, [0, 1, 2, 0]) - enumerate_log_prob(model, [0])
+    ends = model.parts()[2].dense()[0].exp()
+    after = model.occupancy() * ends / (model.occupancy() * ends).sum()
+    expected = enumerate_log_prob(model, [1, 2, 0], after @ model.parts()[1].dense())
     assert model.log_prob("the cat") == pytest.approx(expected, abs=EXACT)
 
 
@@ -93,6 +95,29 @@ def test_reset_begins_chosen_sequences_anew_and_narrows() -> None:
     fresh, _ = model.score(torch.tensor([[1]]), model.start(1))
     assert float(again[0, 0]) == pytest.approx(float(fresh[0, 0]), abs=EXACT)
     assert float(again[1, 0]) != pytest.approx(float(fresh[0, 0]), abs=1e-6)
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_sequence_without_tokens_keeps_its_state(started: bool) -> None:
+    model = hmm()
+    state = model.start(2)
+    if started:
+        _, state = model.score(torch.tensor([[1, 2], [3, 4]]), state)
+    expected, _ = model.score(torch.tensor([[5], [5]]), state)
+    _, later = model.score(torch.tensor([[1], [1]]), state, torch.tensor([0, 1]))
+    again, _ = model.score(torch.tensor([[5], [5]]), later)
+    assert float(again[0, 0]) == pytest.approx(float(expected[0, 0]), abs=EXACT)
+    assert float(again[1, 0]) != pytest.approx(float(expected[1, 0]), abs=1e-6)
+
+
+def test_what_is_remembered_follows_the_parameters() -> None:
+    model = hmm()
+    with torch.no_grad():
+        before, share = model.parts()[0].clone(), model.occupancy()
+        assert model.parts()[0] is model.parts()[0]
+        model.params.start_logits[0] += 1.0
+        assert not torch.equal(model.parts()[0], before)
+        assert not torch.equal(model.occupancy(), share)
 
 
 def test_samples_follow_the_model() -> None:

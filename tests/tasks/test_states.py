@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from corpora import hmm
-from trellis.tasks.states import occupancy, summarise_states
+from trellis.inference.discrete import stationary
+from trellis.operators import Dense
+from trellis.tasks.states import summarise_states
 
 
 @pytest.mark.parametrize("carry", [False, True])
@@ -19,7 +21,13 @@ def test_occupancy_is_the_long_run_share(carry: bool) -> None:
     chain = ((1 - ends)[:, None] * transition.dense() + ends[:, None] * start).detach().numpy()
     values, vectors = np.linalg.eig(chain.T)
     stationary = np.real(vectors[:, np.argmax(np.real(values))])
-    np.testing.assert_allclose(occupancy(model).detach().numpy(), stationary / stationary.sum(), atol=1e-5)
+    np.testing.assert_allclose(model.occupancy().numpy(), stationary / stationary.sum(), atol=1e-5)
+
+
+def test_periodic_chains_settle() -> None:
+    swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    share = stationary(torch.tensor([1.0, 0.0], dtype=torch.float64), Dense(swap), torch.zeros(2, dtype=torch.float64))
+    np.testing.assert_allclose(share.numpy(), [0.5, 0.5], atol=1e-6)
 
 
 def test_summaries_are_sorted_and_complete() -> None:

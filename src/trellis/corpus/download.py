@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import zipfile
 from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
@@ -25,6 +27,18 @@ def download(url: str, sha256: str, path: Path) -> None:
             file.write(block)
         if digest.hexdigest() != sha256:
             raise TrellisError(f"{url} is not the expected file: its SHA-256 sum differs; it was not kept.")
+
+
+def unzip(archive: Path, path: Path) -> None:
+    """Put the file called `path.name` in an archive at `path`, and remove the archive."""
+    try:
+        with zipfile.ZipFile(archive) as members, members.open(path.name) as packed, atomic_write(path) as file:
+            shutil.copyfileobj(packed, file)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise TrellisError(
+            f"{archive} does not hold the file {path.name}: {error}; remove it and try again."
+        ) from error
+    archive.unlink()
 
 
 def _content(url: str, name: str) -> Iterator[bytes]:

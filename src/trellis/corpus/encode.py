@@ -46,10 +46,13 @@ class Part(NamedTuple):
     documents: np.ndarray  # offsets [documents + 1] into the joined ranges
 
 
-def encode_corpus(source: Source, recipe: Recipe, folder: Path, workshop: Path, report: Report) -> Vocabulary:
-    """Write `<split>.tokens`, `.sentences` and `.documents` into `folder` and return the training split's vocabulary.
+def encode_corpus(
+    source: Source, recipe: Recipe, folder: Path, workshop: Path, report: Report, known: Vocabulary | None = None
+) -> Vocabulary:
+    """Write `<split>.tokens`, `.sentences` and `.documents` into `folder` and return their vocabulary.
 
-    `workshop` is a folder for what is needed on the way.
+    That is the one `known`, or else chosen from the training split; `workshop` is a folder for what is needed on the
+    way.
     """
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
@@ -63,7 +66,7 @@ def encode_corpus(source: Source, recipe: Recipe, folder: Path, workshop: Path, 
     for name, part in parts.items():
         if not any((chunk != PROVISIONAL[EOS]).any() for chunk in _chunks(part)):
             raise TrellisError(f"There are no words in the {name} split of {source.description}.")
-    vocab = _choose_vocabulary(parts["train"], table, recipe)
+    vocab = known or _choose_vocabulary(parts["train"], table, recipe)
     lookup = _final_ids(table, vocab)
     for name, part in parts.items():
         _check_known(part, lookup, list(table), name)

@@ -44,27 +44,30 @@ def load_corpus(
     config: DataConfig,
     cache: Path | None = None,
     progress: Callable[..., AbstractContextManager[Progress]] | None = None,
+    vocab: Vocabulary | None = None,
 ) -> Corpus:
     """The corpus that `config` describes, encoded once and then memory-mapped from the cache.
 
-    The key of the cache is the content of the files, the recipe and the format; `progress` replaces
-    `trellis.progress.progress`.
+    The key of the cache is the content of the files, the recipe, the format and, where the words are not to be chosen
+    from the training split, the vocabulary; `progress` replaces `trellis.progress.progress`.
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix)
-        target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe)}"
+        target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe, vocab)}"
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
-                _build(source, recipe, folder, progress or show_progress)
+                _build(source, recipe, vocab, folder, progress or show_progress)
         return _open(target, source.description)
 
 
-def _build(source: Source, recipe: Recipe, folder: Path, progress: Callable[..., Any]) -> None:
+def _build(
+    source: Source, recipe: Recipe, known: Vocabulary | None, folder: Path, progress: Callable[..., Any]
+) -> None:
     workshop = folder.parent / "workshop"
     workshop.mkdir()
     size = sum(path.stat().st_size for paths in source.files.values() for path in paths)
     with progress(f"encode {source.name}", size, "bytes") as bar:
-        vocab = encode_corpus(source, recipe, folder, workshop, bar.advance)
+        vocab = encode_corpus(source, recipe, folder, workshop, bar.advance, known)
     _write(folder / VOCAB, vocab.to_json())
     meta = {
         "splits": [name for name in SPLITS if (folder / f"{name}.tokens").exists()],
@@ -96,9 +99,10 @@ def _open(folder: Path, origin: str) -> Corpus:
     return Corpus(vocab, splits, f"{origin}: {sizes} tokens ({' / '.join(names)}), {len(vocab):,} words")
 
 
-def _fingerprint(source: Source, recipe: Recipe) -> str:
+def _fingerprint(source: Source, recipe: Recipe, vocab: Vocabulary | None) -> str:
     """A hash of the bytes of all files, by split, and of all that decides how they are encoded."""
     digest = hashlib.sha256(json.dumps([FORMAT, asdict(recipe)]).encode())
+    digest.update((vocab.to_json() if vocab else "").encode())
     for split, paths in source.files.items():
         for path in paths:
             digest.update(f"{split} {path.suffix} {path.stat().st_size}\n".encode())

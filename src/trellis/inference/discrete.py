@@ -16,11 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.errors import TrellisError
 from trellis.kernels import scan
 from trellis.kernels.scan.naive import at_states, last_step, move, spread
 from trellis.operators import Dense, Transition
 from trellis.operators.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
+
+MAX_ROUNDS, SETTLED = 2000, 1e-7
 
 __all__ = ["counts", "filter", "log_likelihood", "mode", "move", "sample_posterior", "sample_prior", "score", "smooth"]
 
@@ -115,6 +118,10 @@ def counts(
         entry = spread(Belief(entry, first.ids), transition.num_states)
     starts = entry * spread(first, transition.num_states)
     if fresh is not None and carried is not None and not bool(fresh.all()):
+        if transition.at(0) is not transition:
+            raise TrellisError(
+                "Expected transitions into a carried sequence need transitions that do not vary with time."
+            )
         starts = starts * fresh.unsqueeze(-1)
         before = spread(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.bilinear(before, entry)
@@ -159,6 +166,21 @@ def sample_posterior(
     _, probs, _ = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
     uniform = torch.rand(probs.shape[:2], generator=generator, dtype=probs.dtype, device=probs.device)
     return name_states(scan.sample(chain.transition, probs, lengths, uniform), chain.narrow)
+
+
+@torch.no_grad()
+def stationary(start: Tensor, transition: Transition, ends: Tensor) -> Tensor:
+    """The long-run distribution of a chain that begins anew after state z with probability ends(z): [K].
+
+    Half a step at a time, which has the same fixed point and settles for periodic chains too."""
+    share = start
+    for _ in range(MAX_ROUNDS):
+        onward = transition.forward(share * (1 - ends)) + (share * ends).sum() * start
+        change = float((onward - share).abs().sum())
+        share = (share + onward) / (share + onward).sum()
+        if change < SETTLED:
+            break
+    return share
 
 
 def name_states(path: Tensor, ids: Tensor | None) -> Tensor:

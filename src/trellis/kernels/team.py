@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -29,9 +30,22 @@ def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
         done.result()
 
 
-def one_blas_thread() -> Any:
-    """A context in which each caller's BLAS runs on the caller's own thread."""
-    return _blas().limit(limits=1, user_api="blas")
+class OneBlasThread:
+    """A context in which each caller's BLAS runs on the caller's own thread; the last one out restores the rest."""
+
+    lock, inside, limit = threading.Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if OneBlasThread.inside == 0:
+                OneBlasThread.limit = _blas().limit(limits=1, user_api="blas")
+            OneBlasThread.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            OneBlasThread.inside -= 1
+            if OneBlasThread.inside == 0 and OneBlasThread.limit is not None:
+                OneBlasThread.limit.restore_original_limits()
 
 
 @cache

@@ -9,13 +9,17 @@ from typing import Any
 from torch import Tensor
 
 from trellis.config import TrainConfig
+from trellis.errors import TrellisError
 from trellis.learning.base import StepResult
 from trellis.models.hmm import HMM, Carried
 from trellis.types import Batch, Counts
 
 
 class EMLearner:
-    """Adds up the expected counts of an epoch and re-estimates the parameters at its end: exact Baum-Welch."""
+    """Adds up the expected counts of an epoch and re-estimates the parameters at its end.
+
+    Over sentences that is exact Baum-Welch; over the windows of a stream the belief is carried forward, but a window
+    does not see what follows it."""
 
     def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
         self.model = model.eval()
@@ -26,11 +30,12 @@ class EMLearner:
         self.carried: Carried | None = None
 
     def step(self, batch: Batch) -> StepResult:
+        tokens = int(batch.lengths.sum())
         batch = Batch._make(field.to(self.model.device) for field in batch)
         counts, self.carried = self.model.counts(batch, self.carried)
-        self.absorb(counts, int(batch.lengths.sum()))
+        self.absorb(counts, tokens)
         self.steps += 1
-        return StepResult(counts.log_likelihood, int(batch.lengths.sum()))
+        return StepResult(counts.log_likelihood, tokens)
 
     def absorb(self, counts: Counts, tokens: int) -> None:
         self.totals = counts if self.totals is None else self.totals.plus(counts)
@@ -60,13 +65,18 @@ class EMLearner:
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         def under(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            found = {name: value for name, value in tensors.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): value.to(self.model.device) for name, value in found.items()}
 
-        self.model.load_state_dict(under("model."))
-        totals, belief = under("totals."), under("belief.")
-        self.totals = Counts(**totals) if totals else None
-        self.carried = self.model.state_from_tensors(belief) if belief else None
-        self.steps, self.rate = json["steps"], json["rate"]
+        try:
+            self.model.load_state_dict(under("model."))
+            totals, belief = under("totals."), under("belief.")
+            self.totals = Counts(**totals) if totals else None
+            self.carried = self.model.state_from_tensors(belief) if belief else None
+            self.steps, self.rate = json["steps"], json["rate"]
+        except (RuntimeError, KeyError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise TrellisError(f"The checkpoint does not fit this model and its learner: {reason}.") from error
 
 
 class StepwiseEMLearner(EMLearner):
@@ -78,19 +88,17 @@ class StepwiseEMLearner(EMLearner):
         self.power = config.em_power
 
     def absorb(self, counts: Counts, tokens: int) -> None:
+        """A batch without the beginning of any sequence says nothing about starts, and leaves them as they are."""
         self.rate = (self.steps + 2.0) ** -self.power
-        per_token = Counts(*(value / tokens for value in counts))
         if self.totals is None:
-            self.totals = per_token
+            self.totals = Counts(*(value / tokens for value in counts))
         else:
-            kept = Counts(*(value * (1 - self.rate) for value in self.totals))
-            self.totals = kept.plus(per_token, self.rate)
-        self.model.params.maximise(self.totals, self.pseudocount / max(tokens, 1))
+            keep_start = self.rate if bool(counts.start.sum() > 0) else 0.0
+            rates = (self.rate, keep_start, self.rate, self.rate)
+            for total, value, rate in zip(self.totals, counts, rates, strict=True):
+                total.mul_(1 - rate).add_(value, alpha=rate / tokens)
+        self.model.params.maximise(self.totals, self.pseudocount / tokens)
 
     def end_epoch(self) -> None:
         """The statistics run on; only the text begins anew."""
         self.carried = None
-
-
-LEARNERS = {"em": EMLearner, "stepwise-em": StepwiseEMLearner}
-__all__ = ["LEARNERS", "EMLearner", "StepwiseEMLearner"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,33 +16,32 @@ from trellis.errors import TrellisError
 Ranked = list[tuple[str, float]]  # words with their probabilities, best first
 
 
-class SequenceModel(Protocol):
+class SequenceModel(ABC):
     """A distribution over token sequences, told one step at a time; `state` is all it remembers of the past."""
 
     vocab: Vocabulary
 
+    @abstractmethod
     def start(self, batch: int) -> Any:
         """The state before the first token of `batch` sequences."""
-        ...
 
+    @abstractmethod
     def reset(self, state: Any, where: Tensor) -> Any:
         """The state of the first B sequences, begun anew for those where [B] is true."""
-        ...
 
+    @abstractmethod
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         """log p(x_t | past) [B, T] of tokens [B, T] (zero past the end), and the state after them."""
-        ...
 
+    @abstractmethod
     def forecast(self, state: Any) -> Tensor:
         """log p(next token | past): [B, V]."""
-        ...
 
 
-class LanguageModel:
+class LanguageModel(SequenceModel):
     """The text face of a SequenceModel, and what it takes to save and load one."""
 
     family: ClassVar[str]
-    vocab: Vocabulary
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -56,15 +55,6 @@ class LanguageModel:
     @abstractmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LanguageModel:
         """The model that `settings` and `tensors` came from."""
-
-    @abstractmethod
-    def start(self, batch: int) -> Any: ...
-
-    @abstractmethod
-    def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]: ...
-
-    @abstractmethod
-    def forecast(self, state: Any) -> Tensor: ...
 
     def sentence_start(self, batch: int) -> Any:
         """The state in which a new sentence begins."""
@@ -130,5 +120,5 @@ class LanguageModel:
 
     def rank(self, log_probs: Tensor, n: int) -> Ranked:
         """The n best words of log-probabilities [V]."""
-        top = log_probs.topk(min(n, len(self.vocab)))
+        top = log_probs.topk(max(0, min(n, len(self.vocab))))
         return list(zip(self.vocab.decode(top.indices.tolist()), top.values.exp().tolist(), strict=True))

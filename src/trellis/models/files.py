@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +46,29 @@ def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | N
 def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     """Read a model from its file, or from the folder of the run that made it."""
     file = find_model(path)
-    header = read_header(file)
-    cls = family(header["family"])
-    try:
+    with intact(file):
+        header = read_header(file)
+        model = family(header["family"])
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
-        return cls.restore(vocab, settings, load_tensors(file, torch.device(device)))
-    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        vocab.check()
+        return model.restore(vocab, settings, load_tensors(file, torch.device(device)))
+
+
+@contextmanager
+def intact(file: Path) -> Iterator[None]:
+    """One sentence about a file whose parts do not fit together."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise TrellisError(
-            f"{file} is damaged: its contents do not fit together ({reason}); train it again."
-        ) from error
+        raise TrellisError(f"{file} is damaged: its parts do not fit together ({reason}); train it again.") from error
 
 
 def read_about(path: str | Path) -> dict[str, Any]:
     """What was noted when the model was saved."""
-    about: dict[str, Any] = json.loads(read_header(find_model(path))["about"])
-    return about
+    file = find_model(path)
+    with intact(file):
+        return dict(json.loads(read_header(file)["about"]))
 
 
 def find_model(path: str | Path) -> Path:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,13 @@ from trellis.corpus import GAP, Vocabulary
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
-from trellis.kernels.scan.naive import at_states
+from trellis.kernels.scan.naive import at_states, spread
 from trellis.models.base import LanguageModel, Ranked
 from trellis.operators import Transition
 from trellis.params import TableParams
 from trellis.types import Batch, Belief, Counts, Filtered, Posterior
+
+T = TypeVar("T")
 
 
 class Carried(NamedTuple):
@@ -43,9 +45,8 @@ class HMM(nn.Module, LanguageModel):
 
     def __init__(self, vocab: Vocabulary, params: TableParams, carry: bool = False) -> None:
         super().__init__()
-        if params.num_states < 1:
-            raise TrellisError("An HMM needs at least one state: set model.states to 1 or more.")
         self.vocab, self.params, self.carry = vocab, params, carry
+        self.memory: dict[str, Any] = {}
 
     @classmethod
     def new(
@@ -66,17 +67,39 @@ class HMM(nn.Module, LanguageModel):
 
     def parts(self) -> tuple[Tensor, Transition, Categorical]:
         """Start [K], transition and emission, normalised."""
-        return self.params.start(), self.params.transition(), self.params.emission()
+        return self.remembered("parts", lambda: (self.params.start(), self.params.transition(), self.params.emission()))
+
+    def occupancy(self) -> Tensor:
+        """The long-run share of tokens of each state under the model itself: [K].
+
+        A state that emits <eos> is followed by the start of a new sentence, unless the model was trained on one
+        unbroken stream."""
+        start, transition, emission = self.parts()
+        ends = torch.zeros_like(start) if self.carry else emission.dense()[self.vocab.eos].exp()
+        return self.remembered("occupancy", lambda: discrete.stationary(start, transition, ends))
+
+    def remembered(self, name: str, compute: Callable[[], T]) -> T:
+        """What `compute` gives, kept until a parameter changes; computed afresh where gradients are asked for."""
+        if torch.is_grad_enabled():
+            return compute()
+        version = tuple((p._version, p.data_ptr()) for p in self.params.parameters())
+        if self.memory.get("version") != version:
+            self.memory = {"version": version}
+        if name not in self.memory:
+            self.memory[name] = compute()
+        return cast(T, self.memory[name])
 
     def start(self, batch: int) -> Carried:
         zeros = torch.zeros(batch, self.num_states, device=self.device, dtype=self.params.start_logits.dtype)
         return Carried(Belief(zeros), torch.ones(batch, dtype=torch.bool, device=self.device))
 
     def sentence_start(self, batch: int) -> Carried:
-        state = self.start(batch)
         if not self.carry:
-            return state
-        return self.score(torch.full((batch, 1), self.vocab.eos, device=self.device), state)[1]
+            return self.start(batch)
+        _, _, emission = self.parts()
+        belief = self.occupancy() * emission.dense()[self.vocab.eos].exp()
+        ended = (belief / belief.sum()).expand(batch, -1)
+        return Carried(Belief(ended), torch.zeros(batch, dtype=torch.bool, device=self.device))
 
     def reset(self, state: Carried, where: Tensor) -> Carried:
         probs, ids = (None if value is None else value[: len(where)] for value in state.belief)
@@ -95,7 +118,15 @@ class HMM(nn.Module, LanguageModel):
         potentials = emission.potentials(tokens)
         prior = self.prior(state, start, transition, potentials.first_ids())
         log_norms, belief = discrete.score(prior, transition, potentials, lengths)
-        return log_norms, Carried(belief, torch.zeros_like(state.fresh))
+        return log_norms, self.after(state, belief, lengths)
+
+    def after(self, state: Carried, belief: Belief, lengths: Tensor | None) -> Carried:
+        """The state after a batch: `belief`, but a sequence that had no token in it stays as it was."""
+        if lengths is None or bool((lengths > 0).all()):
+            return Carried(belief, torch.zeros_like(state.fresh))
+        old, new = (spread(b, self.num_states) for b in (state.belief, belief))
+        idle = lengths == 0
+        return Carried(Belief(torch.where(idle.unsqueeze(-1), old, new)), state.fresh & idle)
 
     def forecast(self, state: Carried) -> Tensor:
         start, transition, emission = self.parts()
@@ -121,7 +152,7 @@ class HMM(nn.Module, LanguageModel):
         potentials = emission.potentials(batch.tokens)
         prior = self.prior(state, start, transition, potentials.first_ids())
         result, belief = discrete.counts(prior, transition, potentials, batch.lengths, state.belief, state.fresh)
-        return result, Carried(belief, torch.zeros_like(state.fresh))
+        return result, self.after(state, belief, batch.lengths)
 
     def state_to_tensors(self, state: Carried) -> dict[str, Tensor]:
         tensors = {"probs": state.belief.probs, "fresh": state.fresh}
@@ -172,6 +203,8 @@ class HMM(nn.Module, LanguageModel):
             raise TrellisError(f"The text {text!r} has no gap; write {GAP} for each missing word.")
         words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
         chain = self.chain().only(words)
+        if not bool(queries.log_marginal(chain, tokens) > -torch.inf):
+            raise TrellisError(f"The model gives {text!r} no probability, whatever is in its gaps.")
         given = queries.word_given_rest(chain, tokens)[0]
         generator = torch.Generator(self.device).manual_seed(seed)
         drawn = queries.sample_gaps(self.chain(samples).only(words), tokens.expand(samples, -1), generator=generator)

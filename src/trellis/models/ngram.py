@@ -83,7 +83,7 @@ class Bigram(LanguageModel):
         return cls(vocab, *(torch.from_numpy(a) for a in arrays))
 
     def start(self, batch: int) -> Tensor:
-        return torch.full((batch,), self.vocab.eos)
+        return torch.full((batch,), self.vocab.eos, device=self.device)
 
     def reset(self, state: Tensor, where: Tensor) -> Tensor:
         return torch.where(where, self.vocab.eos, state[: len(where)])
@@ -102,7 +102,8 @@ class Bigram(LanguageModel):
         size = len(self.vocab)
         probs = self.weight[state, None] * self.lower
         for row, word in zip(probs, state.tolist(), strict=True):
-            first, last = torch.searchsorted(self.keys, torch.tensor([word * size, (word + 1) * size])).tolist()
+            ends = torch.tensor([word * size, (word + 1) * size], device=self.device)
+            first, last = torch.searchsorted(self.keys, ends).tolist()
             row[self.keys[first:last] - word * size] += self.kept[first:last]
         return probs.log()
 

@@ -27,7 +27,7 @@ def finite(pattern: str) -> Callable[[float | None], str]:
     def write(value: float | None) -> str:
         if value is None or math.isnan(value):
             return NOTHING
-        return pattern.format(value) if math.isfinite(value) else "∞"
+        return pattern.format(value) if math.isfinite(value) else "∞" if value > 0 else "-∞"
 
     return write
 

@@ -11,26 +11,27 @@ from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.models import LanguageModel
 
-WHOLE = "all"
+ALL = "all"
 
 
 def load_split(model: LanguageModel, about: dict[str, Any], source: str | None, name: str | None) -> Split:
-    """A split of `source` (default: the corpus of the training) with the token ids of the model."""
-    trained_on = DataConfig(**about.get("data", {}))
-    if source is None or source == trained_on.source:
-        corpus = load_corpus(trained_on)
-    else:
+    """A split of `source` (default: the corpus of the training) with the token ids of the model.
+
+    Where none is named it is test, or all of a source that has no splits of its own."""
+    config = DataConfig(**about.get("data", {}))
+    if source is not None and source != config.source:
         vocab = model.vocab
-        alike = replace(trained_on, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)
-        corpus = load_corpus(replace(alike, source=source, min_count=1, max_size=0, unk=False))
-    split = join(list(corpus.splits.values())) if name == WHOLE else corpus[name or "test"]
-    if corpus.vocab.words == model.vocab.words:
-        return split
-    return Split(model.vocab.encode(corpus.vocab.words)[split.tokens], split.sentences, split.documents)
+        alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)
+        config = replace(alike, source=source, valid_fraction=0.0, test_fraction=0.0)
+    corpus = load_corpus(config, vocab=model.vocab)
+    name = name or ("test" if "test" in corpus.splits else ALL)
+    return join(list(corpus.splits.values())) if name == ALL else corpus[name]
 
 
 def join(splits: list[Split]) -> Split:
     """Several splits as one."""
+    if len(splits) == 1:
+        return splits[0]
     starts = np.cumsum([0] + [split.tokens.size for split in splits])
 
     def offsets(field: str) -> np.ndarray:

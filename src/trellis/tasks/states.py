@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from trellis.models.base import Ranked
 from trellis.models.hmm import HMM
-
-MAX_ROUNDS, TOLERANCE = 1000, 1e-7
 
 
 class StateSummary(NamedTuple):
@@ -23,28 +20,11 @@ class StateSummary(NamedTuple):
     next_states: list[tuple[int, float]]
 
 
-def occupancy(model: HMM) -> Tensor:
-    """The long-run share of tokens of each state under the model itself: [K].
-
-    The fixed point of one step of text: a state that emits <eos> is followed by the start of a new sentence, unless
-    the model was trained on one unbroken stream."""
-    start, transition, emission = model.parts()
-    ends = emission.dense()[model.vocab.eos].exp() if not model.carry else torch.zeros_like(start)
-    share = start
-    for _ in range(MAX_ROUNDS):
-        update = transition.forward(share * (1 - ends)) + (share * ends).sum() * start
-        change = float((update - share).abs().sum())
-        share = update / update.sum()
-        if change < TOLERANCE:
-            break
-    return share
-
-
 @torch.no_grad()
 def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3) -> list[StateSummary]:
     """The n most telling states, most telling first."""
     _, transition, emission = model.parts()
-    share, log_words = occupancy(model), emission.dense().T
+    share, log_words = model.occupancy(), emission.dense().T
     log_average = emission.predict(share)
     divergence = torch.where(log_words > -torch.inf, log_words.exp() * (log_words - log_average), 0.0).sum(-1)
     telling = share * divergence

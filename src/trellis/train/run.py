@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from trellis.config import BatchConfig, RunConfig, suggestion, to_toml
+from trellis.config import BatchConfig, RunConfig, load_config, suggestion, to_toml
 from trellis.corpus import Corpus, Split, load_corpus
 from trellis.corpus.batches import Documents, Sentences, Streams
-from trellis.emissions.support import SUPPORTS
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, LanguageModel, SequenceModel, save_model
+from trellis.models import HMM, LanguageModel, save_model
 from trellis.models.files import FILE, family
 from trellis.models.ngram import Bigram, Unigram
-from trellis.storage import atomic_write
+from trellis.params.support import SUPPORTS
+from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import evaluate
 from trellis.train.checkpoint import BEST, Batches, load_weights
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
-CONFIG, RESULTS, METRICS = "config.toml", "results.json", "metrics.jsonl"
+CONFIG, RESULTS = "config.toml", "results.json"
 EVAL_WINDOW, EVAL_TOKENS, EVAL_LANES = 4096, 1 << 14, 16
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
@@ -86,6 +88,8 @@ def choose_device(name: str) -> str:
     """auto: the GPU where there is one."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda") and not re.fullmatch(r"cuda:\d+", name):
+        raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise TrellisError(f'device is {name!r}, but torch sees no GPU here; use device = "auto" or "cpu".')
     return name
@@ -93,9 +97,34 @@ def choose_device(name: str) -> str:
 
 def train(config: RunConfig, folder: Path, resume: bool = False) -> RunResult:
     """Train the model that `config` describes; everything is written into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model_class = family(config.model.family)
+    model_class, _ = family(config.model.family), choose_device(config.device)
     corpus = load_corpus(config.data)
+    for split in ("train", "valid", "test"):
+        corpus[split]
+    with claimed(folder):
+        check_folder(config, folder, resume)
+        return train_in(folder, model_class, config, corpus, resume)
+
+
+def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Refuse to overwrite a training, or to go on with one that was another; how long it trains may change."""
+    if not (folder / CONFIG).exists():
+        return
+    if not resume:
+        raise TrellisError(f"{folder} already holds a training: resume it, or name another folder.")
+    before = load_config(folder / CONFIG)
+    for name in ("data", "model", "batches", "seed", "train.learner"):
+        then, now = (attrgetter(name)(c) for c in (before, config))
+        if then != now:
+            raise TrellisError(
+                f"{folder} was trained with another {name} ({then}): resume with that, or name another folder."
+            )
+
+
+def train_in(
+    folder: Path, model_class: type[LanguageModel], config: RunConfig, corpus: Corpus, resume: bool
+) -> RunResult:
+    """`train` in a folder that is ours."""
     write_text(folder / CONFIG, to_toml(config))
     if issubclass(model_class, Unigram | Bigram):
         model: LanguageModel = model_class.fit(corpus.vocab, corpus["train"])
@@ -158,7 +187,7 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
     for name in ("valid", "test", "train"):
         begun = time.perf_counter()
         batches = on_device(EVALUATION[order](corpus[name]), model)
-        perplexity[name] = evaluate(cast(SequenceModel, model), batches).perplexity
+        perplexity[name] = evaluate(model, batches).perplexity
         seconds = time.perf_counter() - begun
     speed = corpus["train"].tokens.size / seconds
     states = model.num_states if isinstance(model, HMM) else None

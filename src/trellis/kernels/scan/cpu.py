@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from trellis.errors import TrellisError
 from trellis.kernels import team
@@ -52,7 +53,7 @@ class Problem(NamedTuple):
 
     def blas(self) -> AbstractContextManager[Any]:
         """Where library products are used, each worker has one thread for them."""
-        return nullcontext() if self.layout is serial else team.one_blas_thread()
+        return nullcontext() if self.layout is serial else team.OneBlasThread()
 
 
 def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
@@ -178,17 +179,18 @@ def run_adjoint(
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = crew(len(alphas), problem.rows.shape, states)
     copies = workers if problem.strides[0] == 0 else 1
-    d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), dtype)
-    d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), dtype)
+    added = np.dtype(np.float64) if problem.layout is serial else dtype  # token by token, a long text outgrows float32
+    d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
+    d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), added)
     passed = norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
     with problem.blas():
         team.share(problem.layout.adjoint, workers, *problem.operands, *problem.observed, *passed)
-    return Gradient(d_prior, total(d_matrices), total(d_table))
+    return Gradient(d_prior, total(d_matrices, dtype), total(d_table, dtype))
 
 
-def total(parts: Array) -> Array:
+def total(parts: Array, dtype: np.dtype[Any]) -> Array:
     """The sum over the workers."""
-    return parts.sum(0) if len(parts) > 1 else parts[0]
+    return (parts.sum(0) if len(parts) > 1 else parts[0]).astype(dtype, copy=False)
 
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
@@ -218,6 +220,7 @@ class Score(torch.autograd.Function):
         return log_norms(problem, norms), torch.from_numpy(last)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         weights, last_grad = grads
         gradient = run_adjoint(ctx.problem, ctx.norms, ctx.alphas, array(weights), array(last_grad))

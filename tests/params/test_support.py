@@ -10,8 +10,8 @@ import torch
 from corpora import WORDS, split, vocabulary
 from trellis.config import ModelConfig
 from trellis.corpus import Corpus
-from trellis.emissions.support import SUPPORTS, by_class
 from trellis.errors import TrellisError
+from trellis.params.support import SUPPORTS, by_class
 
 CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")
 
