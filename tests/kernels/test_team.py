@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from trellis.kernels import team
 
 
 def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return [library["num_threads"] for library in threadpool_info() if library["internal_api"] == "openblas"]
 
 
 def test_every_worker_works() -> None:
@@ -40,21 +38,14 @@ def test_the_team_is_no_larger_than_torch_or_the_work() -> None:
     assert team.size(10**9) == torch.get_num_threads()
 
 
-def test_callers_side_by_side_restore_the_blas() -> None:
+def test_the_last_caller_out_restores_the_blas() -> None:
+    first, second = team.OneBlasThread(), team.OneBlasThread()
     with team.OneBlasThread():
-        assert set(blas_threads()) == {1}
+        pass
     before = blas_threads()
-    inside = threading.Barrier(2)
-
-    def call(waits: int) -> None:
-        with team.OneBlasThread():
-            inside.wait()
-            for _ in range(waits):
-                assert set(blas_threads()) == {1}
-
-    threads = [threading.Thread(target=call, args=(waits,)) for waits in (1, 20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert set(blas_threads()) == {1}
+    second.__exit__()
     assert blas_threads() == before
