@@ -6,4 +6,4 @@ from benchmarks.race import race_all
 
 
 def main(argv: list[str]) -> None:
-    race_all("forward", ("forward", "smooth", "viterbi"), argv, limit=60.0)
+    race_all("forward", ("forward", "smooth", "viterbi"), argv, limit=40.0)

@@ -17,7 +17,7 @@ from benchmarks.peers import CONTESTANTS, OURS
 from benchmarks.problem import Problem
 from benchmarks.report import emit
 
-PATIENCE = 20.0  # seconds after which a contestant gets no further run of the same task
+PATIENCE = 10.0  # seconds after which a contestant gets no further run of the same task
 AGREEMENT = 1e-6  # relative difference allowed between what contestants find
 REFERENCES = ("numpy-float64", "hmmlearn", "trellis-float64")  # whose answer counts as the right one
 

@@ -88,7 +88,7 @@ def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior
 
 def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
     """Refuse a token that has no row in the table; what lies past the end is never read."""
-    if rows.numel() == 0 or int(rows.max()) < len(table):
+    if rows.numel() == 0 or array(rows).max() < len(table):
         return
     inside = torch.arange(rows.shape[1]) < lengths[:, None]
     highest = int(rows.masked_fill(~inside, -1).max())
