@@ -139,14 +139,14 @@ def race(runners: Sequence[Runner], case: Case, task: str, repeats: int) -> dict
 
 
 def report(bench: str, case: Case, task: str, tracks: dict[str, Track], machine: floor.Machine) -> None:
-    """One line per peer, against Trellis in the same precision."""
+    """One line per peer, against Trellis in the same precision; for hmmlearn, in our default one as well."""
     work = case.problem.num_tokens * (case.iterations if task == "em" else 1)
     truth = next((tracks[name].digest for name in REFERENCES if name in tracks and tracks[name].digest), None)
-    for name, peer in tracks.items():
-        ours = tracks[OURS[name]]
-        if name.startswith("trellis") or ours.seconds is None:
+    pairs = [(name, own) for name in tracks if not name.startswith("trellis") for own in OURS[name] if own in tracks]
+    for name, own in pairs:
+        peer, ours, precision = tracks[name], tracks[own], own.removeprefix("trellis-")
+        if ours.seconds is None:
             continue
-        precision = OURS[name].removeprefix("trellis-")
         lowest = floor.seconds(machine, case.problem, task, precision) * (work / case.problem.num_tokens)
         emit(
             bench=bench, case=case.problem.name, metric=task, unit="tokens/s",
