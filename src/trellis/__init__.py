@@ -1,5 +1,9 @@
 """Trellis: exact latent-state models of discrete sequences."""
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between two operations instead of spinning
+
 from trellis.errors import TrellisError
 from trellis.models import HMM, load_model
 

@@ -22,14 +22,13 @@ def size(items: int) -> int:
 
 
 def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
-    """Call work(worker, workers, *arguments) for each worker, side by side, the caller being one of them.
-
-    `work` must let go of the GIL."""
-    pool = _pool(os.getpid(), workers) if workers > 1 else None
-    others = [pool.submit(work, worker, workers, *arguments) for worker in range(1, workers)] if pool else []
-    work(0, workers, *arguments)
-    for other in others:
-        other.result()
+    """Call work(worker, workers, *arguments) for each worker, side by side; `work` must let go of the GIL."""
+    if workers == 1:
+        work(0, 1, *arguments)
+        return
+    pool = _pool(os.getpid(), workers)
+    for done in [pool.submit(work, worker, workers, *arguments) for worker in range(workers)]:
+        done.result()
 
 
 class OneBlasThread:
@@ -52,7 +51,7 @@ class OneBlasThread:
 
 @cache
 def _pool(process: int, workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="trellis")
+    return ThreadPoolExecutor(workers, "trellis")
 
 
 @cache
