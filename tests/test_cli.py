@@ -173,6 +173,14 @@ def test_a_refused_training_changes_nothing(
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
 
 
+def test_a_training_that_failed_at_once_does_not_block_its_folder(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["train", "--data", text, "--run", tmp_path / "r", "--quiet", *SMALL]
+    assert run(*common, "--set", "train.learner=adam") == 2
+    assert run(*common) == 0
+
+
 def test_resuming_may_train_for_longer(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "--run", model, "--resume", "--set", "train.epochs=5", "--quiet") == 0
     assert json.loads((model / "results.json").read_text())["training"]["epoch"] == 5

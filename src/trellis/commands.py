@@ -220,9 +220,9 @@ def describe_clusters(words: list[str], clustering: Clustering, args: argparse.N
 
 def cache(args: argparse.Namespace) -> Answer:
     entries = clear_cache() if args.clear else cache_entries()
-    rows = [{"name": e.name, "size": e.size, "path": str(e.path)} for e in entries]
+    rows = [{"name": e.name, "size": e.size, "date": f"{e.date:%Y-%m-%d}", "path": str(e.path)} for e in entries]
     title = "removed from the cache" if args.clear else "cache"
-    return Answer(rows, lambda: console.show_rows(title, ["name", "size", "path"], rows))
+    return Answer(rows, lambda: console.show_rows(title, ["name", "size", "date", "path"], rows))
 
 
 def stateful(model: LanguageModel, command: str) -> HMM:

@@ -26,7 +26,7 @@ from trellis.models.ngram import Bigram, Unigram
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import evaluate
-from trellis.train.checkpoint import BEST, Batches, load_weights
+from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
@@ -97,10 +97,11 @@ def choose_device(name: str) -> str:
 
 def train(config: RunConfig, folder: Path, resume: bool = False) -> RunResult:
     """Train the model that `config` describes; everything is written into `folder`."""
-    model_class, _ = family(config.model.family), choose_device(config.device)
+    model_class = family(config.model.family)
+    choose_device(config.device)
     corpus = load_corpus(config.data)
     for split in ("train", "valid", "test"):
-        corpus[split]
+        corpus[split]  # what is not there is better told before the training than after it
     with claimed(folder):
         check_folder(config, folder, resume)
         return train_in(folder, model_class, config, corpus, resume)
@@ -108,7 +109,7 @@ def train(config: RunConfig, folder: Path, resume: bool = False) -> RunResult:
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Refuse to overwrite a training, or to go on with one that was another; how long it trains may change."""
-    if not (folder / CONFIG).exists():
+    if not any((folder / name).exists() for name in (LAST, FILE)):
         return
     if not resume:
         raise TrellisError(f"{folder} already holds a training: resume it, or name another folder.")
