@@ -42,8 +42,22 @@ class ModelConfig:
     family: str = "hmm"  # hmm | unigram | bigram
     states: int = 256
     emission: str = "full"  # states of a word: full (all) | brown (its class's) | uniform (random) | cloned (its own)
-    classes: int = 64  # brown: of words, each with states / classes states
+    classes: int = 64  # brown: of words, each with states of its own
+    shares: str = "equal"  # brown: states of a class: equal | log (by the log of its count) | root (by the square root)
     live: int = 16  # uniform: states of each word
+    params: str = "scalar"  # scalar (one number per probability) | neural (nets over embeddings)
+    dropout: str = "none"  # in training: none | state (whole states of each class) | unstructured (single transitions)
+    dropout_rate: float = 0.5  # what fraction is left out ...
+    dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
+    # neural:
+    dim: int = 256  # of the embeddings
+    tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS)
+    factored: bool = False  # a state's embedding is half its class's, half its own
+    characters: bool = False  # words have features of their spelling too
+    depth: int = 1  # residual layers of each net
+    net_dropout: float = 0.0
+    spread: float = 0.2  # standard deviation of the embeddings at first
+    precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
 
 
 @dataclass(frozen=True)

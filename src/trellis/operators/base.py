@@ -42,6 +42,10 @@ class Transition(ABC):
     def dense(self) -> Tensor:
         """A itself, [K, K] (with leading dimensions where transitions vary): for oracles and small models."""
 
+    def rows(self, states: Tensor) -> Tensor:
+        """A[states, :], for the few rows that one looks at: [n] -> [n, K]."""
+        return self.dense()[states]
+
     def at(self, step: int) -> Transition:
         """The operator between steps `step` and `step + 1`; itself where transitions do not vary with time."""
         return self
