@@ -203,7 +203,7 @@ def test_inputs_are_left_alone() -> None:
 
 def test_tensors_need_not_be_contiguous() -> None:
     problem = random_problem(4, 20, 5, 4, shortest=5)
-    table, rows, _ = problem.potentials
+    table, rows = problem.potentials[:2]
     turned = Problem(
         Belief(problem.prior.probs.T.contiguous().T),
         Dense(problem.transition.matrix.T.contiguous().T),

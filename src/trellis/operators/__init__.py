@@ -2,5 +2,6 @@
 
 from trellis.operators.base import Transition
 from trellis.operators.dense import Dense
+from trellis.operators.softmax import LogBlocks, Softmax
 
-__all__ = ["Dense", "Transition"]
+__all__ = ["Dense", "LogBlocks", "Softmax", "Transition"]
