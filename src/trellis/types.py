@@ -18,8 +18,8 @@ class Batch(NamedTuple):
     begins: bool | None = None  # known without looking: all rows are fresh (True), or none is (False)
 
     def to(self, device: torch.device) -> Batch:
-        moved = (field.to(device, non_blocking=True) for field in (self.tokens, self.lengths, self.fresh))
-        return Batch(*moved, self.full, self.begins)
+        tokens, lengths, fresh = (field.to(device, non_blocking=True) for field in self[:3])
+        return Batch(tokens, lengths, fresh, self.full, self.begins)
 
 
 class Belief(NamedTuple):

@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test runs with numba and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "naive":
-            patch.setattr(scan, "compiled", lambda: None)
+            patch.setattr(scan, "compiled", lambda name: None)
         yield request.param
 
 
@@ -139,7 +139,7 @@ def test_posterior_samples_have_the_right_distribution(live: int | None, varying
         Belief(one.prior.probs.expand(draws, -1)),
         Dense(one.transition.matrix if varying != "sequence" else one.matrices().expand(draws, -1, -1, -1)),
         Potentials(
-            *(x if x is None or i == 0 else x.expand(draws, *x.shape[1:]) for i, x in enumerate(one.potentials))
+            *(x if x is None or i == 0 else x.expand(draws, *x.shape[1:]) for i, x in enumerate(one.potentials[:3]))
         ),
         one.lengths.expand(draws),
     )

@@ -1,5 +1,6 @@
-"""Emissions: how states show themselves."""
+"""What states say: distributions over observations."""
 
 from trellis.emissions.categorical import Categorical
+from trellis.emissions.partition import Partition
 
-__all__ = ["Categorical"]
+__all__ = ["Categorical", "Partition"]

@@ -49,10 +49,5 @@ def draw_mask(seed: int, step: Tensor, rows: Tensor, columns: Tensor, rate: floa
     return Mask(keys(seed, step, ROWS, rows), keys(seed, step, COLUMNS, columns), rate)
 
 
-def uniform(seed: int, step: Tensor, ids: Tensor) -> Tensor:
-    """Numbers in [0, 1), one for each id, in float64."""
-    return keys(seed, step, STATES, ids).double() / 2**32
-
-
 def every(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)

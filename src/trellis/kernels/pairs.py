@@ -1,4 +1,4 @@
-"""Logits between the states of neighbouring steps: [B, T-1, k, k] out of the queries and keys of a few sets of states."""
+"""Logits between the states of neighbouring steps, out of the queries and keys of a few sets of states."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ class PairLogits(torch.autograd.Function):
     """x_m = Q[before[m]] K[after[m]]': [G, k, d], [G, k, d], [M], [M] -> [M, k, k]."""
 
     @staticmethod
-    def forward(
-        ctx: Any, queries: Tensor, keys: Tensor, before: Tensor, after: Tensor, dtype: torch.dtype
-    ) -> Tensor:
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, before: Tensor, after: Tensor, dtype: torch.dtype) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
         ctx.save_for_backward(q, k, before, after)
         ctx.dtypes = queries.dtype, keys.dtype
