@@ -1,7 +1,7 @@
 """Row normalisers on a GPU, tile by tile with an online maximum, as in flash attention.
 
-The forward pass also adds up the mean key of each row, m_i = sum_j p_ij k_j, because then dQ = g m costs nothing and the
-backward pass is left with dK = p' (g Q) alone: four products of R S d multiply-adds in all.
+The forward pass also adds up the mean key of each row, m_i = sum_j p_ij k_j, because then dQ = g m costs nothing and
+the backward pass is left with dK = p' (g Q) alone: four products of R S d multiply-adds in all.
 """
 
 from __future__ import annotations
