@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.kernels.rows import take
+
 
 class Batch(NamedTuple):
     """Token ids of B sequences, padded to T; steps at or beyond a sequence's length are ignored."""
@@ -69,7 +71,9 @@ class Potentials(NamedTuple):
 
     def gather(self) -> Tensor:
         """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
-        return self.table[self.rows.clamp(min=0)].masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
+        if self.whole:
+            return take(self.table, self.rows)
+        return take(self.table, self.rows.clamp(min=0)).masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
 
     def first_ids(self) -> Tensor | None:
         """The live states of the first step, [B, k]; None where all states are."""

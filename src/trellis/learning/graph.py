@@ -26,11 +26,23 @@ class Graphed:
         self.work, self.patience = work, patience
         self.seen: dict[Hashable, int] = {}
         self.captured: dict[Hashable, Captured] = {}
+        self.stream: torch.cuda.Stream | None = None
 
     def __call__(self, given: Tensors, choice: Hashable) -> Tensors:
+        if not next(iter(given.values())).is_cuda:
+            return self.work(given, choice)
+        self.stream = self.stream or torch.cuda.Stream()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):  # the one that captures: autograd remembers where a weight was first used
+            made = self.on_device(given, choice)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return made
+
+    def on_device(self, given: Tensors, choice: Hashable) -> Tensors:
+        """Do it, capture it, or replay it."""
         key = choice, *((name, value.shape, value.dtype) for name, value in sorted(given.items()))
         self.seen[key] = self.seen.get(key, 0) + 1
-        if not next(iter(given.values())).is_cuda or self.seen[key] <= self.patience:
+        if self.seen[key] <= self.patience:
             return self.work(given, choice)
         if key not in self.captured:
             self.captured[key] = self.capture(given, choice)
@@ -45,7 +57,7 @@ class Graphed:
         given = {name: value.clone() for name, value in given.items()}
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=self.stream):
             made = self.work(given, choice)
         return Captured(graph, given, made)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical, Partition
+from trellis.kernels.rows import take
 from trellis.operators import Transition
 from trellis.params.dropout import Dropped
 
@@ -77,7 +78,7 @@ def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
     top = torch.full((num_states,), -torch.inf, dtype=logits.dtype, device=logits.device)
     top = top.scatter_reduce(0, support.flatten(), logits.detach().flatten(), "amax")
     shift = top.masked_fill(top == -torch.inf, 0.0)
-    scaled = (logits - shift[support]).exp().flatten()
+    scaled = (logits - take(shift, support)).exp().flatten()
     return torch.zeros_like(top).scatter_add(0, support.flatten(), scaled).log() + shift
 
 
@@ -88,4 +89,4 @@ def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical
     allowed = support.allowed if isinstance(support, Partition) else None
     sets = support.support if isinstance(support, Partition) else support
     logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
-    return Categorical(logits - add_by_state(logits, sets, num_states)[sets], support, num_states)
+    return Categorical(logits - take(add_by_state(logits, sets, num_states), sets), support, num_states)

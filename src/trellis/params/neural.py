@@ -86,6 +86,12 @@ class NeuralParams(Params):
     def favour(self, scores: Tensor) -> None:
         self.word_bias.add_(scores)
 
+    def through(self, net: str, role: str, ids: Tensor | None = None) -> Tensor:
+        """The embeddings of states in one of their roles, after a net: [n, d]."""
+        low = self.dtype
+        with torch.autocast("cuda", low, enabled=low is not self.words.dtype):
+            return self.nets[net](self.embed(role, ids)).to(self.words.dtype)
+
     def embed(self, role: str, ids: Tensor | None = None) -> Tensor:
         """The embeddings of states in one of their roles: [n, d]."""
         return self.embeddings[self.roles[role]](ids, self.state_class)
@@ -97,7 +103,7 @@ class NeuralParams(Params):
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
     def start(self, dropped: Dropped = NOTHING) -> Tensor:
-        logits = self.start_weight(self.nets["start"](self.embed("start", dropped.ids))).squeeze(-1)
+        logits = self.start_weight(self.through("start", "start", dropped.ids)).squeeze(-1)
         return dropped.starts(logits).softmax(-1)
 
     def transition(self, dropped: Dropped = NOTHING) -> Softmax:
@@ -113,11 +119,11 @@ class NeuralParams(Params):
     def between(self, rows: Tensor | None, ids: Tensor, dropped: Dropped) -> Softmax:
         """From the states `rows` (None: all), which are `ids` [R], into those that the draw keeps."""
         columns = torch.arange(self.num_states, device=ids.device) if dropped.ids is None else dropped.ids
-        queries, keys = self.nets["move"](self.embed("in", rows)), self.embed("out", dropped.ids)
+        queries, keys = self.through("move", "in", rows), self.embed("out", dropped.ids)
         return Softmax(queries, keys, dropped.mask(ids, columns), self.dtype)
 
     def emission(self, dropped: Dropped = NOTHING) -> Categorical:
-        states = self.nets["say"](self.embed("emission", dropped.ids))
+        states = self.through("say", "emission", dropped.ids)
         words = self.words if self.spelling is None else self.words + self.spelling()
         partition = dropped.partition or self.partition
         if partition is not None and self.class_logits is not None:

@@ -106,6 +106,14 @@ def adjoint_kernel(
                         place = d_blocks + (index * K + rows[:, None]) * K + columns[None, :]
                         tl.store(place, pair, mask=(rows < K)[:, None] & inside[None, :])
                 tl.debug_barrier()
+        elif PAIRS and t > 0:
+            for first in range(0, K, ROWS):
+                rows = first + tl.arange(0, ROWS)
+                index = b * (T - 1) + t - 1
+                place = d_blocks + (index * K + rows[:, None]) * K + columns[None, :]
+                tl.store(place, tl.zeros((ROWS, WIDTH), tl.float32), mask=(rows < K)[:, None] & inside[None, :])
+                if LOGITS:
+                    tl.store(d_log_norm + index * K + rows, tl.zeros((ROWS,), tl.float32), mask=rows < K)
 
 
 def shape_of(states: int) -> dict[str, int]:
@@ -138,8 +146,8 @@ class Run:
         """dL/dprior [B, k], dL/dlog o [B, T, k], dL/dblocks and dL/dn (empty unless `pairs`)."""
         messages = torch.zeros_like(self.prior) if last is None else last.clone(memory_format=torch.contiguous_format)
         d_prior, d_weights = messages.clone(), torch.zeros_like(alphas)
-        d_blocks = torch.zeros_like(self.blocks) if pairs else self.blocks.new_empty(0)
-        d_log_norm = torch.zeros_like(self.log_norm) if pairs and self.logits else self.blocks.new_empty(0)
+        d_blocks = torch.empty_like(self.blocks) if pairs else self.blocks.new_empty(0)
+        d_log_norm = torch.empty_like(self.log_norm) if pairs and self.logits else self.blocks.new_empty(0)
         given = self.blocks, self.log_norm, self.weights, self.lengths, alphas, norms, grads.contiguous(), messages
         adjoint_kernel[(len(alphas),)](*given, d_prior, d_weights, d_blocks, d_log_norm, **self.sizes, PAIRS=pairs)
         return [d_prior, d_weights, d_blocks, d_log_norm]
