@@ -36,6 +36,11 @@ class Groups(NamedTuple):
 
     sets: Tensor  # [G, k] int64
     rows: Tensor  # [B, T] int64
+    in_order: bool = False  # known without looking: the sets are 0, 1, 2, ... one after the other
+
+    def arrange(self, values: Tensor) -> Tensor:
+        """What states have, by set: [K, ...] -> [G, k, ...]."""
+        return values.unflatten(0, self.sets.shape) if self.in_order else take(values, self.sets)
 
 
 class Potentials(NamedTuple):

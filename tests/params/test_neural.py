@@ -116,10 +116,14 @@ def test_words_of_one_spelling_begin_alike() -> None:
 
 def test_residual_layers() -> None:
     net = Residual(DIM, 2).double()
+    with torch.no_grad():
+        net.scales.uniform_()
+        net.shifts.uniform_()
     x = expected = torch.randn(3, DIM, dtype=torch.float64)
-    for layer, norm in zip(net.layers, net.norms, strict=True):
-        inner = torch.relu(layer[3](torch.relu(layer[0](expected))))
-        expected = norm(expected + inner)
+    for layer, scale, shift in zip(net.layers, net.scales, net.shifts, strict=True):
+        inner = expected + torch.relu(layer[3](torch.relu(layer[0](expected))))
+        centred = inner - inner.mean(-1, keepdim=True)
+        expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
     close(net(x), expected)
 
 

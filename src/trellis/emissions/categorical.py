@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trellis.emissions.partition import Partition
-from trellis.types import Groups, Potentials
+from trellis.types import Potentials
 
 ENTRIES = 1 << 26  # of a table that exist at a time
 
@@ -31,7 +31,7 @@ class Categorical:
         """The potentials of tokens [B, T]; -1 is a missing word, which a `whole` text has not."""
         words = tokens if whole else tokens.clamp(min=0)
         if self.partition is not None:
-            groups = Groups(self.partition.windows, self.partition.word_class[words])
+            groups = self.partition.groups(self.partition.word_class[words])
             return Potentials(self.table, tokens, groups.sets[groups.rows], groups, whole)
         return Potentials(self.table, tokens, None if self.sets is None else self.sets[words], whole=whole)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from trellis.types import Groups
+
 
 class Partition(nn.Module):
     """Class c of C has sizes[c] states in a row, and the words x with word_class[x] = c.
@@ -43,6 +45,10 @@ class Partition(nn.Module):
     def allowed(self) -> Tensor | None:
         """Which of them may emit it: [V, k]; None where all may."""
         return None if self.own is None else self.own[self.word_class]
+
+    def groups(self, rows: Tensor) -> Groups:
+        """The classes as groups of live states, of which `rows` [...] come up."""
+        return Groups(self.windows, rows, self.own is None)
 
     def state_class(self) -> Tensor:
         """The class of each state: [K]."""

@@ -68,10 +68,9 @@ class Softmax(Transition):
     def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
         if groups is None:
             return super().along(ids)
-        sets, rows = groups
-        logits = pair_logits(take(self.queries, sets), take(self.keys, sets), rows, self.dtype)
+        logits = pair_logits(groups.arrange(self.queries), groups.arrange(self.keys), groups.rows, self.dtype)
         logits = self.kept(logits, ids[:, :-1], ids[:, 1:])
-        return LogBlocks(logits, take(take(self.log_norm, sets), rows[:, :-1]))
+        return LogBlocks(logits, take(groups.arrange(self.log_norm), groups.rows[:, :-1]))
 
     def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
         return Dense(self.dense()).bilinear(left, right)

@@ -23,11 +23,12 @@ class Residual(nn.Module):
             )
             for _ in range(depth)
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
+        self.scales = nn.Parameter(torch.ones(depth, dim))
+        self.shifts = nn.Parameter(torch.zeros(depth, dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            x = norm(x + layer(x))
+        for layer, scale, shift in zip(self.layers, self.scales, self.shifts, strict=True):
+            x = nn.functional.layer_norm(x + layer(x), x.shape[-1:]) * scale + shift
         return x
 
 

@@ -42,7 +42,7 @@ class ClassLogits(nn.Module):
 
     def forward(self, states: Tensor, words: Tensor, partition: Partition, dtype: torch.dtype) -> Tensor:
         """States [K, d], words [V, d] -> [V, k]."""
-        live = take(take(states, partition.windows), self.tile_class)  # [N, k, d]
+        live = take(partition.groups(self.tile_class).arrange(states.to(dtype)), self.tile_class)  # [N, k, d]
         tiles = pick(words, self.words, self.slots).view(-1, TILE, words.shape[1])
         logits = TileProduct.apply(tiles, live, dtype).flatten(0, 1)
         return Unfilled.apply(logits, self.slots, self.words, self.filling)
@@ -55,13 +55,14 @@ class TileProduct(torch.autograd.Function):
     def forward(ctx: Any, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
         x, y = left.to(dtype), right.to(dtype)
         ctx.save_for_backward(x, y)
+        ctx.dtypes = left.dtype, right.dtype
         return product(x, y.mT)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, y = ctx.saved_tensors
         grad = grads[0].to(x.dtype)
-        return product(grad, y), product(grad.mT, x), None
+        return product(grad, y).to(ctx.dtypes[0]), torch.bmm(grad.mT, x).to(ctx.dtypes[1]), None
 
 
 class Unfilled(torch.autograd.Function):
