@@ -1,4 +1,4 @@
-"""Figures of a trained model: how many states a text uses, how spread their distributions are, and that they sum to one.
+"""Figures of a trained model: how many states a text uses, how spread they are, and whether they sum to one.
 
 Nothing of states x tokens or states x states is ever held: posteriors come window by window over the live states, rows
 of the transition matrix a few at a time."""
@@ -35,7 +35,7 @@ class StateMeasures(NamedTuple):
 
 @torch.no_grad()
 def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
-    """Occupancy and entropies; the batches are where the model is, and carried from one to the next as in `evaluate`."""
+    """Occupancy and entropies; batches are on the model's device, and carried on from one to the next as in `evaluate`."""
     _, transition, emission = model.parts()
     visits, best = visit_states(model, batches)
     share = visits / visits.sum()
