@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -91,10 +92,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command: 1 where a run failed, 2 where the user can put something right."""
     args = build_parser().parse_args(argv)
     try:
-        return args.function(args)
+        code: int = args.function(args)
+        sys.stdout.flush()
+        return code
     except TrellisError as error:
         failed(str(error))
         return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         failed("interrupted; the same command goes on")
         return 130

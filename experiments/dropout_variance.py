@@ -53,7 +53,7 @@ def noise(
         if not bool(loss.isfinite()):
             continue
         gradient = torch.cat([part.flatten().double() for part in torch.autograd.grad(loss, logits)])
-        losses.append(float(loss))
+        losses.append(loss.item())
         total, squares = total + gradient, squares + float(gradient @ gradient)
     n = len(losses)
     if n < 2:

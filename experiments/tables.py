@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from statistics import mean, stdev
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from trellis.errors import TrellisError
 from trellis.report.format import Column, compact, finite, log_prob, percent, perplexity, whole
 
 MISSING, STALE = "-", "†"
+BAR = r"\|"  # in a cell of Markdown
 LEGEND = f"{MISSING} no result yet; {STALE} of another configuration than its TOML has now, and not counted as filled."
 
 three_digits = finite("{:.3g}")
@@ -29,7 +31,7 @@ FIGURES = {
     "transition_entropy": Column("H(transition)", log_prob),
     "visited_emission_entropy": Column("H(emit), by visits", log_prob),
     "visited_transition_entropy": Column("H(transition), by visits", log_prob),
-    "deviation": Column("max |sum p - 1|", three_digits),
+    "deviation": Column("sum p - 1", three_digits),
     "seconds": Column("seconds", whole),
     "memory": Column("GB of a step", lambda size: f"{size / 1e9:.2f}"),
     "loss_by_class": Column("loss, by class", finite("{:.3f}")),
@@ -118,7 +120,7 @@ def is_current(result: Result, config: RunConfig | None) -> bool:
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: what the TOML of every run says; what all of them say alike is in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    keys = list(dict.fromkeys(key for run in runs.values() for key in run))
+    keys = [key for key in flat(asdict(RunConfig())) if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]
     shared = {key: run[key] for run in runs.values() for key in keys if key not in varied}
@@ -144,7 +146,7 @@ def as_text(grid: Grid) -> str:
 
 def as_markdown(grid: Grid) -> str:
     lines = [grid.headings, ["---"] * len(grid.headings), *grid.rows]
-    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    drawn = "\n".join(f"| {' | '.join(cell.replace('|', BAR) for cell in line)} |" for line in lines)
     return "\n\n".join([f"### {grid.title}", drawn, *filter(None, [grid.note])])
 
 

@@ -35,7 +35,7 @@ class StateMeasures(NamedTuple):
 
 @torch.no_grad()
 def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
-    """Occupancy and entropies; batches are on the model's device, and carried on from one to the next as in `evaluate`."""
+    """Occupancy and entropies; batches are on the model's device, and continue one another as in `evaluate`."""
     _, transition, emission = model.parts()
     visits, best = visit_states(model, batches)
     share = visits / visits.sum()
