@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from trellis.config import ModelConfig, RunConfig
+from trellis.config import ModelConfig, RunConfig, suggestion
+from trellis.errors import TrellisError
 from trellis.report.format import NOTHING
 
 LIVE: dict[str, Callable[[ModelConfig], int | None]] = {
@@ -29,7 +30,12 @@ def fact(config: RunConfig | None, name: str) -> Any:
     """A named fact, or the value of a key "section.key"; None where there is no configuration."""
     if config is None:
         return None
-    return NAMED[name](config) if name in NAMED else flat(asdict(config))[name]
+    values = flat(asdict(config))
+    if name not in {*values, *NAMED}:
+        raise TrellisError(
+            f"A table asks for the fact {name!r}, which is not known{suggestion(name, [*NAMED, *values])}"
+        )
+    return NAMED[name](config) if name in NAMED else values[name]
 
 
 def flat(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -17,10 +17,6 @@ from trellis.cli import finite
 from trellis.config import RunConfig, from_dict
 from trellis.errors import TrellisError
 from trellis.train.run import write_text
-
-DERIVED: dict[str, Callable[[Mapping[str, float]], float]] = {
-    "gap": lambda figures: figures["valid"] - figures["train"]
-}
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Result:
     def figure(self, name: str) -> float | None:
         """A figure by its name; None where it was not measured, or is not finite."""
         try:
-            return DERIVED[name](self.figures) if name in DERIVED else self.figures.get(name)  # type: ignore[arg-type]
+            return DERIVED[name](self) if name in DERIVED else self.figures[name]
         except (KeyError, TypeError):
             return None
 
@@ -50,6 +46,12 @@ class Result:
             return essence(from_dict(self.config)) == essence(config)
         except TrellisError:
             return False
+
+
+DERIVED: dict[str, Callable[[Result], float]] = {
+    "gap": lambda result: cast(float, result.figures["valid"]) - cast(float, result.figures["train"]),
+    "seconds": lambda result: result.training["seconds"],
+}
 
 
 def essence(config: RunConfig) -> RunConfig:

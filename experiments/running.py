@@ -76,7 +76,7 @@ def measured(trained: RunResult, config: RunConfig, run: str, analyses: list[str
         seed=config.seed,
         corpus=trained.corpus,
         config=asdict(config),
-        figures=figures | more | {"seconds": training.get("seconds")},
+        figures=figures | more,
         training=training,
         hardware=hardware(device, jobs),
         source=source_hash(),

@@ -48,7 +48,7 @@ def test_results_repeat_themselves(toys: Path, tmp_path: Path) -> None:
     for attempt in ("one", "two"):
         assert run(toys, "--out", tmp_path / attempt, "--force", of="small") == 0
         results.append(json.loads((tmp_path / attempt / "small.0.json").read_text()))
-        results[-1]["training"].pop("seconds"), results[-1]["figures"].pop("seconds")
+        assert results[-1]["training"].pop("seconds") > 0
     assert results[0] == results[1]
     assert not (toys / "results").exists()
 
@@ -71,7 +71,7 @@ def test_a_training_goes_on_as_the_same_only(toys: Path, capsys: pytest.CaptureF
     first = read(toys, "small.0")
     (toys / "results" / "small.0.json").unlink()
     assert run(toys, "--set", "train.max_seconds=99", of="small") == 0  # finished already: measured again
-    assert read(toys, "small.0")["figures"] | {"seconds": 0} == first["figures"] | {"seconds": 0}
+    assert read(toys, "small.0")["figures"] == first["figures"]
     (toys / "results" / "small.0.json").unlink()
     assert run(toys, "--set", "train.pseudocount=1", of="small") == 1
     assert "another configuration; --force begins it anew" in capsys.readouterr().err

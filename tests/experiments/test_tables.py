@@ -134,6 +134,7 @@ def test_a_result_under_another_name_is_refused(toys: Path, capsys: pytest.Captu
         ("title =", "titel =", "has no key 'title'"),
         ("note =", "noet =", "cannot be read as tables"),
         ('"gap"', '"gip"', "the figure 'gip', which is not known; did you mean 'gap'?"),
+        ('= "model.states"', '= "model.stats"', "the fact 'model.stats', which is not known"),
         ("title", "=", "cannot be read as tables"),
     ],
 )
