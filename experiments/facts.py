@@ -31,10 +31,9 @@ def fact(config: RunConfig | None, name: str) -> Any:
     if config is None:
         return None
     values = flat(asdict(config))
-    if name not in {*values, *NAMED}:
-        raise TrellisError(
-            f"A table asks for the fact {name!r}, which is not known{suggestion(name, [*NAMED, *values])}"
-        )
+    known = [*NAMED, *values]
+    if name not in known:
+        raise TrellisError(f"A table asks for the fact {name!r}, which is not known{suggestion(name, known)}")
     return NAMED[name](config) if name in NAMED else values[name]
 
 

@@ -28,7 +28,7 @@ class Result:
     corpus: str
     config: dict[str, Any]  # the whole RunConfig
     figures: dict[str, float | None]
-    training: dict[str, Any]  # steps, tokens, seconds, outcome; empty where nothing is trained step by step
+    training: dict[str, Any]  # steps, tokens, seconds, outcome; seconds alone where nothing is trained step by step
     hardware: dict[str, Any]
     source: str  # a hash of the library
     errors: dict[str, str]  # analyses that failed, and why

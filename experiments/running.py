@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
@@ -43,10 +44,12 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
     if options.force:
         shutil.rmtree(folder, ignore_errors=True)
     refuse_another(config, folder)
+    begun = time.monotonic()
     trained = train(config, folder, resume=True)
     if trained.interrupted:
         raise KeyboardInterrupt
-    result = measured(trained, config, run, experiment.analyses(run), options.jobs)
+    seconds = time.monotonic() - begun
+    result = measured(trained, config, run, seconds, experiment.analyses(run), options.jobs)
     write_result(result_path(options.out, run, seed), result)
     return result
 
@@ -61,8 +64,8 @@ def refuse_another(config: RunConfig, folder: Path) -> None:
             raise TrellisError(f"{folder} holds a training with another configuration; --force begins it anew.")
 
 
-def measured(trained: RunResult, config: RunConfig, run: str, analyses: list[str], jobs: int) -> Result:
-    """The result of a finished training."""
+def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, analyses: list[str], jobs: int) -> Result:
+    """The result of a finished training; `seconds` are those of a model that is fitted without steps."""
     device = choose_device(config.device)
     model = load_model(trained.folder)
     if isinstance(model, nn.Module):
@@ -70,7 +73,8 @@ def measured(trained: RunResult, config: RunConfig, run: str, analyses: list[str
     row = asdict(trained.figures[-1])
     figures = {name: row[name] for name in ("parameters", "train", "valid", "test")}
     more, errors = analyse(model, config, load_corpus(config.data), analyses)
-    training = {} if trained.state is None else {name: getattr(trained.state, name) for name in TRAINING}
+    state = trained.state
+    training = {"seconds": seconds} if state is None else {name: getattr(state, name) for name in TRAINING}
     return Result(
         run=run,
         seed=config.seed,

@@ -43,6 +43,14 @@ def test_a_result_says_what_was_run_where_and_what_came_out(toys: Path, capsys: 
     assert figures["gradient_noise_by_class"] > 0
 
 
+def test_models_without_states_have_their_own_figures(toys: Path) -> None:
+    assert run(toys, "--set", "model.family=bigram", of="large") == 0
+    result = read(toys, "large.0")
+    assert result["figures"].keys() == {"parameters", "train", "valid", "test", "deviation", "contexts"}
+    assert result["training"]["seconds"] > 0
+    assert result["errors"] == {}
+
+
 def test_results_repeat_themselves(toys: Path, tmp_path: Path) -> None:
     results = []
     for attempt in ("one", "two"):
