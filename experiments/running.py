@@ -21,6 +21,8 @@ from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.errors import TrellisError
 from trellis.models import load_model
+from trellis.models.files import FILE
+from trellis.train.checkpoint import LAST
 from trellis.train.run import CONFIG, RunResult, choose_device, train
 
 TRAINING = "step", "epoch", "tokens", "seconds", "outcome"
@@ -56,10 +58,9 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
 
 def refuse_another(config: RunConfig, folder: Path) -> None:
     """A training may go on for longer, but not as another one."""
-    if (folder / CONFIG).exists():
-        before, now = (
-            replace(essence(c), train=replace(c.train, max_seconds=0.0)) for c in (load_config(folder / CONFIG), config)
-        )
+    if any((folder / name).exists() for name in (LAST, FILE)):
+        configs = load_config(folder / CONFIG), config
+        before, now = (replace(essence(c), train=replace(c.train, max_seconds=0.0)) for c in configs)
         if before != now:
             raise TrellisError(f"{folder} holds a training with another configuration; --force begins it anew.")
 

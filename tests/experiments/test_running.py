@@ -85,6 +85,11 @@ def test_a_training_goes_on_as_the_same_only(toys: Path, capsys: pytest.CaptureF
     assert "another configuration; --force begins it anew" in capsys.readouterr().err
 
 
+def test_a_run_that_failed_at_once_can_be_put_right(toys: Path) -> None:
+    assert run(toys, "--set", "model.classes=3", of="small") == 1
+    assert run(toys, of="small") == 0
+
+
 def test_all_runs_each_in_a_process_of_its_own(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (toys / "broken.toml").write_text((toys / "small.toml").read_text().replace("classes = 2", "classes = 3"))
     assert run(toys, of="small") == 0
