@@ -15,7 +15,7 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.models import HMM
 from trellis.operators import Dense
-from trellis.params.table import add_by_state
+from trellis.params.base import add_by_state
 from trellis.types import Batch, Belief
 
 

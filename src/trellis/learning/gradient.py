@@ -51,7 +51,8 @@ class GradientLearner:
         belief = {} if batch.begins else self.belief
         given = batch.to(self.device)
         tensors = {"tokens": given.tokens, "lengths": given.lengths, "fresh": given.fresh}
-        made = self.run(tensors | {f"belief.{k}": v for k, v in belief.items()}, (batch.full, batch.begins, self.stage))
+        tensors |= {f"belief.{name}": value for name, value in belief.items()}
+        made = self.run(tensors, (batch.full, batch.begins), steady=batch.full)
         self.steps += 1
         self.belief = _under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)
@@ -74,7 +75,7 @@ class GradientLearner:
 
     def update(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
         """The step itself: all of it on the device."""
-        full, begins, _ = choice
+        full, begins = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], full, begins)
         belief = _under("belief.", given)
         self.optimizer.zero_grad()

@@ -20,7 +20,8 @@ class Captured(NamedTuple):
 
 class Graphed:
     """Calls `work(tensors, choice)`; on a GPU, what has come up `patience` times in the same shapes is captured, and
-    replayed from then on. The work must not wait for the device, and may keep nothing but what it writes in place."""
+    replayed from then on, if the caller says that it is steady: it must not wait for the device, and may keep nothing
+    but what it writes in place."""
 
     def __init__(self, work: Work, patience: int = 5) -> None:
         self.work, self.patience = work, patience
@@ -28,13 +29,13 @@ class Graphed:
         self.captured: dict[Hashable, Captured] = {}
         self.stream: torch.cuda.Stream | None = None
 
-    def __call__(self, given: Tensors, choice: Hashable) -> Tensors:
+    def __call__(self, given: Tensors, choice: Hashable, steady: bool) -> Tensors:
         if not next(iter(given.values())).is_cuda:
             return self.work(given, choice)
         self.stream = self.stream or torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):  # the one that captures: autograd remembers where a weight was first used
-            made = self.on_device(given, choice)
+            made = self.on_device(given, choice) if steady else self.work(given, choice)
         torch.cuda.current_stream().wait_stream(self.stream)
         return made
 

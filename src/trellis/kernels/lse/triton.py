@@ -20,6 +20,7 @@ LARGEST_DIM = 256
 # Rows that stay, rows that pass by, and how a GPU of 228 KiB of shared memory works on them best.
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
+BUSY = 512  # programs that keep all of a GPU at work: fewer rows are helped by cutting their columns into parts
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -46,8 +47,10 @@ def kept(row_keys, column_keys, threshold):
 @triton.jit
 def forward_kernel(
     queries, keys, out, means, row_keys, column_keys, threshold, R: tl.constexpr, S: tl.constexpr,
-    DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr, MEAN: tl.constexpr,
+    DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
+    MEAN: tl.constexpr,
 ):  # fmt: skip
+    part = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     dims = tl.arange(0, DIM)
     q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
@@ -56,8 +59,8 @@ def forward_kernel(
     mean = tl.zeros((ROWS, DIM), tl.float32)
     if MASKED:
         own = tl.load(row_keys + rows, mask=rows < R, other=0)
-    for start in range(0, S, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)
+    for start in range(0, PART, COLUMNS):
+        columns = part * PART + start + tl.arange(0, COLUMNS)
         k = tl.load(keys + columns[:, None] * DIM + dims[None, :], mask=columns[:, None] < S, other=0.0)
         x = tl.dot(q, tl.trans(k), input_precision="ieee") * LOG2E
         inside = (columns < S)[None, :]
@@ -73,7 +76,7 @@ def forward_kernel(
         if MEAN:
             mean = tl.dot(p.to(k.dtype), k, mean * shrink[:, None], input_precision="ieee")
         top = higher
-    tl.store(out + rows, (top + tl.log2(total)) / LOG2E, mask=rows < R)
+    tl.store(out + part * R + rows, (top + tl.log2(total)) / LOG2E, mask=rows < R)
     if MEAN:
         mean = mean / tl.where(total == 0.0, 1.0, total)[:, None]
         tl.store(means + rows[:, None] * DIM + dims[None, :], mean, mask=rows[:, None] < R)
@@ -109,12 +112,16 @@ class RowLogSumExp(torch.autograd.Function):
         q, k = queries.to(dtype).contiguous(), keys.to(dtype).contiguous()
         (rows, dim), columns = q.shape, len(k)
         mean = ctx.needs_input_grad[0]
-        out = torch.empty(rows, dtype=torch.float32, device=q.device)
+        tiles = triton.cdiv(rows, FORWARD["ROWS"])
+        parts = 1 if mean else min(triton.cdiv(BUSY, tiles), triton.cdiv(columns, FORWARD["COLUMNS"]))
+        part = triton.cdiv(triton.cdiv(columns, parts), FORWARD["COLUMNS"]) * FORWARD["COLUMNS"]
+        out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
         means = torch.empty((rows, dim) if mean else (0,), dtype=torch.float32, device=q.device)
-        forward_kernel[(triton.cdiv(rows, FORWARD["ROWS"]),)](
+        forward_kernel[(tiles, len(out))](
             *(q, k, out, means, *operands(mask, out), rows, columns),
-            **{"DIM": dim, "MASKED": mask is not None, "MEAN": mean} | FORWARD,
+            **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean} | FORWARD,
         )
+        out = out[0] if len(out) == 1 else out.logsumexp(0)
         ctx.save_for_backward(q, k, out, means)
         ctx.mask = mask
         return out
