@@ -43,12 +43,12 @@ class Softmax(Transition):
             yield rows, self.rows(everything[rows])
 
     def rows(self, states: Tensor) -> Tensor:
-        logits = self.queries[states] @ self.keys.T
+        logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
         return self.kept(logits, states, slice(None)).sub(self.log_norm[states, None]).exp()
 
     def columns(self, states: Tensor) -> Tensor:
         """A[:, states]: [n] -> [R, n]."""
-        logits = self.queries @ self.keys[states].T
+        logits = self.queries.to(self.keys.dtype) @ self.keys[states].T
         return self.kept(logits, slice(None), states).sub(self.log_norm[:, None]).exp()
 
     def kept(self, logits: Tensor, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
@@ -62,7 +62,7 @@ class Softmax(Transition):
         return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        logits = take(self.queries, before) @ take(self.keys, after).mT
+        logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
         return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
 
     def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
