@@ -84,6 +84,8 @@ def read_arpa(path: Path, device: str | torch.device = "cpu") -> NGram:
             trie = trie.grow(torch.from_numpy(keys[order]))
             levels.append(level.take(order))
         reader.expect("\\end\\")
+        for _ in reader.lines:
+            pass  # up to the checksum of a gzipped file
     log_probs = np.concatenate([level.log_probs for level in levels]) * LN10
     backoffs = np.concatenate([np.empty(0), *(level.backoffs for level in levels[:-1])]) * LN10
     tensors = {"keys": trie.keys, "log_probs": torch.from_numpy(log_probs), "backoffs": torch.from_numpy(backoffs)}

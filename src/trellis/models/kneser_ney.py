@@ -30,24 +30,31 @@ Counted = tuple[np.ndarray, np.ndarray]  # sorted keys, and how often each was s
 def count_ngrams(vocab: Vocabulary, split: Split, order: int, crossing: bool) -> tuple[Trie, list[np.ndarray]]:
     """Every n-gram up to an order, and the counts of each order. The text begins after an <eos>; unless `crossing`, an
     <eos> can only be the first word of an n-gram, where it means the beginning of a sentence, or its last."""
-    if order < 1:
-        raise TrellisError(f"An n-gram model of order {order} predicts nothing; the order is 1 or more.")
-    if not split.tokens.size:
-        raise TrellisError("There is nothing to count: the split has no tokens.")
+    check_order(split, order, crossing)
     counts = [np.zeros(len(vocab), np.int64)]
     for text in chunks(vocab, split, 0):
         counts[0] += np.bincount(text[0], minlength=len(vocab))
     trie = Trie.of_words(len(vocab))
     for k in range(2, order + 1):
         keys, seen = reduce_runs(keys_of(trie, text, vocab, crossing) for text in chunks(vocab, split, k - 1))
-        if not keys.size:
-            raise TrellisError(
-                f"The order {order} is beyond the data: the longest sentence with its beginning has {k - 1} words; "
-                f"use an order of at most {k - 1}."
-            )
         trie = trie.grow(torch.from_numpy(keys))
         counts.append(seen)
     return trie, counts
+
+
+def check_order(split: Split, order: int, crossing: bool) -> None:
+    """Refuse an order of which there are no n-grams."""
+    if not split.tokens.size:
+        raise TrellisError("There is nothing to count: the split has no tokens.")
+    if order < 1:
+        raise TrellisError(f"The order of the n-gram model is {order}; it must be at least 1.")
+    longest = 1 + (split.tokens.size if crossing else int(np.diff(split.sentences).max()))
+    if order > longest:
+        whole = "text" if crossing else "longest sentence"
+        raise TrellisError(
+            f"The order of the n-gram model is {order}, but the {whole} has only {longest} words, beginning and end "
+            f"included; use an order of at most {longest}."
+        )
 
 
 def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:

@@ -65,7 +65,7 @@ class NGram(LanguageModel):
             before, node = shorter[:, context - 1 : -1], longer[:, context:]
             lower = log_probs + self.backoff(before)
             log_probs = torch.where(node >= 0, self.log_probs[node], lower)
-        ends = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
+        ends = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
         last = text.gather(1, ends[:, None] + torch.arange(context, device=text.device))
         return inside(log_probs, lengths), last
 
