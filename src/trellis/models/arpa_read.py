@@ -112,8 +112,8 @@ def read_sizes(reader: Reader) -> list[int]:
         if not found or int(found[1]) != len(sizes) + 1:
             raise reader.error(f"{text(reader.line)!r} stands where 'ngram {len(sizes) + 1}=NUMBER' should.")
         sizes.append(int(found[2]))
-    if not sizes:
-        raise reader.error("the header announces no n-grams.")
+    if not all(sizes) or not sizes:
+        raise reader.error("the header above announces no n-grams, or none of some order.")
     return sizes
 
 
