@@ -56,7 +56,13 @@ class Softmax(Transition):
         return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
 
     def forward(self, probs: Tensor) -> Tensor:
-        return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
+        if torch.is_grad_enabled():
+            return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
+        total = torch.zeros_like(probs)
+        reached = (probs != 0).flatten(0, -2).any(0).nonzero().flatten()  # rows without mass cost nothing
+        for rows in chunks(len(reached), self.num_states, probs.device):
+            total += probs[..., reached[rows]] @ self.rows(reached[rows])
+        return total
 
     def backward(self, message: Tensor) -> Tensor:
         return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
