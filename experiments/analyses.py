@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from itertools import islice
 
 import torch
@@ -48,7 +49,8 @@ def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """The most bytes that steps of training such a model need on a GPU."""
     if not isinstance(model, HMM) or model.device.type != "cuda":
         return {}
-    support = model.params.partition or model.params.support
+    support = deepcopy(model.params.partition or model.params.support)
+    support = None if support is None else support.cpu()
     model = HMM.build(model.vocab, config.model, model.carry, config.seed, support).to(model.device)
     batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
     torch.cuda.synchronize()
