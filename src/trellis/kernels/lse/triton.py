@@ -46,7 +46,7 @@ def kept(row_keys, column_keys, threshold):
 
 @triton.jit
 def forward_kernel(
-    queries, keys, out, means, row_keys, column_keys, threshold, R: tl.constexpr, S: tl.constexpr,
+    queries, keys, out, means, row_keys, column_keys, threshold, R, S: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
     MEAN: tl.constexpr,
 ):  # fmt: skip
