@@ -32,9 +32,11 @@ block = {"K": 200, "WIDTH": 256, "ROWS": 128, "LOGITS": True}
 compile(scan.forward_kernel, {"lengths": "*i64", "T": "i32"}, block | {"TINY": 1e-38}, num_warps=16)
 compile(scan.adjoint_kernel, {"lengths": "*i64", "T": "i32"}, block | {"PAIRS": True}, num_warps=16)
 
-vectors = {"queries": "*bf16", "keys": "*bf16", "row_keys": "*i64", "column_keys": "*i64", "threshold": "i64", "R": "i32"}
+vectors = {"queries": "*bf16", "keys": "*bf16", "row_keys": "*i64", "column_keys": "*i64"}
+vectors |= {"threshold": "i64", "R": "i32"}
 sizes = {"S": 1000, "DIM": 256, "MASKED": True}
-compile(lse.forward_kernel, vectors, sizes | {"ROWS": 64, "COLUMNS": 64, "PART": 1024, "MEAN": True}, num_warps=4, num_stages=2)
+tile = {"ROWS": 64, "COLUMNS": 64, "PART": 1024, "MEAN": True}
+compile(lse.forward_kernel, vectors, sizes | tile, num_warps=4, num_stages=2)
 compile(lse.backward_kernel, vectors, sizes | {"R": 1000, "ROWS": 64, "COLUMNS": 128}, num_warps=8, num_stages=3)
 
 strides = ["left_set", "left_row", "left_inner", "right_set", "right_inner", "right_column", "A", "B", "C"]
