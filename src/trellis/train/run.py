@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,18 @@ from trellis.learning.gradient import GradientLearner
 from trellis.models import HMM, LanguageModel, save_model
 from trellis.models.files import FILE, family
 from trellis.models.ngram import ORDERS, NGram
+from trellis.params import TableParams
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import evaluate
 from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
+from trellis.types import Batch
 
 CONFIG, RESULTS = "config.toml", "results.json"
 EVAL_WINDOW, EVAL_TOKENS, EVAL_LANES = 4096, 1 << 14, 16
+SETTLE_LANES, SETTLE_WINDOW, SETTLE_BATCHES = 16, 64, 64  # of the text that a large model settles on
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "gradient": GradientLearner,
@@ -154,10 +158,13 @@ def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> 
     state = fit(learner, batches, valid_perplexity, config.train, folder, resume)
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
-    return model.eval(), state
+    if not isinstance(model.eval().params, TableParams):
+        some = islice(Streams(corpus["train"], SETTLE_LANES, SETTLE_WINDOW), SETTLE_BATCHES)
+        model.settle(on_device(some, model))
+    return model, state
 
 
-def on_device(batches: Batches, model: LanguageModel) -> Any:
+def on_device(batches: Iterable[Batch], model: LanguageModel) -> Any:
     """The batches where the model is."""
     return (batch.to(model.device) for batch in batches)
 
