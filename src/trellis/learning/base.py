@@ -64,7 +64,7 @@ class Learner(Protocol):
 class LossModel(Protocol):
     """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
 
-    def loss(self, batch: Batch, state: Any) -> tuple[Tensor, int, Any]:
+    def loss(self, batch: Batch, state: Any) -> tuple[Tensor, Tensor | int, Any]:
         """The log-likelihood of the batch (a scalar), its token count, and the belief after it (or None)."""
         ...
 

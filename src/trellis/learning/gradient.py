@@ -44,11 +44,12 @@ class GradientLearner:
 
     def step(self, batch: Batch) -> StepResult:
         """One gradient step on the batch's mean negative log-likelihood."""
+        tokens = int(batch.lengths.sum())  # before the batch is on the device
         batch = Batch._make(field.to(self.device) for field in batch)
         self.rate = self.optimizer.param_groups[0]["lr"] = self.schedule.rate(self.steps)
         self.optimizer.zero_grad()
         belief = self.loss_model.state_from_tensors(self.belief) if self.belief else None
-        log_likelihood, tokens, belief = self.loss_model.loss(batch, belief)
+        log_likelihood, _, belief = self.loss_model.loss(batch, belief)
         (-log_likelihood / max(tokens, 1)).backward()
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
         self.optimizer.step()

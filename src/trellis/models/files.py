@@ -14,13 +14,16 @@ from trellis.config import suggestion
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel
+from trellis.models.feedforward import FeedForward
 from trellis.models.hmm import HMM
 from trellis.models.ngram import Bigram, Unigram
+from trellis.models.rnn import LSTM, RNN
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-FAMILIES: dict[str, type[LanguageModel]] = {model.family: model for model in (HMM, Unigram, Bigram)}
+MODELS: tuple[type[LanguageModel], ...] = (HMM, Unigram, Bigram, FeedForward, LSTM, RNN)
+FAMILIES = {model.family: model for model in MODELS}
 
 
 def family(name: str) -> type[LanguageModel]:

@@ -20,8 +20,9 @@ from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, LanguageModel, save_model
+from trellis.models import HMM, LSTM, RNN, FeedForward, LanguageModel, save_model
 from trellis.models.files import FILE, family
+from trellis.models.neural import NeuralModel
 from trellis.models.ngram import Bigram, Unigram
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
@@ -47,6 +48,33 @@ EVALUATION: dict[str, Callable[[Split], Batches]] = {
     "streams": lambda split: Streams(split, 1, EVAL_WINDOW),
     "sentences": lambda split: Sentences(split, EVAL_TOKENS, 0, shuffle=False),
     "documents": lambda split: Documents(split, EVAL_LANES, EVAL_WINDOW, 0, shuffle=False),
+}
+
+
+def new_hmm(config: RunConfig, corpus: Corpus) -> HMM:
+    support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
+    return HMM.new(corpus.vocab, config.model.states, config.batches.order != "sentences", config.seed, support)
+
+
+def new_feedforward(config: RunConfig, corpus: Corpus) -> FeedForward:
+    size = config.model
+    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, size.tying == "all")
+
+
+def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
+    size = config.model
+    return LSTM(corpus.vocab, size.dim, size.depth, size.net_dropout, size.tying == "all")
+
+
+def new_rnn(config: RunConfig, corpus: Corpus) -> RNN:
+    return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
+
+
+UNTRAINED: dict[str, Callable[[RunConfig, Corpus], HMM | NeuralModel]] = {
+    "hmm": new_hmm,
+    "feedforward": new_feedforward,
+    "lstm": new_lstm,
+    "rnn": new_rnn,
 }
 
 
@@ -130,20 +158,25 @@ def train_in(
     if issubclass(model_class, Unigram | Bigram):
         model: LanguageModel = model_class.fit(corpus.vocab, corpus["train"])
         return conclude(model, None, corpus, config, folder)
-    hmm, state = train_hmm(config, corpus, folder, resume)
+    trained, state = train_model(config, corpus, folder, resume)
     if state.outcome == "interrupted":
         return RunResult([], state, corpus.description, folder)
-    return conclude(hmm, state, corpus, config, folder)
+    return conclude(trained, state, corpus, config, folder)
 
 
-def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM, TrainState]:
-    """Fit an HMM, and return it with the best weights that validation saw."""
+def train_model(
+    config: RunConfig, corpus: Corpus, folder: Path, resume: bool
+) -> tuple[HMM | NeuralModel, TrainState]:
+    """Fit a model, and return it with the best weights that validation saw."""
     torch.manual_seed(config.seed)
     make_batches = choose(BATCHES, config.batches.order, "batches.order")
     make_learner = choose(LEARNERS, config.train.learner, "train.learner")
-    support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
-    carry = config.batches.order != "sentences"
-    model = HMM.new(corpus.vocab, config.model.states, carry, config.seed, support).to(choose_device(config.device))
+    model = UNTRAINED[config.model.family](config, corpus).to(choose_device(config.device))
+    if make_learner is not GradientLearner and not isinstance(model, HMM):
+        raise TrellisError(
+            f"train.learner is {config.train.learner!r}, but a {model.family} model learns by gradient alone; "
+            "set train.learner=gradient."
+        )
     batches = make_batches(corpus["train"], config.batches, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
 
