@@ -21,10 +21,10 @@ from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
 from trellis.models import HMM, LanguageModel, load_model, read_about
-from trellis.report import write_report
+from trellis.report import write_comparison, write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
-from trellis.tasks.data import load_split
+from trellis.tasks.compare import compare
 from trellis.tasks.states import summarise_states
 from trellis.train import run
 
@@ -72,24 +72,12 @@ def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
-    rows = []
-    for path in args.models:
-        model, about = load_model(path), read_about(path)
-        split = load_split(model, about, args.data, args.split)
-        order = about.get("order", "sentences")
-        result = lm.evaluate(model, run.EVALUATION[order](split))
-        rows.append(
-            {
-                "model": str(path),
-                "family": model.family,
-                "perplexity": result.perplexity,
-                "log_likelihood": result.log_likelihood,
-                "tokens": result.tokens,
-                "order": order,
-            }
-        )
-    columns = ["model", "family", "perplexity", "tokens", "order"]
-    return Answer(rows, lambda: console.show_rows("evaluation", columns, rows))
+    if args.plot is not None and args.plot.suffix != ".svg":
+        raise TrellisError(f"The picture {args.plot} would be SVG; name a file that ends in .svg.")
+    rows = compare(args.models, args.data, args.split, args.interpolate, args.n)
+    if args.plot is not None:
+        write_comparison(args.plot, rows)
+    return Answer([asdict(row) for row in rows], lambda: console.show_comparison(rows))
 
 
 def sample(args: argparse.Namespace) -> Answer:

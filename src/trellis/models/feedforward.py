@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from trellis.models.neural import NeuralModel, State, at_least_one
 
 
 class FeedForward(NeuralModel):
-    """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each g_i is a layer of d units."""
+    """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each layer g has d units."""
 
     family: ClassVar[str] = "feedforward"
 
@@ -23,7 +24,7 @@ class FeedForward(NeuralModel):
         widths = [window * dim] + [dim] * depth
         layers = [
             nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after), nn.Dropout(dropout))
-            for before, after in zip(widths[:-1], widths[1:], strict=True)
+            for before, after in pairwise(widths)
         ]
         self.drop, self.layers = nn.Dropout(dropout), nn.Sequential(*layers)
         self.window = window

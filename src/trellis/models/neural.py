@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.functional import cross_entropy, linear
 
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
@@ -90,13 +90,13 @@ class NeuralModel(nn.Module, LanguageModel):
         return self.logits(features[:, 0]).log_softmax(-1)
 
     def logits(self, features: Tensor) -> Tensor:
-        return F.linear(features, self.embedding if self.output is None else self.output, self.bias)
+        return linear(features, self.embedding if self.output is None else self.output, self.bias)
 
     def log_probs(self, features: Tensor, tokens: Tensor) -> Tensor:
         """log p of tokens [B, T] given features [B, T, d], a bounded number of logits at a time."""
         rows = max(1, LOGITS // len(self.vocab))
         pieces = zip(features.reshape(-1, self.dim).split(rows), tokens.reshape(-1).split(rows), strict=True)
-        losses = [F.cross_entropy(self.logits(f), x, reduction="none") for f, x in pieces]
+        losses = [cross_entropy(self.logits(f), x, reduction="none") for f, x in pieces]
         return -torch.cat(losses).view_as(tokens)
 
     def state_to_tensors(self, state: State) -> State:

@@ -26,13 +26,12 @@ from trellis.models.neural import NeuralModel
 from trellis.models.ngram import Bigram, Unigram
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
-from trellis.tasks.lm import evaluate
+from trellis.tasks.lm import READINGS, evaluate
 from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
 CONFIG, RESULTS = "config.toml", "results.json"
-EVAL_WINDOW, EVAL_TOKENS, EVAL_LANES = 4096, 1 << 14, 16
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "gradient": GradientLearner,
@@ -43,11 +42,6 @@ BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "streams": lambda split, config, seed: Streams(split, config.lanes, config.window),
     "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
     "documents": lambda split, config, seed: Documents(split, config.lanes, config.window, seed),
-}
-EVALUATION: dict[str, Callable[[Split], Batches]] = {
-    "streams": lambda split: Streams(split, 1, EVAL_WINDOW),
-    "sentences": lambda split: Sentences(split, EVAL_TOKENS, 0, shuffle=False),
-    "documents": lambda split: Documents(split, EVAL_LANES, EVAL_WINDOW, 0, shuffle=False),
 }
 
 
@@ -164,9 +158,7 @@ def train_in(
     return conclude(trained, state, corpus, config, folder)
 
 
-def train_model(
-    config: RunConfig, corpus: Corpus, folder: Path, resume: bool
-) -> tuple[HMM | NeuralModel, TrainState]:
+def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM | NeuralModel, TrainState]:
     """Fit a model, and return it with the best weights that validation saw."""
     torch.manual_seed(config.seed)
     make_batches = choose(BATCHES, config.batches.order, "batches.order")
@@ -181,17 +173,12 @@ def train_model(
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
 
     def valid_perplexity() -> float:
-        return evaluate(model, on_device(EVALUATION[config.batches.order](corpus["valid"]), model)).perplexity
+        return evaluate(model, READINGS[config.batches.order](corpus["valid"])).perplexity
 
     state = fit(learner, batches, valid_perplexity, config.train, folder, resume)
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
     return model.eval(), state
-
-
-def on_device(batches: Batches, model: LanguageModel) -> Any:
-    """The batches where the model is."""
-    return (type(batch)._make(field.to(model.device) for field in batch) for batch in batches)
 
 
 def conclude(
@@ -220,8 +207,7 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
     perplexity, seconds = {}, 0.0
     for name in ("valid", "test", "train"):
         begun = time.perf_counter()
-        batches = on_device(EVALUATION[order](corpus[name]), model)
-        perplexity[name] = evaluate(model, batches).perplexity
+        perplexity[name] = evaluate(model, READINGS[order](corpus[name])).perplexity
         seconds = time.perf_counter() - begun
     speed = corpus["train"].tokens.size / seconds
     states = model.num_states if isinstance(model, HMM) else None
