@@ -325,6 +325,7 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["eval", d / "run", "--plot", d / "x.png"], "ends in .svg"),
         (lambda d: ["eval", d / "run", "--interpolate"], "at least two models"),
         (lambda d: ["train", "--model", "lstm", "--set", "model.dim=0"], "model.dim is 0"),
+        (lambda d: ["train", "--model", "lstm", "--set", "model.tying=some"], "model.tying is 'some'"),
         (lambda d: ["embed", d / "run", ""], "is empty"),
         (lambda d: ["infill", d / "run", "the cat"], "no gap"),
         (lambda d: ["embed", d / "run", "the cat", "-o", d / "run"], "run"),

@@ -65,7 +65,8 @@ class LossModel(Protocol):
     """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
 
     def loss(self, batch: Batch, state: Any) -> tuple[Tensor, Tensor | int, Any]:
-        """The log-likelihood of the batch (a scalar), its token count, and the belief after it (or None)."""
+        """The log-likelihood of the batch (a scalar), its token count (which may stay on the device), and the belief
+        after it (or None)."""
         ...
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:

@@ -43,6 +43,7 @@ BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
     "documents": lambda split, config, seed: Documents(split, config.lanes, config.window, seed),
 }
+TIED = {"all": True, "none": False}  # whether the output words of a network have the embeddings of its input words
 
 
 def new_hmm(config: RunConfig, corpus: Corpus) -> HMM:
@@ -51,13 +52,13 @@ def new_hmm(config: RunConfig, corpus: Corpus) -> HMM:
 
 
 def new_feedforward(config: RunConfig, corpus: Corpus) -> FeedForward:
-    size = config.model
-    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, size.tying == "all")
+    size, tied = config.model, choose(TIED, config.model.tying, "model.tying")
+    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, tied)
 
 
 def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
-    size = config.model
-    return LSTM(corpus.vocab, size.dim, size.depth, size.net_dropout, size.tying == "all")
+    size, tied = config.model, choose(TIED, config.model.tying, "model.tying")
+    return LSTM(corpus.vocab, size.dim, size.depth, size.net_dropout, tied)
 
 
 def new_rnn(config: RunConfig, corpus: Corpus) -> RNN:
