@@ -102,6 +102,7 @@ class HMM(nn.Module, LanguageModel):
         start, transition, emission = self.parts()
         visits, endings = torch.zeros_like(start, dtype=torch.float64), []
         for batch in batches:
+            batch = batch.to(self.device)
             state = self.start(len(batch.tokens))
             potentials = emission.potentials(batch.tokens)
             prior = self.prior(state, start, transition, potentials.first_ids())
