@@ -104,7 +104,7 @@ def score_text(paths: Sequence[Path], source: str | None, split: str | None) -> 
         text = text or mine
         require_same(text, mine, paths[0], path)
         order = about.get("order", "sentences")
-        scored.append(Scored(str(path), model.family, order, in_text_order(model, READINGS[order](mine.split))))
+        scored.append(Scored(str(path), model.name, order, in_text_order(model, READINGS[order](mine.split))))
     assert text is not None
     return text, scored
 
