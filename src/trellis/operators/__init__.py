@@ -2,5 +2,6 @@
 
 from trellis.operators.base import Transition
 from trellis.operators.dense import Dense
+from trellis.operators.stacked import Stacked
 
-__all__ = ["Dense", "Transition"]
+__all__ = ["Dense", "Stacked", "Transition"]
