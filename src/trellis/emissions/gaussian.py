@@ -63,6 +63,10 @@ class Covariance(ABC):
     def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
         """The covariances around the means [K, F] that are most probable given the moments and the prior."""
 
+    def visited(self, moments: Moments) -> Tensor:
+        """Which covariances have data to be estimated from, in a shape that broadcasts to theirs."""
+        return moments.visits.view(-1, *[1] * (len(self.shape(1, 1)) - 1)) > 0
+
 
 class Diagonal(Covariance):
     """Variances [K, F]."""
@@ -174,6 +178,9 @@ class Tied(Full):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars.expand(len(means), *covars.shape))
 
+    def visited(self, moments: Moments) -> Tensor:
+        return moments.visits.sum() > 0
+
     def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
         weight = (prior.covar_weight - means.shape[1]).clamp(min=0) + moments.visits.sum()
         return (prior.covar + self.scatter(moments, means, prior).sum(0)) / weight.clamp(min=SMALLEST_WEIGHT)
@@ -204,14 +211,15 @@ class Gaussian:
     def maximise(self, statistics: Tensor, prior: GaussianPrior, params: str = "mc") -> tuple[Tensor, Tensor]:
         """The M-step from expected features [K, D]: new means and covariances, those named in `params`.
 
-        A state that was never visited, and has no prior, keeps what it had."""
+        A state that was never visited keeps its covariance, and its mean too unless there is a prior."""
         features = self.means.shape[1]
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
         weight = prior.mean_weight + moments.visits
         estimate = (prior.mean_weight * prior.mean + moments.first) / weight
         means = torch.where(weight > 0, estimate, self.means) if "m" in params else self.means
-        covars = self.kind.estimate(moments, means, prior) if "c" in params else self.covars
-        return means, covars
+        if "c" not in params:
+            return means, self.covars
+        return means, torch.where(self.kind.visited(moments), self.kind.estimate(moments, means, prior), self.covars)
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:
@@ -220,11 +228,10 @@ def outer(left: Tensor, right: Tensor) -> Tensor:
 
 
 def cholesky(covars: Tensor) -> Tensor:
-    """The lower root of covariances [..., F, F]; a matrix just short of positive definite is nudged."""
-    root, failed = torch.linalg.cholesky_ex(covars)
-    if bool(failed.any()):
-        nudge = JITTER * torch.eye(covars.shape[-1], dtype=covars.dtype, device=covars.device)
-        root, failed = torch.linalg.cholesky_ex(covars + nudge * (failed > 0)[..., None, None])
-    if bool(failed.any()):
-        raise InputError("A covariance is not symmetric and positive definite; use a larger covars_prior or min_covar.")
-    return root
+    """The lower root of covariances [..., F, F]; where one falls short of positive definite, nudged."""
+    size = covars.diagonal(dim1=-2, dim2=-1).mean(-1)
+    for nudge in (torch.zeros_like(size), torch.full_like(size, JITTER), JITTER * (1 + size)):
+        root, failed = torch.linalg.cholesky_ex(covars + torch.diag_embed(nudge[..., None].expand(covars.shape[:-1])))
+        if not bool(failed.any()):
+            return root
+    raise InputError("A covariance is not symmetric and positive definite; use a larger covars_prior or min_covar.")

@@ -11,12 +11,14 @@ import numpy as np
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from trellis.errors import InputError
 from trellis.estimators.blocks import Block
-from trellis.estimators.em import Parameters, Restart, baum_welch, expect, reestimate
+from trellis.estimators.em import Parameters, Restart, Stream, baum_welch, expect, reestimate
 from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, log
 from trellis.estimators.splits import hold_out
+from trellis.train.run import choose_device
 from trellis.types import Counts
 
 
@@ -34,7 +36,9 @@ class BaseHMM(FittedHMM):
     early_stopping: bool = False  # judge iterations by held-out sequences
     validation_fraction: float = 0.1  # held out
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
-    learning_decay: float = 0.7  # partial_fit: step k has the rate (k + 1) ** -learning_decay
+    learning_decay: float = 0.6  # partial_fit: step k has the rate (k + 1) ** -learning_decay
+
+    _stream = Stream()
 
     @abstractmethod
     def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
@@ -69,7 +73,7 @@ class BaseHMM(FittedHMM):
         )
         self._adopt(best.params)
         self._keep_monitor(best.monitor)
-        self._running = None
+        self._stream = Stream()
         if self.early_stopping:
             self.validation_scores_ = best.valid
         return self
@@ -85,11 +89,8 @@ class BaseHMM(FittedHMM):
             self._draw(self._letters_to_draw(), observed, self.random_state)
         self._check()
         (counts,) = expect(self, [self._parameters()], self._blocks(observed))
-        steps, seen, running = getattr(self, "_running", None) or (0, 0, counts)
-        rate, tokens = (steps + 1.0) ** -self.learning_decay, len(observed.values)
-        mean = Counts(*(old.to(new) * (1 - rate) + new * (rate / tokens) for old, new in zip(running, counts, strict=True)))
-        self._running = steps + 1, seen + tokens, Counts(*(value.cpu() for value in mean))
-        (params,) = self.maximise([self._parameters()], [Counts(*(value * (seen + tokens) for value in mean))])
+        self._stream = self._stream.absorb(counts, len(observed.values), self.learning_decay)
+        (params,) = self.maximise([self._parameters()], [self._stream.counts(choose_device(self.device))])
         self._adopt(params)
         return self
 
@@ -116,6 +117,11 @@ class BaseHMM(FittedHMM):
         self._draw(letters, observed, seed)
         self._check()
         return self._parameters()
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.n_init < 1:
+            raise InputError(f"n_init is {self.n_init}: training needs at least one start.")
 
     def _draw(self, letters: str, observed: Observations, seed: Any) -> None:
         """Initialise the attributes that `letters` name, from the same random numbers as hmmlearn."""

@@ -36,7 +36,8 @@ def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> l
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [
-        make_block(observed, offsets, group, device) for group in groups(observed.lengths[by_length], numbers_per_step, by_length)
+        make_block(observed, offsets, group, device)
+        for group in groups(observed.lengths[by_length], numbers_per_step, by_length)
     ]
 
 

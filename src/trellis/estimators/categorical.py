@@ -70,7 +70,7 @@ class CategoricalHMM(BaseHMM):
             return self._encode(observed, fitting)
         observed = whole_numbers(observed, "symbol")
         if fitting:
-            vars(self).pop("symbols_", None)
+            self.__dict__.pop("symbols_", None)
             self._set_n_features(int(observed.seen.max(initial=-1)) + 1)
         elif hasattr(self, "symbols_"):
             raise InputError("The model was fitted to strings, and X holds numbers.")
@@ -87,9 +87,7 @@ class CategoricalHMM(BaseHMM):
         unknown = (self.symbols_[places] != observed.values) & ~observed.missing
         return self._known(observed._replace(values=places), unknown, fitting, observed.values)
 
-    def _known(
-        self, observed: Observations, unknown: Array, fitting: bool, names: Array | None = None
-    ) -> Observations:
+    def _known(self, observed: Observations, unknown: Array, fitting: bool, names: Array | None = None) -> Observations:
         """Unknown symbols refused, or all sent to the row past the last symbol."""
         if one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting:
             names = observed.values if names is None else names

@@ -1,11 +1,11 @@
-"""Baum-Welch for estimators: several restarts at once, each with its own monitor, judged on held-out sequences if asked."""
+"""Baum-Welch for estimators: several restarts at once, each with a monitor of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -59,6 +59,25 @@ class Restart:
         self.done |= len(self.valid) - self.valid.index(max(self.valid)) > patience
 
 
+class Stream(NamedTuple):
+    """Stepwise EM (Cappe and Moulines): the expected statistics of one observation, as a running mean."""
+
+    steps: int = 0
+    seen: int = 0  # observations
+    mean: Counts | None = None
+
+    def absorb(self, counts: Counts, observations: int, decay: float) -> Stream:
+        """Move the mean towards that of new counts by (steps + 1) ** -decay."""
+        rate, new = (self.steps + 1.0) ** -decay, Counts(*(value.cpu() / observations for value in counts))
+        mean = new if self.mean is None else Counts(*(value * (1 - rate) for value in self.mean)).plus(new, rate)
+        return Stream(self.steps + 1, self.seen + observations, mean)
+
+    def counts(self, device: str) -> Counts:
+        """The statistics of all observations so far, had they all been like the mean."""
+        assert self.mean is not None
+        return Counts(*(value.to(device) * self.seen for value in self.mean))
+
+
 def baum_welch(
     family: Family, restarts: Sequence[Restart], train: list[Block], valid: list[Block], n_iter: int, patience: int
 ) -> Restart:
@@ -98,7 +117,9 @@ def expect(family: Family, restarts: list[Parameters], blocks: Sequence[Block]) 
     totals: list[Counts] = []
     for block in blocks:
         together = len(restarts) > 1 and block.rows.is_cuda
-        found = expect_together(family, restarts, block) if together else [expect_one(family, p, block) for p in restarts]
+        found = (
+            expect_together(family, restarts, block) if together else [expect_one(family, p, block) for p in restarts]
+        )
         totals = [total.plus(new) for total, new in zip(totals, found, strict=True)] if totals else found
     return totals
 

@@ -128,10 +128,9 @@ class FittedHMM(BaseEstimator):
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         """The Bayesian information criterion, -2 log p(X) + free parameters * log(n_samples): the lower the better."""
+        log_prob = self.score(X, lengths)
         samples = len(self._read(X, lengths).values)
-        return -2 * self.score(X, lengths) + float(np.log(samples)) * sum(self.free_parameters().values())
-
-    # How the questions are put -----------------------------------------------------------------------------------------
+        return -2 * log_prob + float(np.log(samples)) * sum(self.free_parameters().values())
 
     def _question(self, X: Any, lengths: Any) -> tuple[Observations, list[Block]]:
         self._check_fitted()

@@ -57,7 +57,9 @@ class GaussianHMM(BaseHMM):
         self._covars_ = np.array(covars, np.float64)
         if self.covariance_type == "spherical":
             self._covars_ = self._covars_.reshape(len(self._covars_), -1)[:, 0]
-        self._check_covars()
+        matrices = self._check_covars()
+        if not torch.allclose(matrices, matrices.mT) or not bool((torch.linalg.eigvalsh(matrices) > 0).all()):
+            raise InputError("covars_ must be symmetric and positive definite.")
 
     def emission(self, params: Parameters) -> Gaussian:
         return Gaussian(params["means_"], params["_covars_"], self.covariance_type)
@@ -118,13 +120,13 @@ class GaussianHMM(BaseHMM):
         self.n_features = self.means_.shape[1]
         self._check_covars()
 
-    def _check_covars(self) -> None:
-        """The shape of the type, symmetric, and positive (definite)."""
+    def _check_covars(self) -> Tensor:
+        """The covariances as matrices [K, F, F], once they have the shape of their type."""
         covars = self._covars_
-        features = covars.shape[-1] if not hasattr(self, "means_") else np.shape(self.means_)[1]
+        features = np.shape(self.means_)[1] if hasattr(self, "means_") else covars.shape[-1]
         shape = self.kind.shape(self.n_components, features)
         if covars.shape != shape:
-            raise InputError(f"covars_ of type {self.covariance_type!r} must have the shape {shape}, not {covars.shape}.")
-        matrices = self.kind.full(torch.from_numpy(covars), self.n_components, features)
-        if not torch.allclose(matrices, matrices.mT) or not bool((torch.linalg.eigvalsh(matrices) > 0).all()):
-            raise InputError("covars_ must be symmetric and positive definite.")
+            raise InputError(
+                f"covars_ of type {self.covariance_type!r} must have the shape {shape}, not {covars.shape}."
+            )
+        return self.kind.full(torch.from_numpy(covars), self.n_components, features)

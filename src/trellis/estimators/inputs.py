@@ -71,8 +71,8 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     if values.dtype.kind not in "biuf":
         raise InputError(f"X holds {values.dtype} values; numbers are needed.")
     values = np.where(missing, 0.0, values.astype(np.float64))
-    refuse(~np.isfinite(values).all(1), "an infinite number", "remove it")
-    return Observations(values, missing.any(1), checked_lengths(lengths, len(values)))
+    refuse(~np.isfinite(values), "an infinite number", "remove it")
+    return Observations(values, np.asarray(missing.any(1)), checked_lengths(lengths, len(values)))
 
 
 def whole_numbers(observed: Observations, what: str) -> Observations:
@@ -116,16 +116,17 @@ def joined(parts: Sequence[Any]) -> Array:
 
 
 def plain(X: Any) -> Array:
-    """X as an array, masked where pandas says that something is missing."""
+    """X as an array, masked where pandas says that something other than a plain float is missing."""
     if np.ma.isMaskedArray(X):
         return X
-    if not hasattr(X, "isna"):
-        try:
-            return np.asarray(X)
-        except ValueError as error:
-            raise InputError("X is neither an array nor a list of sequences; its parts do not fit together.") from error
-    values, missing = X.to_numpy(), X.isna().to_numpy()
-    return values if values.dtype.kind == "f" else np.ma.masked_array(values, missing)
+    if hasattr(X, "isna"):
+        kinds = list(X.dtypes) if X.ndim == 2 else [X.dtypes]
+        floats = np.array([isinstance(kind, np.dtype) and kind.kind == "f" for kind in kinds])
+        return np.ma.masked_array(X.to_numpy(), X.isna().to_numpy() & ~(floats if X.ndim == 2 else floats[0]))
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InputError("X is neither an array nor a list of sequences; its parts do not fit together.") from error
 
 
 def as_columns(flat: Array) -> Array:
@@ -140,7 +141,9 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
     values = np.ma.getdata(flat)
     if values.dtype == object:
         missing |= each(values, nothing)
-    not_numbers = np.isnan(values) if values.dtype.kind == "f" else each(values, is_nan) if values.dtype == object else None
+    not_numbers = (
+        np.isnan(values) if values.dtype.kind == "f" else each(values, is_nan) if values.dtype == object else None
+    )
     if is_nan(missing_values) and not_numbers is not None:
         missing |= not_numbers
     if not_numbers is not None:

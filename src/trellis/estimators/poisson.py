@@ -56,7 +56,9 @@ class PoissonHMM(BaseHMM):
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
         kept = "l" not in self.init_params or not fitting
         if kept and hasattr(self, "lambdas_") and observed.values.shape[1] != np.shape(self.lambdas_)[1]:
-            raise InputError(f"X has {observed.values.shape[1]} features, but lambdas_ has {np.shape(self.lambdas_)[1]}.")
+            raise InputError(
+                f"X has {observed.values.shape[1]} features, but lambdas_ has {np.shape(self.lambdas_)[1]}."
+            )
         return observed
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:

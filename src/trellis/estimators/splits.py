@@ -10,7 +10,9 @@ from trellis.errors import InputError
 from trellis.estimators.inputs import Array, Observations
 
 
-def hold_out(observed: Observations, fraction: float, random: np.random.RandomState) -> tuple[Observations, Observations]:
+def hold_out(
+    observed: Observations, fraction: float, random: np.random.RandomState
+) -> tuple[Observations, Observations]:
     """To train on, and to judge by: whole sequences by chance; of a single sequence, its end."""
     if not 0 < fraction < 1:
         raise InputError(f"validation_fraction is {fraction}; it must lie between 0 and 1.")
