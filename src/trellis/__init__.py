@@ -10,15 +10,31 @@ from trellis.errors import TrellisError
 from trellis.models import HMM, load_model
 
 if TYPE_CHECKING:
-    from trellis.estimators import CategoricalHMM, GaussianHMM, PoissonHMM
+    from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM, GaussianHMM, PoissonHMM
 
 __version__ = "0.1.0"
 
 load = load_model
 
-ESTIMATORS = ("CategoricalHMM", "GaussianHMM", "PoissonHMM")  # imported when first asked for
+ESTIMATORS = (
+    "CategoricalHMM",
+    "DenseHMM",
+    "GaussianDenseHMM",
+    "GaussianHMM",
+    "PoissonHMM",
+)  # imported when first asked for
 
-__all__ = ["HMM", "CategoricalHMM", "GaussianHMM", "PoissonHMM", "TrellisError", "load", "load_model"]
+__all__ = [
+    "HMM",
+    "CategoricalHMM",
+    "DenseHMM",
+    "GaussianDenseHMM",
+    "GaussianHMM",
+    "PoissonHMM",
+    "TrellisError",
+    "load",
+    "load_model",
+]
 
 
 def __getattr__(name: str) -> Any:

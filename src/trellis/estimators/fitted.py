@@ -42,6 +42,7 @@ class FittedHMM(BaseEstimator):
     device: str = "cpu"  # cpu | cuda | auto
 
     letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # of params -> attributes
+    composed: ClassVar[tuple[str, ...]] = ()  # attributes made of those
 
     @abstractmethod
     def log_table(self, params: Parameters, block: Block) -> Tensor:
@@ -152,11 +153,11 @@ class FittedHMM(BaseEstimator):
 
     def _parameters(self) -> Parameters:
         """The attributes as tensors."""
-        return {name: self._tensor(getattr(self, name)) for name in self.letters.values()}
+        return {name: self._tensor(getattr(self, name)) for name in (*self.letters.values(), *self.composed)}
 
     def _adopt(self, params: Parameters) -> None:
         """Tensors as the attributes."""
-        for name in self.letters.values():
+        for name in (*self.letters.values(), *self.composed):
             setattr(self, name, params[name].cpu().numpy())
 
     def _check_fitted(self) -> None:

@@ -1,0 +1,73 @@
+"""Gradient descent on small problems, many at once: each keeps the best that it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": partial(torch.optim.Adam, fused=True),
+    "sgd": torch.optim.SGD,
+    "lbfgs": partial(torch.optim.LBFGS, max_iter=1, line_search_fn="strong_wolfe"),
+}
+
+
+class Descent(NamedTuple):
+    """What a descent came to."""
+
+    history: Tensor  # [evaluations, ...]: the losses before every step
+    best: Tensor  # [...]: the losses of the weights that it ended with
+
+
+class Best:
+    """The lowest losses [...] so far, and the weights [..., *] of each problem that gave them."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self.weights = weights
+        self.kept = [weight.detach().clone() for weight in weights]
+        self.losses: Tensor | None = None
+
+    @torch.no_grad()
+    def see(self, losses: Tensor) -> None:
+        better = ~losses.isnan() if self.losses is None else losses < self.losses
+        self.losses = losses.clone() if self.losses is None else torch.where(better, losses, self.losses)
+        for weight, kept in zip(self.weights, self.kept, strict=True):
+            chosen = better.view(*better.shape, *[1] * (weight.dim() - better.dim()))
+            torch.where(chosen, weight, kept, out=kept)
+
+    @torch.no_grad()
+    def restore(self) -> Tensor:
+        """Put the best weights back; their losses."""
+        for weight, kept in zip(self.weights, self.kept, strict=True):
+            weight.copy_(kept)
+        assert self.losses is not None
+        return self.losses
+
+
+def minimise(
+    weights: Sequence[Tensor], loss: Callable[[], Tensor], steps: int, optimizer: str = "adam", lr: float = 0.01
+) -> Descent:
+    """Lower the losses [...] of independent problems, whose weights are [..., *], and leave the best weights in place.
+
+    They never end higher than they began."""
+    descent, best, history = OPTIMIZERS[optimizer](weights, lr=lr), Best(weights), []
+
+    def evaluate() -> Any:
+        descent.zero_grad()
+        losses = loss()
+        total = losses.sum()
+        total.backward()
+        history.append(losses.detach())
+        best.see(losses.detach())
+        return total
+
+    for _ in range(steps):
+        descent.step(evaluate)
+    with torch.no_grad():
+        history.append(loss())
+        best.see(history[-1])
+    return Descent(torch.stack(history), best.restore())
