@@ -37,7 +37,8 @@ def frequencies(counts: csr_array) -> Tensor:
         return torch.from_numpy(counts.toarray() / counts.sum())
     pairs = counts.tocoo()
     index = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
-    return torch.sparse_coo_tensor(index, torch.from_numpy(pairs.data / counts.sum()), counts.shape).coalesce()
+    values = torch.from_numpy(pairs.data / counts.sum())
+    return torch.sparse_coo_tensor(index, values, counts.shape, check_invariants=True).coalesce()
 
 
 def joint_states(transition: Tensor) -> Tensor:

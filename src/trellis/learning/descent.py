@@ -12,8 +12,19 @@ from torch import Tensor
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": partial(torch.optim.Adam, fused=True),
     "sgd": torch.optim.SGD,
-    "lbfgs": partial(torch.optim.LBFGS, max_iter=1, line_search_fn="strong_wolfe"),
+    "lbfgs": partial(
+        torch.optim.LBFGS,
+        max_iter=1,
+        max_eval=20,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+    ),
 }
+RESCALED = ("lbfgs",)  # has thresholds of its own, so every problem's loss is divided by what it is at first
+
+
+TINY = 1e-30
 
 
 class Descent(NamedTuple):
@@ -59,9 +70,9 @@ def minimise(
     def evaluate() -> Any:
         descent.zero_grad()
         losses = loss()
-        total = losses.sum()
-        total.backward()
         history.append(losses.detach())
+        total = (losses / history[0].abs().clamp(min=TINY) if optimizer in RESCALED else losses).sum()
+        total.backward()
         best.see(losses.detach())
         return total
 

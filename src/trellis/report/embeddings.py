@@ -9,7 +9,7 @@ import numpy as np
 
 from trellis.report.curves import Scale
 from trellis.report.format import word
-from trellis.report.markup import Markup, element
+from trellis.report.markup import Markup, element, join
 from trellis.storage import atomic_write
 
 SIDE, MARGIN, GAP = 420, 40, 40  # pixels
@@ -66,8 +66,10 @@ def _points(kind: str, points: np.ndarray, symbols: Sequence[str], x: Scale, y: 
     return element(
         "g",
         *(
-            element("circle", element("title", word(name)), cx=x(across), cy=y(up), r=3, class_=kind)
-            + (element("text", word(name, LONGEST_NAME), x=x(across) + 5, y=y(up) + 4, class_=kind) if shown else "")
+            join(
+                element("circle", element("title", word(name)), cx=x(across), cy=y(up), r=3, class_=kind),
+                element("text", word(name, LONGEST_NAME), x=x(across) + 5, y=y(up) + 4, class_=kind) if shown else "",
+            )
             for name, (across, up) in zip(names, points.tolist(), strict=True)
         ),
     )
