@@ -194,3 +194,22 @@ def test_verbose_training_reports_every_iteration(capsys: pytest.CaptureFixture[
         lines.append([[float(word) for word in line.split()] for line in capsys.readouterr().err.splitlines()])
     assert len(lines[0]) == 4
     close(*lines)
+
+
+def test_observations_far_from_every_state_that_can_be_reached() -> None:
+    """A left-to-right chain meets an outlier that only a state out of reach could explain: hmmlearn's log space can."""
+    X = np.array([0.0, 0.2, 90.0, 0.1, 3.0, 3.2, 90.0, 6.0, 6.1, 0.3, 3.1, 90.0])[:, None]
+    models = [
+        build(3, "diag", init_params="", params="tmc", n_iter=4, tol=-np.inf)
+        for build in (GaussianHMM, hmm.GaussianHMM)
+    ]
+    for model in models:
+        model.startprob_, model.means_ = np.array([1.0, 0.0, 0.0]), np.array([[0.0], [3.0], [90.0]])
+        model.transmat_ = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
+        model.covars_ = np.full((3, 1), 0.5)
+    close(models[0].score(X, [9, 3]), models[1].score(X, [9, 3]))
+    close(models[0].predict_proba(X, [9, 3]), models[1].predict_proba(X, [9, 3]))
+    for model in models:
+        model.fit(X, [9, 3])
+    close(list(models[0].monitor_.history), list(models[1].monitor_.history))
+    close(models[0].means_, models[1].means_)

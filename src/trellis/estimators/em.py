@@ -10,14 +10,15 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from trellis.estimators import exact
 from trellis.estimators.blocks import Block
+from trellis.estimators.exact import Chain
 from trellis.estimators.monitor import ConvergenceMonitor, log
 from trellis.inference import discrete
-from trellis.operators import Dense, Stacked, Transition
+from trellis.operators import Dense, Stacked
 from trellis.types import Belief, Counts, Potentials
 
 Parameters = dict[str, Tensor]  # named like the attributes of the estimator
-Chain = tuple[Belief, Transition, Potentials, Tensor]
 
 
 class Family(Protocol):
@@ -109,7 +110,7 @@ def chain(family: Family, params: Parameters, block: Block) -> Chain:
 
 def log_likelihoods(family: Family, params: Parameters, blocks: Sequence[Block]) -> list[Tensor]:
     """log p(x) of each block."""
-    return [discrete.log_likelihood(*chain(family, params, block)).sum() for block in blocks]
+    return [exact.log_likelihood(chain(family, params, block)).sum() for block in blocks]
 
 
 def expect(family: Family, restarts: list[Parameters], blocks: Sequence[Block]) -> list[Counts]:
@@ -125,7 +126,7 @@ def expect(family: Family, restarts: list[Parameters], blocks: Sequence[Block]) 
 
 
 def expect_one(family: Family, params: Parameters, block: Block) -> Counts:
-    counts, _ = discrete.counts(*chain(family, params, block))
+    counts = exact.counts(chain(family, params, block))
     return counts._replace(emission=family.statistics(params, block, counts.emission))
 
 

@@ -15,8 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from trellis.errors import InputError
+from trellis.estimators import exact
 from trellis.estimators.blocks import Block, make_blocks
-from trellis.estimators.em import Chain, Parameters, chain, log_likelihoods
+from trellis.estimators.em import Parameters, chain, log_likelihoods
+from trellis.estimators.exact import Chain
 from trellis.estimators.inputs import Array, Observations
 from trellis.inference import discrete
 from trellis.inference.stationary import stationary
@@ -70,7 +72,7 @@ class FittedHMM(BaseEstimator):
         observed, blocks = self._question(X, lengths)
         log_prob, posteriors = 0.0, np.empty((len(observed.values), self.n_components))
         for block, problem in self._chains(blocks):
-            answer = discrete.smooth(*problem)
+            answer = exact.smooth(problem)
             log_prob += float(answer.log_likelihood.sum())
             block.restore(answer.probs, posteriors)
         return log_prob, posteriors
