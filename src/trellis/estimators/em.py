@@ -117,10 +117,9 @@ def expect(family: Family, restarts: list[Parameters], blocks: Sequence[Block]) 
     """The E-step of every restart: side by side on a GPU, one after the other where a compiled pass does each."""
     totals: list[Counts] = []
     for block in blocks:
-        together = len(restarts) > 1 and block.rows.is_cuda
-        found = (
-            expect_together(family, restarts, block) if together else [expect_one(family, p, block) for p in restarts]
-        )
+        found = expect_together(family, restarts, block) if len(restarts) > 1 and block.rows.is_cuda else []
+        if not found or any(bool(counts.log_likelihood == -torch.inf) for counts in found):
+            found = [expect_one(family, params, block) for params in restarts]
         totals = [total.plus(new) for total, new in zip(totals, found, strict=True)] if totals else found
     return totals
 
