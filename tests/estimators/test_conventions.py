@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -134,3 +135,13 @@ def test_the_estimators_are_imported_only_when_asked_for() -> None:
     assert trellis.CategoricalHMM is CategoricalHMM
     with pytest.raises(AttributeError, match="no attribute 'NoSuchHMM'"):
         trellis.NoSuchHMM  # noqa: B018
+
+
+@pytest.mark.parametrize("page", ["docs/estimators.md"])
+def test_the_examples_of_the_documentation_run(page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    code = "\n".join(block.split("```")[0] for block in text.split("```python\n")[1:])
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert isinstance(names["model"], CategoricalHMM)
+    assert names["dense"].symbol_embeddings_.shape == (5, 2)
