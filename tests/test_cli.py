@@ -363,3 +363,11 @@ def test_an_interrupted_run_leaves_a_usable_checkpoint(text: Path, tmp_path: Pat
     assert process.wait() in (0, 130)
     assert (folder / "last.safetensors").exists()
     assert start_training(text, folder).wait() == 0
+
+
+def test_states_can_be_measured(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, "states", model, "--measures", "--split", "valid")
+    assert 0 < facts["occupancy"] <= 1
+    assert 1 <= facts["effective_states"] <= 4
+    assert run("states", model, "--measures") == 0
+    assert "visited_transition_entropy" in capsys.readouterr().out

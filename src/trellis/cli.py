@@ -58,10 +58,14 @@ def model_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="a model file, or the folder of a finished run")
 
 
+def text_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default: the one the model was trained on)")
+    parser.add_argument("--split", help="train, valid, test or all (default: test; all of a file without splits)")
+
+
 def eval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
-    parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default: the one each model was trained on)")
-    parser.add_argument("--split", help="train, valid, test or all (default: test; all of a file without splits)")
+    text_choice(parser)
 
 
 def sample_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +103,8 @@ def states_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
     parser.add_argument("-n", type=positive, default=10, help="how many states")
     parser.add_argument("--words", type=positive, default=8, help="words to show for each")
+    parser.add_argument("--measures", action="store_true", help="instead: how many states a text uses, and entropies")
+    text_choice(parser)
 
 
 def export_arguments(parser: argparse.ArgumentParser) -> None:

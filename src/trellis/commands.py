@@ -25,6 +25,7 @@ from trellis.report import write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
 from trellis.tasks.data import load_split
+from trellis.tasks.measures import measure_states
 from trellis.tasks.states import summarise_states
 from trellis.train import run
 
@@ -155,6 +156,11 @@ def embed(args: argparse.Namespace) -> Answer:
 
 def states(args: argparse.Namespace) -> Answer:
     model = stateful(load_model(args.model), "states")
+    if args.measures:
+        about = read_about(args.model)
+        split = load_split(model, about, args.data, args.split)
+        facts = measure_states(model, run.EVALUATION[about.get("order", "sentences")](split))._asdict()
+        return Answer(facts, lambda: console.show_facts(facts))
     summaries = summarise_states(model, args.n, args.words)
     return Answer([row._asdict() for row in summaries], lambda: console.show_states(summaries))
 

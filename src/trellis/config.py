@@ -68,6 +68,7 @@ class BatchConfig:
     lanes: int = 128  # sequences side by side (streams, documents)
     window: int = 64  # steps per batch (streams, documents)
     tokens: int = 8192  # per batch (sentences)
+    rotate: bool = False  # begin each epoch elsewhere in the text, read as a circle (streams)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,9 @@ def show_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _fact(name: str, value: Any) -> str:
-    """A value in the way of its name; other whole numbers with thousands separators."""
+    """A value in the way of its name; other numbers to four digits, whole ones with thousands separators."""
     if name in FIGURES:
         return FIGURES[name].write(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return f"{value:,}" if type(value) is int else text(value)

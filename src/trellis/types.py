@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.kernels.rows import take
+
 
 class Batch(NamedTuple):
     """Token ids of B sequences, padded to T; steps at or beyond a sequence's length are ignored."""
@@ -14,6 +16,12 @@ class Batch(NamedTuple):
     tokens: Tensor  # [B, T] int64; -1 marks a missing observation
     lengths: Tensor  # [B] int64
     fresh: Tensor  # [B] bool: this row begins a new sequence, so any carried state is dropped first
+    full: bool = False  # known without looking: every length is T
+    begins: bool | None = None  # known without looking: all rows are fresh (True), or none is (False)
+
+    def to(self, device: torch.device) -> Batch:
+        tokens, lengths, fresh = (field.to(device, non_blocking=True) for field in self[:3])
+        return Batch(tokens, lengths, fresh, self.full, self.begins)
 
 
 class Belief(NamedTuple):
@@ -21,6 +29,18 @@ class Belief(NamedTuple):
 
     probs: Tensor  # [B, k]
     ids: Tensor | None = None  # [B, k] int64
+
+
+class Groups(NamedTuple):
+    """The live states of every step as rows of a few sets, ids[b, t] = sets[rows[b, t]]: work on a set is done once."""
+
+    sets: Tensor  # [G, k] int64
+    rows: Tensor  # [B, T] int64
+    in_order: bool = False  # known without looking: the sets are 0, 1, 2, ... one after the other
+
+    def arrange(self, values: Tensor) -> Tensor:
+        """What states have, by set: [K, ...] -> [G, k, ...]."""
+        return values.unflatten(0, self.sets.shape) if self.in_order else take(values, self.sets)
 
 
 class Potentials(NamedTuple):
@@ -33,6 +53,8 @@ class Potentials(NamedTuple):
     table: Tensor  # [N, k]
     rows: Tensor  # [B, T] int64
     ids: Tensor | None = None  # [B, T, k] int64
+    groups: Groups | None = None  # the same ids, where they come from a few sets
+    whole: bool = False  # known without looking: no observation is missing
 
     @classmethod
     def of(cls, log_potentials: Tensor, ids: Tensor | None = None) -> Potentials:
@@ -49,13 +71,20 @@ class Potentials(NamedTuple):
         """Which steps before the end have no observation: [B, T] bool."""
         return (self.rows < 0) & self.inside(lengths)
 
+    def has_gaps(self, lengths: Tensor) -> bool:
+        return not self.whole and bool(self.gaps(lengths).any())
+
     def gather(self) -> Tensor:
         """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
-        return self.table[self.rows.clamp(min=0)].masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
+        if self.whole:
+            return take(self.table, self.rows)
+        return take(self.table, self.rows.clamp(min=0)).masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
 
     def first_ids(self) -> Tensor | None:
         """The live states of the first step, [B, k]; None where all states are."""
-        return None if self.ids is None or bool((self.rows[:, 0] < 0).any()) else self.ids[:, 0]
+        if self.ids is None or (not self.whole and bool((self.rows[:, 0] < 0).any())):
+            return None
+        return self.ids[:, 0]
 
     def widen(self, num_states: int) -> Potentials:
         """The same potentials over all states, -inf outside the live ones."""

@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test runs with numba and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "naive":
-            patch.setattr(scan, "compiled", lambda: None)
+            patch.setattr(scan, "compiled", lambda name: None)
         yield request.param
 
 
@@ -100,7 +100,7 @@ def test_counts(problem: Problem) -> None:
 
 def expected_visits(problem: Problem, paths: list[Paths]) -> np.ndarray:
     """Expected visits of (row of the table, live state): [N, k]."""
-    table, rows, ids = problem.potentials
+    table, rows, ids = problem.potentials[:3]
     visits = np.zeros(table.shape)
     for b, p in enumerate(paths):
         for t, posterior in enumerate(p.smoothed()):
@@ -139,7 +139,7 @@ def test_posterior_samples_have_the_right_distribution(live: int | None, varying
         Belief(one.prior.probs.expand(draws, -1)),
         Dense(one.transition.matrix if varying != "sequence" else one.matrices().expand(draws, -1, -1, -1)),
         Potentials(
-            *(x if x is None or i == 0 else x.expand(draws, *x.shape[1:]) for i, x in enumerate(one.potentials))
+            *(x if x is None or i == 0 else x.expand(draws, *x.shape[1:]) for i, x in enumerate(one.potentials[:3]))
         ),
         one.lengths.expand(draws),
     )
@@ -159,7 +159,7 @@ def test_prior_samples_have_the_right_distribution(varying: str) -> None:
 
 def windows(problem: Problem, width: int) -> Iterator[tuple[Potentials, Tensor]]:
     """The potentials and lengths of each window of `width` steps."""
-    table, rows, ids = problem.potentials
+    table, rows, ids = problem.potentials[:3]
     for begin in range(0, rows.shape[1], width):
         part = slice(begin, begin + width)
         lengths = (problem.lengths - begin).clamp(0, rows[:, part].shape[1])
@@ -291,7 +291,7 @@ def test_words_past_the_end_do_not_matter() -> None:
     for live in (None, 2):
         problem = random_problem(11, 5, 6, 3, live=live)
         outside = torch.arange(6) >= problem.lengths[:, None]
-        table, rows, ids = problem.potentials
+        table, rows, ids = problem.potentials[:3]
         for padding in (-1, 0, 3):
             padded = Potentials(table, rows.masked_fill(outside, padding), ids)
             other = problem._replace(potentials=padded)

@@ -97,7 +97,7 @@ def test_against_log_space(batch: int) -> None:
 def test_the_reference_is_as_precise(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(3, 2, 2000, 5, symbols=50, shortest=2000)
     exact = discrete.log_likelihood(*problem)
-    monkeypatch.setattr(scan, "compiled", lambda: None)
+    monkeypatch.setattr(scan, "compiled", lambda name: None)
     np.testing.assert_allclose(discrete.log_likelihood(*problem), exact, rtol=1e-12)
     single = discrete.log_likelihood(*in_dtype(problem, torch.float32))
     np.testing.assert_allclose(single, exact, rtol=SINGLE_PRECISION)

@@ -179,14 +179,14 @@ def test_dispatch() -> None:
 def test_without_numba_the_reference_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(3, 4)
     expected = discrete.counts(*problem)
-    monkeypatch.setattr(scan, "compiled", lambda: None)
+    monkeypatch.setattr(scan, "compiled", lambda name: None)
     assert scan.engine(problem.transition, problem.potentials.table) is naive
     same(discrete.counts(*problem), expected)
 
 
 def test_numba_is_not_needed() -> None:
     blocked = (
-        "import sys; sys.modules['numba'] = None; from trellis.kernels import scan; assert scan.compiled() is None"
+        "import sys; sys.modules['numba'] = None; from trellis.kernels import scan; assert scan.compiled('cpu') is None"
     )
     subprocess.run([sys.executable, "-c", blocked], check=True)
 
@@ -203,7 +203,7 @@ def test_inputs_are_left_alone() -> None:
 
 def test_tensors_need_not_be_contiguous() -> None:
     problem = random_problem(4, 20, 5, 4, shortest=5)
-    table, rows, _ = problem.potentials
+    table, rows = problem.potentials[:2]
     turned = Problem(
         Belief(problem.prior.probs.T.contiguous().T),
         Dense(problem.transition.matrix.T.contiguous().T),

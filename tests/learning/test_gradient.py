@@ -32,10 +32,10 @@ class Quadratic(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.linspace(-1, 1, 4, dtype=torch.float64))
 
-    def loss(self, batch: Batch, state: Tensor | None) -> tuple[Tensor, int, Tensor]:
+    def loss(self, batch: Batch, state: Tensor | None) -> tuple[Tensor, Tensor]:
         belief = torch.zeros(4, dtype=torch.float64) if state is None else state
         log_likelihood = -((batch.tokens - self.weight) ** 2).sum() / 2 + self.weight @ belief
-        return log_likelihood, batch.tokens.numel(), belief + 0.1 * self.weight / self.weight.detach()
+        return log_likelihood, belief + 0.1 * self.weight / self.weight.detach()
 
     def state_to_tensors(self, state: Tensor) -> dict[str, Tensor]:
         return {"belief": state}
@@ -112,7 +112,8 @@ def test_average_is_a_weighted_sum_of_all_weights(decay: float, updates: int, se
     decays = [min(decay, (1 + n) / (10 + n)) for n in range(updates)]
     for n in range(updates):
         weight.data.fill_(values[n + 1])
-        average.update(n)
+        average.prepare(n)
+        average.update()
     shares = [math.prod(decays)] + [(1 - decays[n]) * math.prod(decays[n + 1 :]) for n in range(updates)]
     assert sum(shares) == pytest.approx(1)
     with average.applied():

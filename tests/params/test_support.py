@@ -10,8 +10,9 @@ import torch
 from corpora import WORDS, split, vocabulary
 from trellis.config import ModelConfig
 from trellis.corpus import Corpus
+from trellis.emissions import Partition
 from trellis.errors import TrellisError
-from trellis.params.support import SUPPORTS, by_class
+from trellis.params.support import SUPPORTS
 
 CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")
 
@@ -19,7 +20,7 @@ CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")
 def support(**fields) -> torch.Tensor:
     made = SUPPORTS[fields["emission"]](CORPUS, replace(ModelConfig(), **fields), 0)
     assert made is not None
-    return made
+    return made.support if isinstance(made, Partition) else made
 
 
 def test_brown_classes_partition_the_states() -> None:
@@ -43,9 +44,21 @@ def test_uniform_sets_have_no_state_twice_and_repeat_with_the_seed() -> None:
     assert torch.equal(made, support(emission="uniform", states=9, live=5))
 
 
+def test_uniform_sets_leave_no_state_without_words() -> None:
+    made = support(emission="uniform", states=20, live=3)
+    assert sorted(made.unique().tolist()) == list(range(20))
+    assert all(len(set(row.tolist())) == 3 for row in made)
+
+
+def test_uneven_classes_have_states_by_their_counts() -> None:
+    made = SUPPORTS["brown"](CORPUS, ModelConfig(emission="brown", states=13, classes=3, shares="log"), 0)
+    assert isinstance(made, Partition)
+    assert sum(made.counts) == 13
+    assert len(set(made.counts)) > 1
+
+
 def test_full_is_no_support() -> None:
     assert SUPPORTS["full"](CORPUS, ModelConfig(), 0) is None
-    assert by_class(vocabulary().encode(WORDS), 1).shape == (len(WORDS), 1)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +68,9 @@ def test_full_is_no_support() -> None:
         ({"emission": "cloned", "states": 3}, "shared evenly by 7 words"),
         ({"emission": "uniform", "states": 4, "live": 5}, "between 1 and model.states = 4"),
         ({"emission": "brown", "states": 4, "classes": 0}, "shared evenly"),
+        ({"emission": "brown", "states": 4, "classes": 2, "shares": "lgo"}, "did you mean 'log'"),
+        ({"emission": "brown", "states": 4, "classes": 9, "shares": "log"}, "between 1 and model.states"),
+        ({"emission": "uniform", "states": 40, "live": 3}, "at most 21"),
     ],
 )
 def test_what_does_not_fit_is_told(fields, sentence: str) -> None:

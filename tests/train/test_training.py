@@ -224,11 +224,11 @@ def spoil(training: ToyTraining, step: int, factor: float, offset: float = 0.0) 
     loss = training.model.loss
 
     def spoiled(batch, state):  # type: ignore[no-untyped-def]
-        log_likelihood, tokens, state = loss(batch, state)
+        log_likelihood, state = loss(batch, state)
         if training.learner.steps < step:
-            return log_likelihood, tokens, state
+            return log_likelihood, state
         log_likelihood.register_hook(lambda gradient: gradient * factor)
-        return log_likelihood + offset, tokens, state
+        return log_likelihood + offset, state
 
     training.model.loss = spoiled  # type: ignore[method-assign]
 

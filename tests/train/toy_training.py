@@ -39,14 +39,14 @@ class Bigram(nn.Module):
         self.dropout = nn.Dropout(0.2)
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
-    def loss(self, batch: Batch, state: tuple[Tensor] | None) -> tuple[Tensor, int, tuple[Tensor]]:
+    def loss(self, batch: Batch, state: tuple[Tensor] | None) -> tuple[Tensor, tuple[Tensor]]:
         memory = torch.zeros(len(batch.tokens), WIDTH) if state is None else state[0]
         memory = torch.where(batch.fresh[:, None], 0.0, memory)
         inputs, targets = self.embed[batch.tokens[:, :-1]], batch.tokens[:, 1:]
         scores = self.output(self.dropout(inputs + memory[:, None])).log_softmax(-1)
         self.seen += self.training
         log_likelihood = scores.gather(-1, targets[..., None]).sum()
-        return log_likelihood, targets.numel(), (0.5 * memory + 0.5 * inputs.mean(1),)
+        return log_likelihood, (0.5 * memory + 0.5 * inputs.mean(1),)
 
     def state_to_tensors(self, state: tuple[Tensor]) -> dict[str, Tensor]:
         return {"memory": state[0]}
@@ -72,7 +72,7 @@ class ToyBatches:
         while self.position < len(self):
             self.position += 1
             fresh = torch.full((ROWS,), self.position == 1)
-            yield Batch(self.pieces[order[self.position - 1]], torch.full((ROWS,), LENGTH), fresh)
+            yield Batch(self.pieces[order[self.position - 1]], torch.full((ROWS,), LENGTH - 1), fresh)
         self.epoch, self.position = self.epoch + 1, 0
 
     def state(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class ToyTraining:
 
     def perplexity(self) -> float:
         with torch.no_grad():
-            results = [self.model.loss(batch, None)[:2] for batch in self.valid]
+            results = [(self.model.loss(batch, None)[0], batch.tokens[:, 1:].numel()) for batch in self.valid]
         total, tokens = (sum(column) for column in zip(*results, strict=True))
         return float(torch.exp(-total / tokens))
 

@@ -65,21 +65,24 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
     """Gather the windows, padded with 0 on the right."""
     steps = np.arange(windows.lengths.max())
     inside = steps < windows.lengths[:, None]
-    ids = tokens[np.where(inside, windows.starts[:, None] + steps, 0)]
+    ids = tokens[np.where(inside, windows.starts[:, None] + steps, 0) % tokens.size]
     padded = np.where(inside, ids, 0).astype(np.int64)
-    return Batch(*map(torch.from_numpy, (padded, windows.lengths.astype(np.int64), windows.fresh)))
+    begins = bool(windows.fresh[0]) if (windows.fresh == windows.fresh[0]).all() else None
+    lengths, fresh = torch.from_numpy(windows.lengths.astype(np.int64)), torch.from_numpy(windows.fresh)
+    return Batch(torch.from_numpy(padded), lengths, fresh, bool(inside.all()), begins)
 
 
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of a batch continues row b of the one before.
 
-    Lanes differ by at most one token; the last window takes what is left, up to `window` + 1 tokens.
+    Lanes differ by at most one token; the last window takes what is left, up to `window` + 1 tokens. With `rotate` the
+    text is a circle, and each epoch begins somewhere else in it, so that windows do not always end at the same tokens.
     """
 
-    def __init__(self, split: Split, lanes: int, window: int) -> None:
+    def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
         super().__init__(split)
         _require_positive(lanes=lanes, window=window)
-        self.window = window
+        self.window, self.seed, self.rotate = window, seed, rotate
         lanes = min(lanes, self.tokens)
         self.bounds = np.arange(lanes + 1) * self.tokens // lanes
 
@@ -90,7 +93,8 @@ class Streams(Batches):
         starts = self.bounds[:-1] + position * self.window
         left = self.bounds[1:] - starts
         lengths = left if position == len(self) - 1 else np.full_like(left, self.window)
-        return Windows(starts, lengths, np.full(starts.size, position == 0))
+        turn = int(np.random.default_rng([self.seed, self.epoch]).integers(self.tokens)) if self.rotate else 0
+        return Windows(starts + turn, lengths, np.full(starts.size, position == 0))
 
 
 class Sentences(Batches):

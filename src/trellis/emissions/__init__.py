@@ -1,7 +1,8 @@
-"""Emissions: how states show themselves."""
+"""What states say: distributions over observations."""
 
 from trellis.emissions.categorical import Categorical
 from trellis.emissions.gaussian import Gaussian
+from trellis.emissions.partition import Partition
 from trellis.emissions.poisson import Poisson
 
-__all__ = ["Categorical", "Gaussian", "Poisson"]
+__all__ = ["Categorical", "Gaussian", "Partition", "Poisson"]

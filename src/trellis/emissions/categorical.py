@@ -5,27 +5,56 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trellis.emissions.partition import Partition
 from trellis.types import Potentials
+
+ENTRIES = 1 << 26  # of a table that exist at a time
 
 
 class Categorical:
     """log p(word | state) as a table [V, k]: column i of a word's row belongs to the state support[word, i].
 
-    Without a support (None) every state may emit every word, and column i is state i."""
+    Without a support (None) every state may emit every word, and column i is state i. Words and states may be parted
+    into classes, which then make the support."""
 
-    def __init__(self, table: Tensor, support: Tensor | None, num_states: int) -> None:
-        self.table, self.support, self.num_states = table, support, num_states
+    def __init__(self, table: Tensor, support: Tensor | Partition | None, num_states: int) -> None:
+        self.partition = support if isinstance(support, Partition) else None
+        self.sets = None if isinstance(support, Partition) else support
+        self.table, self.num_states = table, num_states
 
-    def potentials(self, tokens: Tensor) -> Potentials:
-        """The potentials of tokens [B, T]; -1 is a missing word."""
-        ids = None if self.support is None else self.support[tokens.clamp(min=0)]
-        return Potentials(self.table, tokens, ids)
+    @property
+    def support(self) -> Tensor | None:
+        """[V, k]; None: all states."""
+        return self.sets if self.partition is None else self.partition.support
+
+    def potentials(self, tokens: Tensor, whole: bool = False) -> Potentials:
+        """The potentials of tokens [B, T]; -1 is a missing word, which a `whole` text has not."""
+        words = tokens if whole else tokens.clamp(min=0)
+        if self.partition is not None:
+            groups = self.partition.groups(self.partition.word_class[words])
+            return Potentials(self.table, tokens, groups.sets[groups.rows], groups, whole)
+        return Potentials(self.table, tokens, None if self.sets is None else self.sets[words], whole=whole)
+
+    def only(self, allowed: Tensor) -> Categorical:
+        """The same without the words that are not allowed [V] bool; not normalised."""
+        table = self.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)
+        return Categorical(table, self.partition or self.sets, self.num_states)
+
+    def log_probs(self, word: int) -> Tensor:
+        """log p(word | state) of one word: [K]."""
+        if self.support is None:
+            return self.table[word]
+        full = self.table.new_full((self.num_states,), -torch.inf)
+        return full.scatter(-1, self.support[word], self.table[word])
 
     def predict(self, probs: Tensor) -> Tensor:
         """log p(word) when the state is distributed as probs: [..., K] -> [..., V]."""
-        if self.support is None:
-            return (probs @ self.table.exp().T).log()
-        return (probs[..., self.support] * self.table.exp()).sum(-1).log()
+        support, weights = self.support, self.table.exp()
+        if support is None:
+            return (probs @ weights.T).log()
+        entries = max(1, probs.numel() // self.num_states) * support.shape[1]
+        pieces = zip(*(tensor.split(max(1, ENTRIES // entries)) for tensor in (support, weights)), strict=True)
+        return torch.cat([(probs[..., ids] * weight).sum(-1) for ids, weight in pieces], -1).log()
 
     def dense(self) -> Tensor:
         """log p(word | state) written out: [V, K]."""

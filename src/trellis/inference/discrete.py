@@ -19,7 +19,7 @@ from torch import Tensor
 from trellis.errors import TrellisError
 from trellis.kernels import scan
 from trellis.kernels.scan.naive import at_states, last_step, move, spread
-from trellis.operators import Dense, Transition
+from trellis.operators import Transition
 from trellis.operators.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
@@ -59,11 +59,11 @@ def live_chain(prior: Belief, transition: Transition, potentials: Potentials, le
     Where some observation is missing, all states are live at that step: the chain is left to the reference, which joins
     the two regimes."""
     ids = potentials.ids
-    if ids is None or bool(potentials.gaps(lengths).any()):
+    if ids is None or potentials.has_gaps(lengths):
         return Chain(Belief(spread(prior, transition.num_states)), transition, potentials, None)
-    blocks = Dense(transition.blocks(ids[:, :-1], ids[:, 1:]))
+    blocks = transition.along(ids, potentials.groups)
     start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
-    return Chain(Belief(start), blocks, Potentials(potentials.table, potentials.rows), ids)
+    return Chain(Belief(start), blocks, potentials._replace(ids=None, groups=None), ids)
 
 
 def score(

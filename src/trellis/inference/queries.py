@@ -40,8 +40,7 @@ class Chain(NamedTuple):
 
     def only(self, allowed: Tensor) -> Chain:
         """The chain in which a missing word is one of the allowed [V] bool."""
-        table = self.emission.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)
-        return self._replace(gaps=Categorical(table, self.emission.support, self.emission.num_states))
+        return self._replace(gaps=self.emission.only(allowed))
 
 
 def next_word(chain: Chain) -> Tensor:

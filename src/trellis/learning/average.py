@@ -18,13 +18,20 @@ class WeightAverage:
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
         self.decay = decay
         self.averages: dict[Tensor, Tensor] = {weight: weight.detach().clone() for weight in parameters}
+        self.share = {
+            weight.device: torch.ones((), dtype=torch.float64, device=weight.device) for weight in self.averages
+        }
+
+    def prepare(self, updates: int) -> None:
+        """Tell the devices what share the next weights have; `updates` were taken in before."""
+        for share in self.share.values():
+            share.fill_(1 - min(self.decay, (1 + updates) / (10 + updates)))
 
     @torch.no_grad()
-    def update(self, updates: int) -> None:
-        """Take in the present weights; `updates` were taken in before."""
-        decay = min(self.decay, (1 + updates) / (10 + updates))
+    def update(self) -> None:
+        """Take in the present weights."""
         for weight, average in self.averages.items():
-            average.lerp_(weight, 1 - decay)
+            average.lerp_(weight, self.share[weight.device].to(weight.dtype))
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -64,8 +64,11 @@ class Learner(Protocol):
 class LossModel(Protocol):
     """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
 
-    def loss(self, batch: Batch, state: Any) -> tuple[Tensor, int, Any]:
-        """The log-likelihood of the batch (a scalar), its token count, and the belief after it (or None)."""
+    def loss(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
+        """The log-likelihood of the batch (a scalar) and the belief after it (or None).
+
+        For a full batch nothing here may wait for the device. A model may also have `advance(done)`, which is told how
+        far training has come and returns whatever its shapes depend on."""
         ...
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.base import StepResult
 from trellis.models.hmm import HMM, Carried
+from trellis.params import TableParams
 from trellis.types import Batch, Counts
 
 
@@ -22,7 +23,12 @@ class EMLearner:
     does not see what follows it."""
 
     def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
-        self.model = model.eval()
+        if not isinstance(model.params, TableParams) or model.dropout.kind != "none":
+            raise TrellisError(
+                "EM re-estimates a table of probabilities: for neural parameters or dropout use "
+                'train.learner = "gradient".'
+            )
+        self.model, self.params = model.eval(), model.params
         self.pseudocount = config.pseudocount
         self.rate = 1.0
         self.steps = 0
@@ -31,7 +37,7 @@ class EMLearner:
 
     def step(self, batch: Batch) -> StepResult:
         tokens = int(batch.lengths.sum())
-        batch = Batch._make(field.to(self.model.device) for field in batch)
+        batch = batch.to(self.model.device)
         counts, self.carried = self.model.counts(batch, self.carried)
         self.absorb(counts, tokens)
         self.steps += 1
@@ -42,7 +48,7 @@ class EMLearner:
 
     def end_epoch(self) -> None:
         if self.totals is not None:
-            self.model.params.maximise(self.totals, self.pseudocount)
+            self.params.maximise(self.totals, self.pseudocount)
         self.totals = self.carried = None
 
     def observe(self, valid: float) -> None:
@@ -97,7 +103,7 @@ class StepwiseEMLearner(EMLearner):
             rates = (self.rate, keep_start, self.rate, self.rate)
             for total, value, rate in zip(self.totals, counts, rates, strict=True):
                 total.mul_(1 - rate).add_(value, alpha=rate / tokens)
-        self.model.params.maximise(self.totals, self.pseudocount / tokens)
+        self.params.maximise(self.totals, self.pseudocount / tokens)
 
     def end_epoch(self) -> None:
         """The statistics run on; only the text begins anew."""

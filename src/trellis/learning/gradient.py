@@ -14,6 +14,7 @@ from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
 from trellis.learning.base import LossModel, StepResult
+from trellis.learning.graph import Graphed
 from trellis.learning.schedule import make_schedule
 from trellis.types import Batch
 
@@ -22,6 +23,7 @@ class GradientLearner:
     """Minimises −log-likelihood per token; the belief is carried from batch to batch without its gradient.
 
     A step never waits for the device: the log-likelihood stays there, and turns nan where the gradient is not finite.
+    On a GPU whole steps become CUDA graphs.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, total_steps: int = 0) -> None:
@@ -32,32 +34,62 @@ class GradientLearner:
             raise TrellisError(f"{type(model).__name__} has no weights that gradients could train.")
         weights = list(self.weights.values())
         self.device = weights[0].device
-        self.optimizer = torch.optim.AdamW(
-            weights, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
-        )
+        self.optimizer = make_optimizer(weights, config, self.device)
         self.schedule = make_schedule(config, total_steps)
         self.average = WeightAverage(weights, config.average) if config.average else None
         self.max_norm = config.clip or math.inf
-        self.steps = 0
+        self.total_steps, self.steps = total_steps, 0
         self.rate = self.schedule.rate(0)
         self.belief: dict[str, Tensor] = {}
+        self.stage: object = None
+        self.run = Graphed(self.update)
 
     def step(self, batch: Batch) -> StepResult:
         """One gradient step on the batch's mean negative log-likelihood."""
-        batch = Batch._make(field.to(self.device) for field in batch)
-        self.rate = self.optimizer.param_groups[0]["lr"] = self.schedule.rate(self.steps)
+        tokens = int(batch.lengths.sum())
+        self.prepare()
+        belief = {} if batch.begins else self.belief
+        given = batch.to(self.device)
+        tensors = {"tokens": given.tokens, "lengths": given.lengths, "fresh": given.fresh}
+        tensors |= {f"belief.{name}": value for name, value in belief.items()}
+        made = self.run(tensors, (batch.full, batch.begins), steady=batch.full)
+        self.steps += 1
+        self.belief = _under("belief.", made)
+        return StepResult(made["log_likelihood"].clone(), tokens)
+
+    def prepare(self) -> None:
+        """Everything about a step that the device is told beforehand."""
+        self.rate = self.schedule.rate(self.steps)
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(self.rate)
+            else:
+                group["lr"] = self.rate
+        if self.average:
+            self.average.prepare(self.steps)
+        advance = getattr(self.model, "advance", None)
+        stage = advance(self.steps / self.total_steps) if advance and self.total_steps else None
+        if stage != self.stage:
+            self.run.forget()
+            self.stage = stage
+
+    def update(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
+        """The step itself: all of it on the device."""
+        full, begins = choice
+        batch = Batch(given["tokens"], given["lengths"], given["fresh"], full, begins)
+        belief = _under("belief.", given)
         self.optimizer.zero_grad()
-        belief = self.loss_model.state_from_tensors(self.belief) if self.belief else None
-        log_likelihood, tokens, belief = self.loss_model.loss(batch, belief)
-        (-log_likelihood / max(tokens, 1)).backward()
+        log_likelihood, state = self.loss_model.loss(
+            batch, self.loss_model.state_from_tensors(belief) if belief else None
+        )
+        (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
         self.optimizer.step()
         if self.average:
-            self.average.update(self.steps)
-        self.steps += 1
-        self.belief = {} if belief is None else _plain(self.loss_model.state_to_tensors(belief))
-        log_likelihood = log_likelihood.detach().double()
-        return StepResult(log_likelihood.where(norm.isfinite(), math.nan), tokens)
+            self.average.update()
+        carried = {} if state is None else _plain(self.loss_model.state_to_tensors(state))
+        log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)
+        return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in carried.items()}
 
     def end_epoch(self) -> None:
         """Forget the carried belief: the next epoch begins at the start of the text."""
@@ -113,6 +145,15 @@ class GradientLearner:
         }
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {i: s for i, s in state.items() if s}, "param_groups": groups})
+
+
+def make_optimizer(weights: list[nn.Parameter], config: TrainConfig, device: torch.device) -> torch.optim.AdamW:
+    """AdamW; on a GPU in one kernel, with a learning rate that lives there."""
+    choices: dict[str, Any] = {"betas": (config.beta1, config.beta2), "weight_decay": config.weight_decay}
+    if device.type == "cuda":
+        rate = torch.tensor(config.lr, device=device)
+        return torch.optim.AdamW(weights, lr=rate, fused=True, capturable=True, **choices)
+    return torch.optim.AdamW(weights, lr=config.lr, **choices)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from trellis.config import ModelConfig, suggestion
 from trellis.corpus import GAP, Vocabulary
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
@@ -15,10 +16,12 @@ from trellis.inference import discrete, queries
 from trellis.kernels.scan.naive import at_states, spread
 from trellis.models.base import LanguageModel, Ranked
 from trellis.operators import Transition
-from trellis.params import TableParams
+from trellis.params import PARAMS, Dropout, Dropped, Params, Support
+from trellis.params.base import NOTHING
 from trellis.types import Batch, Belief, Counts, Filtered, Posterior
 
 T = TypeVar("T")
+LARGEST_BLOCKS = 1 << 27  # entries of the blocks that exist at a time while scoring
 
 
 class Carried(NamedTuple):
@@ -43,23 +46,31 @@ class HMM(nn.Module, LanguageModel):
 
     family = "hmm"
 
-    def __init__(self, vocab: Vocabulary, params: TableParams, carry: bool = False) -> None:
+    def __init__(self, vocab: Vocabulary, params: Params, carry: bool = False, dropout: Dropout | None = None) -> None:
         super().__init__()
         self.vocab, self.params, self.carry = vocab, params, carry
+        self.dropout = dropout or Dropout("none", 0.0)
         self.memory: dict[str, Any] = {}
 
     @classmethod
-    def new(
-        cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0, support: Tensor | None = None
-    ) -> HMM:
-        """An untrained HMM with a table of parameters; words start near their frequency, states apart."""
-        if states < 1:
-            raise TrellisError(f"model.states is {states}: an HMM needs at least one state.")
-        params = TableParams(states, len(vocab), support, seed=seed)
+    def new(cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0, support: Support = None) -> HMM:
+        """An untrained HMM with a table of parameters."""
+        return cls.build(vocab, ModelConfig(states=states), carry, seed, support)
+
+    @classmethod
+    def build(cls, vocab: Vocabulary, config: ModelConfig, carry: bool, seed: int, support: Support) -> HMM:
+        """The untrained HMM that a configuration describes; words start near their frequency, states apart."""
+        if config.states < 1:
+            raise TrellisError(f"model.states is {config.states}: an HMM needs at least one state.")
+        if config.params not in PARAMS:
+            raise TrellisError(
+                f"model.params is {config.params!r}, which is not known{suggestion(config.params, PARAMS)}"
+            )
+        params = PARAMS[config.params].new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
-        with torch.no_grad():
-            params.emission_logits.add_(frequency[:, None] - frequency.mean())
-        return cls(vocab, params, carry)
+        params.favour(frequency - frequency.mean())
+        rates = config.dropout_rate, config.dropout_end
+        return cls(vocab, params, carry, Dropout(config.dropout, *rates, params.partition, seed))
 
     @property
     def num_states(self) -> int:
@@ -75,7 +86,7 @@ class HMM(nn.Module, LanguageModel):
         A state that emits <eos> is followed by the start of a new sentence, unless the model was trained on one
         unbroken stream."""
         start, transition, emission = self.parts()
-        ends = torch.zeros_like(start) if self.carry else emission.dense()[self.vocab.eos].exp()
+        ends = torch.zeros_like(start) if self.carry else emission.log_probs(self.vocab.eos).exp()
         return self.remembered("occupancy", lambda: discrete.stationary(start, transition, ends))
 
     def remembered(self, name: str, compute: Callable[[], T]) -> T:
@@ -90,14 +101,14 @@ class HMM(nn.Module, LanguageModel):
         return cast(T, self.memory[name])
 
     def start(self, batch: int) -> Carried:
-        zeros = torch.zeros(batch, self.num_states, device=self.device, dtype=self.params.start_logits.dtype)
+        zeros = torch.zeros(batch, self.num_states, device=self.device, dtype=next(self.params.parameters()).dtype)
         return Carried(Belief(zeros), torch.ones(batch, dtype=torch.bool, device=self.device))
 
     def sentence_start(self, batch: int) -> Carried:
         if not self.carry:
             return self.start(batch)
         _, _, emission = self.parts()
-        belief = self.occupancy() * emission.dense()[self.vocab.eos].exp()
+        belief = self.occupancy() * emission.log_probs(self.vocab.eos).exp()
         ended = (belief / belief.sum()).expand(batch, -1)
         return Carried(Belief(ended), torch.zeros(batch, dtype=torch.bool, device=self.device))
 
@@ -114,6 +125,20 @@ class HMM(nn.Module, LanguageModel):
         return Belief(torch.where(state.fresh.unsqueeze(-1), begin, onward), ids)
 
     def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
+        steps, pieces = self.steps_at_once(len(tokens)), []
+        for first in range(0, tokens.shape[1], steps):
+            part = None if lengths is None else (lengths - first).clamp(0, steps)
+            log_norms, state = self.score_piece(tokens[:, first : first + steps], state, part)
+            pieces.append(log_norms)
+        return torch.cat(pieces, 1) if pieces else self.params.start().new_zeros(tokens.shape), state
+
+    def steps_at_once(self, batch: int) -> int:
+        """So many steps that the blocks between their live states stay within bounds."""
+        _, _, emission = self.parts()
+        live = 1 if emission.support is None else emission.support.shape[1]
+        return max(1, LARGEST_BLOCKS // (max(batch, 1) * live**2))
+
+    def score_piece(self, tokens: Tensor, state: Carried, lengths: Tensor | None) -> tuple[Tensor, Carried]:
         start, transition, emission = self.parts()
         potentials = emission.potentials(tokens)
         prior = self.prior(state, start, transition, potentials.first_ids())
@@ -132,11 +157,53 @@ class HMM(nn.Module, LanguageModel):
         start, transition, emission = self.parts()
         return emission.predict(self.prior(state, start, transition).probs)
 
-    def loss(self, batch: Batch, state: Carried | None) -> tuple[Tensor, int, Carried]:
-        """log p(batch), its tokens, and the state after it."""
-        state = self.continued(batch, state)
-        log_norms, state = self.score(batch.tokens, state, batch.lengths)
-        return log_norms.sum(dtype=torch.float64), int(batch.lengths.sum()), state
+    def loss(self, batch: Batch, state: Carried | None) -> tuple[Tensor, Carried]:
+        """log p(batch) and the state after it; in training, under a draw of dropout.
+
+        Where the batch says that it is full, this never waits for the device."""
+        dropped = (self.dropout.draw(self.params.partition) if self.training else None) or NOTHING
+        transition, emission = self.params.transition(dropped), self.params.emission(dropped)
+        potentials = emission.potentials(batch.tokens, whole=batch.full)
+        prior = self.entering(batch, state, dropped, transition, potentials.first_ids())
+        lengths = None if batch.full else batch.lengths
+        log_norms, belief = discrete.score(prior, transition, potentials, lengths)
+        if dropped.ids is not None and belief.ids is not None:
+            belief = belief._replace(ids=dropped.ids[belief.ids])
+        before = self.continued(batch, state) if lengths is not None else Carried(belief, batch.fresh)
+        return log_norms.sum(dtype=torch.float64), self.after(before, belief, lengths)
+
+    def entering(
+        self, batch: Batch, state: Carried | None, dropped: Dropped, transition: Transition, ids: Tensor | None
+    ) -> Belief:
+        """The prior of a batch's first step, over the states that the draw keeps; a carried belief knows all states,
+        and moves into the kept ones by rows that are normalised over these."""
+        if state is None or batch.begins or len(state.fresh) < len(batch.tokens):
+            return Belief(at_states(self.params.start(dropped).expand(len(batch.tokens), -1), ids), ids)
+        state = self.reset(state, batch.fresh)
+        if dropped.ids is None:
+            onward = discrete.move(state.belief, transition, ids)
+        else:
+            onward = self.enter(state.belief, dropped, ids)
+        if batch.begins is False:
+            return Belief(onward, ids)
+        begin = at_states(self.params.start(dropped).expand(len(batch.tokens), -1), ids)
+        return Belief(torch.where(state.fresh.unsqueeze(-1), begin, onward), ids)
+
+    def enter(self, belief: Belief, dropped: Dropped, ids: Tensor | None) -> Tensor:
+        """The next step's distribution over kept states, at `ids` [B, k'] or all of them, after any belief."""
+        assert dropped.partition is not None
+        probs, names = belief
+        if names is None:
+            names = torch.arange(self.num_states, device=probs.device).expand_as(probs)
+        rows = torch.arange(names.numel(), device=probs.device).view(names.shape)
+        after = torch.arange(dropped.partition.num_states, device=probs.device).expand(len(probs), -1)
+        blocks = self.params.entry(names.flatten(), dropped).blocks(rows, after if ids is None else ids)
+        return (probs.unsqueeze(-2) @ blocks).squeeze(-2)
+
+    def advance(self, done: float) -> float:
+        """Training has come so far, from 0 to 1; the rate of dropout follows."""
+        self.dropout.advance(done)
+        return self.dropout.now
 
     def continued(self, batch: Batch, state: Carried | None) -> Carried:
         """The state before a batch: carried on, or begun anew where the batch says so or has more sequences."""
@@ -212,13 +279,12 @@ class HMM(nn.Module, LanguageModel):
         return Infilled([self.rank(given[t], n) for t in gaps], self.sentences(best)[0], self.sentences(drawn))
 
     def settings(self) -> dict[str, Any]:
-        return {"states": self.num_states, "carry": self.carry}
+        return {"carry": self.carry, **self.params.settings()}
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value.detach() for name, value in self.params.state_dict().items()}
 
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> HMM:
-        params = TableParams(int(settings["states"]), len(vocab), tensors.get("support"))
-        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
+        params = PARAMS[settings.get("params", "scalar")].restore(vocab.words, settings, tensors)
         return cls(vocab, params, bool(settings["carry"])).eval()

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from trellis.types import Groups
+
 
 class Transition(ABC):
     """The structure of an HMM's transitions. K states; `...` are leading dimensions.
@@ -41,6 +43,12 @@ class Transition(ABC):
     @abstractmethod
     def dense(self) -> Tensor:
         """A itself, [K, K] (with leading dimensions where transitions vary): for oracles and small models."""
+
+    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+        """The time-varying operator between the live states [B, T, k] of neighbouring steps, numbered within each."""
+        from trellis.operators.dense import Dense
+
+        return Dense(self.blocks(ids[:, :-1], ids[:, 1:]))
 
     def rows(self, states: Tensor) -> Tensor:
         """A[states, :], for the few rows that one looks at: [n] -> [n, K]."""

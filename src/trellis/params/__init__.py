@@ -1,5 +1,10 @@
 """Parameterization: modules that build operators and emissions."""
 
+from trellis.params.base import Params, Support
+from trellis.params.dropout import Dropout, Dropped
+from trellis.params.neural import NeuralParams
 from trellis.params.table import TableParams
 
-__all__ = ["TableParams"]
+PARAMS: dict[str, type[Params]] = {kind.kind: kind for kind in (TableParams, NeuralParams)}
+
+__all__ = ["PARAMS", "Dropout", "Dropped", "NeuralParams", "Params", "Support", "TableParams"]

@@ -1,43 +1,72 @@
-"""Which states may emit a word: support sets [V, k], so that only k states are live at each token."""
+"""Which states may emit a word, so that only k states are live at each token: all, sets [V, k], or those of a class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import ModelConfig
+from trellis.config import ModelConfig, suggestion
 from trellis.corpus import Corpus
 from trellis.corpus.brown import brown_clusters
+from trellis.emissions import Partition
 from trellis.errors import TrellisError
 
-
-def by_class(assignment: np.ndarray, live: int) -> Tensor:
-    """All words of class c share the states c * live, ..., c * live + live - 1."""
-    return torch.from_numpy(assignment.astype(np.int64))[:, None] * live + torch.arange(live)
-
-
-def brown(corpus: Corpus, model: ModelConfig, seed: int) -> Tensor:
-    """Classes of words that occur in the same places, each with an equal share of the states."""
-    live = share(model.states, model.classes, "Brown classes")
-    clustering = brown_clusters(corpus["train"].tokens, model.classes, vocab_size=len(corpus.vocab), seed=seed)
-    return by_class(clustering.assignment, live)
+SHARES: dict[str, Callable[[float], float]] = {
+    "equal": lambda count: 1.0,
+    "log": math.log1p,
+    "root": math.sqrt,
+}
 
 
-def cloned(corpus: Corpus, model: ModelConfig, seed: int) -> Tensor:
+def brown(corpus: Corpus, model: ModelConfig, seed: int) -> Partition:
+    """Classes of words that occur in the same places, each with its share of the states."""
+    if model.shares not in SHARES:
+        raise TrellisError(f"model.shares is {model.shares!r}, which is not known{suggestion(model.shares, SHARES)}")
+    equal = [share(model.states, model.classes, "Brown classes")] * model.classes if model.shares == "equal" else None
+    if not 1 <= model.classes <= model.states:
+        raise TrellisError(f"model.classes is {model.classes}: there must be between 1 and model.states of them.")
+    tokens = corpus["train"].tokens
+    classes = brown_clusters(tokens, model.classes, vocab_size=len(corpus.vocab), seed=seed).assignment
+    counts = np.bincount(classes[tokens], minlength=model.classes).tolist()
+    return Partition(torch.from_numpy(classes.astype(np.int64)), equal or apportion(model.states, counts, model.shares))
+
+
+def apportion(states: int, counts: Sequence[float], rule: str) -> list[int]:
+    """So many states for each class, one at least, in proportion to a rule of their counts: the largest remainders."""
+    weights = np.array([SHARES[rule](count) for count in counts])
+    exact = 1 + weights / max(weights.sum(), 1e-300) * (states - len(counts))
+    sizes = np.floor(exact).astype(int)
+    sizes[np.argsort(sizes - exact, kind="stable")[: states - int(sizes.sum())]] += 1
+    return sizes.tolist()
+
+
+def cloned(corpus: Corpus, model: ModelConfig, seed: int) -> Partition:
     """Every word has states of its own: a state emits one word."""
-    return by_class(np.arange(len(corpus.vocab)), share(model.states, len(corpus.vocab), "words"))
+    words = len(corpus.vocab)
+    return Partition(torch.arange(words), [share(model.states, words, "words")] * words)
 
 
 def uniform(corpus: Corpus, model: ModelConfig, seed: int) -> Tensor:
-    """Every word has model.live states drawn at random, no two alike."""
+    """Every word has model.live states drawn at random, no two alike; a state left without words takes the place of one
+    that has several, since it could never be seen."""
+    words = len(corpus.vocab)
     if not 1 <= model.live <= model.states:
         raise TrellisError(f"model.live is {model.live}: each word needs between 1 and model.states = {model.states}.")
+    if words * model.live < model.states:
+        most = words * model.live
+        raise TrellisError(f"{words} words with {model.live} states each cannot use {model.states}; at most {most}.")
     generator = torch.Generator().manual_seed(seed)
-    draws = (torch.randperm(model.states, generator=generator)[: model.live] for _ in corpus.vocab.words)
-    return torch.stack(list(draws))
+    sets = torch.stack([torch.randperm(model.states, generator=generator)[: model.live] for _ in range(words)])
+    uses = sets.flatten().bincount(minlength=model.states)
+    for state in (uses == 0).nonzero().flatten().tolist():
+        place = int((uses[sets] > 1).flatten().nonzero()[0])
+        uses[sets.view(-1)[place]] -= 1
+        sets.view(-1)[place], uses[state] = state, 1
+    return sets
 
 
 def share(states: int, groups: int, what: str) -> int:
@@ -48,7 +77,7 @@ def share(states: int, groups: int, what: str) -> int:
     return states // groups
 
 
-SUPPORTS: dict[str, Callable[[Corpus, ModelConfig, int], Tensor | None]] = {
+SUPPORTS: dict[str, Callable[[Corpus, ModelConfig, int], Tensor | Partition | None]] = {
     "full": lambda corpus, model, seed: None,
     "brown": brown,
     "uniform": uniform,

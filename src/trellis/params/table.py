@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from trellis.config import ModelConfig
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.operators import Dense
+from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
+from trellis.params.dropout import Dropped
 from trellis.types import Counts
 
 LOG_ZERO = -1e30  # the logit of a probability that EM has estimated as zero: exp gives 0, and gradients stay finite
 
 
-class TableParams(nn.Module):
-    """Logits of the start [K], of the transitions [K, K] and of the emissions [V, k] (see `Categorical`).
+class TableParams(Params):
+    """Logits of the start [K], of the transitions [K, K] and of the emissions [V, k] (see `Categorical`)."""
 
-    Any module with these three methods, `start`, `transition` and `emission`, can stand in its place."""
-
-    support: Tensor | None
+    kind = "scalar"
 
     def __init__(
-        self, num_states: int, num_words: int, support: Tensor | None = None, spread: float = 1.0, seed: int = 0
+        self,
+        num_states: int,
+        num_words: int,
+        support: Support = None,
+        spread: float = 1.0,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.num_states = num_states
         generator = torch.Generator().manual_seed(seed)
-        live = num_states if support is None else support.shape[1]
+        self.set_support(support)
+        live = num_states if self.sets is None else self.sets.shape[1]
 
         def logits(*shape: int) -> nn.Parameter:
             return nn.Parameter(spread * torch.randn(shape, generator=generator))
@@ -34,37 +44,57 @@ class TableParams(nn.Module):
         self.start_logits = logits(num_states)
         self.transition_logits = logits(num_states, num_states)
         self.emission_logits = logits(num_words, live)
-        self.register_buffer("support", support)
 
-    def start(self) -> Tensor:
-        """p(z_0): [K]."""
-        return self.start_logits.softmax(-1)
+    @classmethod
+    def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> TableParams:
+        return cls(config.states, len(words), support, seed=seed)
 
-    def transition(self) -> Dense:
-        """p(z' | z)."""
-        return Dense(self.transition_logits.softmax(-1))
+    @torch.no_grad()
+    def favour(self, scores: Tensor) -> None:
+        self.emission_logits.add_(scores.unsqueeze(-1))
 
-    def emission(self) -> Categorical:
-        """p(x | z)."""
-        table = self.emission_logits - self.word_normaliser()
-        table = table.masked_fill(self.emission_logits <= LOG_ZERO, -torch.inf)
-        return Categorical(table, self.support, self.num_states)
+    @property
+    def sets(self) -> Tensor | None:
+        """The states of each word: [V, k]; None: all."""
+        return self.support if self.partition is None else self.partition.support
 
-    def word_normaliser(self) -> Tensor:
-        """log sum over a state's words of exp(logit), laid out like the emission logits."""
-        if self.support is None:
-            return self.emission_logits.logsumexp(0)
-        return add_by_state(self.emission_logits, self.support, self.num_states)[self.support]
+    def start(self, dropped: Dropped = NOTHING) -> Tensor:
+        logits = self.start_logits if dropped.ids is None else self.start_logits[dropped.ids]
+        return dropped.starts(logits).softmax(-1)
+
+    def transition(self, dropped: Dropped = NOTHING) -> Dense:
+        if dropped is NOTHING:
+            return Dense(self.transition_logits.softmax(-1))
+        everything = torch.arange(self.num_states, device=self.start_logits.device)
+        return self.entry(everything if dropped.ids is None else dropped.ids, dropped)
+
+    def entry(self, ids: Tensor, dropped: Dropped) -> Dense:
+        columns = torch.arange(self.num_states, device=ids.device) if dropped.ids is None else dropped.ids
+        logits = self.transition_logits[ids][:, columns]
+        mask = dropped.mask(ids, columns)
+        return Dense((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
+
+    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
+        if self.partition is None or dropped.ids is None or dropped.partition is None:
+            emission = normalised(self.emission_logits, self.partition or self.support, self.num_states)
+            emission.table = emission.table.masked_fill(self.emission_logits <= LOG_ZERO, -torch.inf)
+            return emission
+        thin = dropped.partition
+        place = (dropped.ids[thin.windows] - self.partition.windows[:, :1]) % self.num_states  # within the class
+        place = place if thin.own is None else place.masked_fill(~thin.own, 0)
+        return normalised(self.emission_logits.gather(1, place[thin.word_class]), thin, thin.num_states)
 
     @torch.no_grad()
     def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
         """The M-step: probabilities proportional to expected counts. A state never visited keeps what it had."""
         emission = counts.emission + pseudocount
-        used = emission if self.support is None else visits_by_state(emission, self.support, self.num_states)
+        allowed = None if self.partition is None else self.partition.allowed
+        emission = emission if allowed is None else emission * allowed
+        used = emission if self.sets is None else visits_by_state(emission, self.sets, self.num_states)
         replace(self.start_logits, counts.start + pseudocount, (counts.start + pseudocount).sum(-1, keepdim=True))
         moves = counts.transition + pseudocount
         replace(self.transition_logits, moves, moves.sum(-1, keepdim=True))
-        replace(self.emission_logits, emission, used.sum(0) if self.support is None else used)
+        replace(self.emission_logits, emission, used.sum(0) if self.sets is None else used)
 
     @torch.no_grad()
     def set_probabilities(self, start: Tensor, transition: Tensor, emission: Tensor) -> None:
@@ -75,7 +105,7 @@ class TableParams(nn.Module):
                 raise TrellisError(
                     f"The {name} probabilities do not sum to one along the last axis; normalise them first."
                 )
-        table = emission.T if self.support is None else emission.T.gather(1, self.support)
+        table = emission.T if self.sets is None else emission.T.gather(1, self.sets)
         for logits, probs in (
             (self.start_logits, start),
             (self.transition_logits, transition),
@@ -83,20 +113,17 @@ class TableParams(nn.Module):
         ):
             logits.copy_(probs.log().clamp(min=LOG_ZERO))
 
+    @classmethod
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TableParams:
+        params = cls(int(settings["states"]), len(words), restored_support(tensors))
+        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
+        return params
+
 
 def replace(logits: Tensor, counts: Tensor, total: Tensor) -> None:
     """logits := log(counts / total) where there is a total."""
     estimate = (counts.log() - total.log()).clamp(min=LOG_ZERO)
     logits.copy_(torch.where(total > 0, estimate.to(logits.dtype), logits))
-
-
-def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
-    """logsumexp over all entries [V, k] that belong to each state: [K]; -inf for a state without words."""
-    top = torch.full((num_states,), -torch.inf, dtype=logits.dtype, device=logits.device)
-    top = top.scatter_reduce(0, support.flatten(), logits.detach().flatten(), "amax")
-    shift = top.masked_fill(top == -torch.inf, 0.0)
-    scaled = (logits - shift[support]).exp().flatten()
-    return torch.zeros_like(top).scatter_add(0, support.flatten(), scaled).log() + shift
 
 
 def visits_by_state(visits: Tensor, support: Tensor, num_states: int) -> Tensor:

@@ -39,7 +39,7 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "stepwise-em": StepwiseEMLearner,
 }
 BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
-    "streams": lambda split, config, seed: Streams(split, config.lanes, config.window),
+    "streams": lambda split, config, seed: Streams(split, config.lanes, config.window, seed, config.rotate),
     "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
     "documents": lambda split, config, seed: Documents(split, config.lanes, config.window, seed),
 }
@@ -143,7 +143,7 @@ def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> 
     make_learner = choose(LEARNERS, config.train.learner, "train.learner")
     support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
     carry = config.batches.order != "sentences"
-    model = HMM.new(corpus.vocab, config.model.states, carry, config.seed, support).to(choose_device(config.device))
+    model = HMM.build(corpus.vocab, config.model, carry, config.seed, support).to(choose_device(config.device))
     batches = make_batches(corpus["train"], config.batches, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
 
@@ -158,7 +158,7 @@ def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> 
 
 def on_device(batches: Batches, model: LanguageModel) -> Any:
     """The batches where the model is."""
-    return (type(batch)._make(field.to(model.device) for field in batch) for batch in batches)
+    return (batch.to(model.device) for batch in batches)
 
 
 def conclude(

@@ -1,36 +1,47 @@
-"""The pass over time, dispatched: compiled for dense transitions on a CPU, plain torch (naive.py) for all else."""
+"""The pass over time, dispatched: compiled for dense transitions on a CPU and for blocks of live states on a GPU, plain
+torch (naive.py) for all else."""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from trellis.kernels.scan import naive
-from trellis.operators import Dense, Transition
+from trellis.operators import Dense, LogBlocks, Transition
 from trellis.types import Belief, Potentials
 
 LONG = 256  # steps for each sequence of a batch
+LARGEST_BLOCK = 1024
 
 
 @cache
-def compiled() -> ModuleType | None:
-    """The numba engine, where numba is installed."""
+def compiled(name: str) -> ModuleType | None:
+    """The engine of that name, where what it needs is installed: cpu (numba) or triton."""
     try:
-        from trellis.kernels.scan import cpu
+        return import_module(f"trellis.kernels.scan.{name}")
     except ImportError:
         return None
-    return cpu
 
 
 def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
     """The module whose functions fit this problem."""
-    fits = isinstance(transition, Dense) and ids is None and values.device.type == "cpu"
-    if fits and values.dtype in (torch.float32, torch.float64):
-        return compiled() or naive
+    if not isinstance(transition, Dense) or ids is not None:
+        return naive
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        return compiled("cpu") or naive
+    if values.is_cuda and values.dtype is torch.float32 and fits_gpu(transition):
+        return compiled("triton") or naive
     return naive
+
+
+def fits_gpu(transition: Dense) -> bool:
+    """Blocks [B, T-1, k, k] that one program can walk through."""
+    blocks = transition.logits if isinstance(transition, LogBlocks) else transition.matrix
+    return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
 
 
 def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
@@ -47,7 +58,9 @@ def better_on_host(transition: Transition, potentials: Potentials) -> bool:
     """A few long sequences, step by step, keep a GPU waiting for its next launch; compiled code on the CPU does not."""
     batch, steps = potentials.rows.shape
     few_and_long = potentials.table.is_cuda and steps >= LONG * batch and isinstance(transition, Dense)
-    return few_and_long and potentials.ids is None and not torch.is_grad_enabled() and compiled() is not None
+    if not few_and_long or potentials.ids is not None or torch.is_grad_enabled():
+        return False
+    return engine(transition, potentials.table) is naive and compiled("cpu") is not None
 
 
 def filter(

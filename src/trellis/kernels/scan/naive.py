@@ -76,7 +76,7 @@ class Steps:
 
     def log_weights(self, t: int) -> Tensor:
         """log o_t at the live states: [B, k]."""
-        table, rows, ids = self.potentials
+        table, rows, ids, *_ = self.potentials
         here = Potentials(table, rows[:, t : t + 1], None if ids is None else ids[:, t : t + 1])
         return (here.widen(self.num_states) if self.wide[t] else here).gather()[:, 0]
 

@@ -1,0 +1,1 @@
+"""Experiments: runs as TOML, one result as JSON for each run and seed, and tables and plots out of the results."""

@@ -1,0 +1,115 @@
+"""`python -m experiments run|table|plot NAME`: train what is missing, print the tables, draw the plots."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments import plots, running, tables
+from experiments.analyses import describe
+from experiments.experiment import Experiment, find
+from trellis import cli
+from trellis.errors import TrellisError
+
+
+def run(args: argparse.Namespace) -> int:
+    experiment, chosen = find(args.name)
+    out = args.out or experiment.results_folder
+    options = running.Options(out, args.runs, args.set, args.force, args.jobs)
+    runs = experiment.runs() if chosen is None else [chosen]
+    pairs = [(run, seed) for run in runs for seed in args.seed or [experiment.config(run, args.set).seed]]
+    missing = [pair for pair in pairs if not running.is_done(experiment, *pair, options)]
+    if chosen is None or len(pairs) > 1:
+        return 0 if running.run_many(experiment, missing, options) else 1
+    return sum(run_here(experiment, *pair, options) for pair in missing)
+
+
+def run_here(experiment: Experiment, run: str, seed: int, options: running.Options) -> int:
+    """One run in this process; how it ended is its last line."""
+    try:
+        result = running.run_one(experiment, run, seed, options)
+    except TrellisError as error:
+        return failed(f"{run}.{seed} failed: {error}")
+    except Exception as error:
+        traceback.print_exc()
+        return failed(f"{run}.{seed} failed: {describe(error)}")
+    for analysis, reason in result.errors.items():
+        failed(f"{run}.{seed}: the analysis {analysis!r} failed: {reason}")
+    figures = ", ".join(f"{split} {result.figures[split]:.2f}" for split in ("train", "valid", "test"))
+    print(f"{run}.{seed}: {figures}" + (f"; {len(result.errors)} analyses failed" if result.errors else ""), flush=True)
+    return 1 if result.errors else 0
+
+
+def table(args: argparse.Namespace) -> int:
+    print(tables.show(find_whole(args.name), args.format))
+    return 0
+
+
+def plot(args: argparse.Namespace) -> int:
+    for path in plots.write_plots(find_whole(args.name), args.out):
+        print(path)
+    return 0
+
+
+def find_whole(name: str) -> Experiment:
+    experiment, chosen = find(name)
+    if chosen is not None:
+        raise TrellisError(f"Name the whole experiment, {experiment.name!r}, not one of its runs.")
+    return experiment
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m experiments", description="Run experiments; show what came out.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(function: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(function.__name__, help=summary, description=summary.capitalize() + ".")
+        sub.set_defaults(function=function)
+        return sub
+
+    running_ = command(run, "train and measure what has no result yet, the most important first")
+    running_.add_argument("name", metavar="NAME[/RUN]", help="an experiment (or its folder), or one run of it")
+    running_.add_argument("--seed", type=cli.seed, action="append", help="may be given again (default: the run's own)")
+    running_.add_argument("--out", type=Path, help="folder of the results (default: results/ of the experiment)")
+    running_.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the trainings (default: runs)")
+    running_.add_argument("--set", action="append", default=[], metavar="a.b=c", help="another value of every run")
+    running_.add_argument("--force", action="store_true", help="begin anew, also where there is a result")
+    running_.add_argument("--jobs", type=cli.positive, default=1, help="how many at a time")
+    showing = command(table, "the paper's tables with our figures beside the published ones; computes nothing")
+    showing.add_argument("name", metavar="NAME")
+    showing.add_argument("--format", choices=tuple(tables.FORMATS), default="text")
+    plotting = command(plot, "the figures of the tables as SVG")
+    plotting.add_argument("name", metavar="NAME")
+    plotting.add_argument("--out", type=Path, help="folder of the plots (default: plots/ of the experiment)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command: 1 where a run failed, 2 where the user can put something right."""
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.function(args)
+        sys.stdout.flush()
+        return code
+    except TrellisError as error:
+        failed(str(error))
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        failed("interrupted; the same command goes on")
+        return 130
+
+
+def failed(sentence: str) -> int:
+    print(f"experiments: {sentence}", file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""What is measured on a trained model besides its perplexity: each analysis gives named figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+import torch
+from torch import nn
+
+from experiments.dropout_variance import dropout_variance
+from trellis.config import RunConfig
+from trellis.corpus import Corpus, Streams
+from trellis.models import HMM, LanguageModel
+from trellis.tasks.measures import check_normalisation, measure_states
+from trellis.train.run import BATCHES, EVALUATION, LEARNERS, on_device
+
+CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
+STEPS = 3  # of training while memory is watched
+DRAWS, KEPT = 64, 0.5  # random restrictions of the states, and the share that each keeps
+
+Figures = dict[str, float | None]
+Analysis = Callable[[LanguageModel, RunConfig, Corpus], Figures]
+
+
+def states(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """Occupancy and entropies, on the valid text."""
+    if not isinstance(model, HMM):
+        return {}
+    batches = EVALUATION[config.batches.order](corpus["valid"])
+    return dict(measure_states(model, on_device(batches, model))._asdict())
+
+
+def normalisation(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """Whether next-word probabilities sum to one, in contexts of the valid text."""
+    batches = on_device(Streams(corpus["valid"], LANES, WINDOW), model)
+    return dict(check_normalisation(model, batches, CONTEXTS)._asdict())
+
+
+def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """State dropout with and without a partition, on a batch of the training text."""
+    if not isinstance(model, HMM):
+        return {}
+    batch = next(iter(on_device(BATCHES[config.batches.order](corpus["train"], config.batches, config.seed), model)))
+    return dict(dropout_variance(model, batch, KEPT, DRAWS, config.seed))
+
+
+def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """The most bytes that steps of training need on a GPU. It trains the model on, so it comes last."""
+    if not isinstance(model, nn.Module) or model.device.type != "cuda":
+        return {}
+    batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    learner = LEARNERS[config.train.learner](model, config.train, config.train.total_steps(len(batches)))
+    for batch in islice(batches, STEPS):
+        learner.step(batch)
+    torch.cuda.synchronize()
+    return {"memory": float(torch.cuda.max_memory_allocated())}
+
+
+ANALYSES: dict[str, Analysis] = {
+    "states": states,
+    "normalisation": normalisation,
+    "unpartitioned": unpartitioned,
+    "memory": memory,
+}
+USUAL = "states", "normalisation", "memory"
+
+
+def analyse(
+    model: LanguageModel, config: RunConfig, corpus: Corpus, more: Iterable[str] = ()
+) -> tuple[Figures, dict[str, str]]:
+    """The figures of the usual analyses and of those asked for, and the errors of those that failed: a training is not
+    lost because something could not be measured on it."""
+    figures: Figures = {}
+    errors: dict[str, str] = {}
+    for name in (name for name in ANALYSES if name in {*USUAL, *more}):
+        try:
+            figures |= ANALYSES[name](model, config, corpus)
+        except Exception as error:
+            errors[name] = describe(error)
+    return figures, errors
+
+
+def describe(error: Exception) -> str:
+    """An error in one line."""
+    reason = " ".join(str(error).split())
+    return reason if type(error).__name__ == "TrellisError" else f"{type(error).__name__}: {reason}"

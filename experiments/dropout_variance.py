@@ -1,0 +1,86 @@
+"""State dropout with and without a partition: how noisy are the loss and its gradient?
+
+Each draw keeps the same number of states and normalises start and transitions over them. By class, every class keeps
+equally many; anywhere, they are drawn from all states alike, so a word may lose more or fewer of its own."""
+
+from __future__ import annotations
+
+from statistics import mean, stdev
+
+import torch
+from torch import Tensor
+
+from trellis.emissions import Categorical
+from trellis.errors import TrellisError
+from trellis.inference import discrete
+from trellis.models import HMM
+from trellis.operators import Dense
+from trellis.params.base import add_by_state
+from trellis.types import Batch, Belief
+
+
+def dropout_variance(model: HMM, batch: Batch, kept: float, draws: int, seed: int = 0) -> dict[str, float]:
+    """Mean and deviation of the loss (nats per token) over draws, the noise of its gradient, E|g - Eg|^2 / |Eg|^2, and
+    the share of draws under which the batch is impossible: for states drawn by class and anywhere."""
+    support = model.parts()[2].support
+    if support is None or support.unique(dim=0).numel() > support.unique().numel():
+        raise TrellisError("State dropout by class needs classes that share no states: use model.emission = 'brown'.")
+    groups = {"by_class": support.unique(dim=0), "anywhere": support.unique()[None]}
+    return {
+        f"{figure}_{name}": value
+        for name, states in groups.items()
+        for figure, value in noise(dense_logits(model), support, batch, states, kept, draws, seed).items()
+    }
+
+
+@torch.no_grad()
+def dense_logits(model: HMM) -> list[Tensor]:
+    """Start [K], transitions [K, K] and emissions [V, k] of a small model as plain tensors."""
+    start, transition, emission = model.parts()
+    return [start.log(), transition.dense().log(), emission.table]
+
+
+def noise(
+    logits: list[Tensor], support: Tensor, batch: Batch, groups: Tensor, kept: float, draws: int, seed: int
+) -> dict[str, float]:
+    """The figures for states drawn within groups [groups, size]."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = [value.detach().clone().requires_grad_() for value in logits]
+    losses: list[float] = []
+    total, squares = torch.zeros(()), 0.0
+    for _ in range(draws):
+        loss = restricted_loss(logits, support, batch, draw(groups, kept, generator))
+        if not bool(loss.isfinite()):
+            continue
+        gradient = torch.cat([part.flatten().double() for part in torch.autograd.grad(loss, logits)])
+        losses.append(loss.item())
+        total, squares = total + gradient, squares + float(gradient @ gradient)
+    n = len(losses)
+    if n < 2:
+        return {"impossible": 1 - n / draws}
+    mean_square = float((total / n).square().sum())
+    return {
+        "loss": mean(losses),
+        "loss_deviation": stdev(losses),
+        "gradient_noise": (squares / n / mean_square - 1) * n / (n - 1),
+        "impossible": 1 - n / draws,
+    }
+
+
+def draw(groups: Tensor, kept: float, generator: torch.Generator) -> Tensor:
+    """The same share of states out of every group [groups, size]: the states kept, in no order."""
+    keys = torch.rand(groups.shape, generator=generator).to(groups.device)
+    chosen = keys.topk(max(1, round(kept * groups.shape[1])), -1).indices
+    return groups.gather(-1, chosen).flatten()
+
+
+def restricted_loss(logits: list[Tensor], support: Tensor, batch: Batch, states: Tensor) -> Tensor:
+    """Nats per token of a batch of new sequences where start and transitions are normalised over `states` alone."""
+    start, transition, words = logits
+    lost = torch.ones_like(start, dtype=torch.bool).index_fill(0, states, False)
+    begin, matrix = (value.masked_fill(lost, -torch.inf).softmax(-1) for value in (start, transition))
+    table = words - add_by_state(words, support, len(start))[support]
+    potentials = Categorical(table, support, len(start)).potentials(batch.tokens)
+    prior = Belief(begin.expand(len(batch.tokens), -1))
+    log_likelihood = discrete.log_likelihood(prior, Dense(matrix), potentials, batch.lengths).sum()
+    return -log_likelihood / batch.lengths.sum()

@@ -1,0 +1,118 @@
+"""The figures of a table as SVG: one line for each value of a fact, published figures hollow beside ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from experiments.experiment import Experiment, Plot, Table
+from experiments.facts import fact, write_fact
+from experiments.tables import column, seed_values
+from trellis.report.curves import BOTTOM, HEIGHT, LABEL_GAP, LEFT, RIGHT, TOP, WIDTH, Scale, linear_ticks, spread
+from trellis.report.markup import Markup, element
+from trellis.train.run import write_text
+
+COLOURS = "#1c5d8c", "#c2542d", "#4f7f3a", "#7a4b94", "#9a7b1c", "#555b63"
+STYLE = """
+svg { background: #fff; font: 12px system-ui, sans-serif; } text { fill: #6a6f77; } .title { font-size: 14px; }
+polyline { fill: none; stroke-width: 2; } circle { stroke-width: 2; } .grid { stroke: #e4e1da; }
+.published polyline { stroke-dasharray: 3 5; } .published circle { fill: #fff; }
+"""
+MARGIN = 0.08  # of the range of the figures, above and below
+
+
+class Line(NamedTuple):
+    """Points (value of the fact x, figure); published ones are drawn hollow."""
+
+    name: str
+    colour: str
+    points: list[tuple[Any, float]]
+    published: bool
+
+
+def write_plots(experiment: Experiment, folder: Path | None = None) -> list[Path]:
+    """A picture of every table that asks for one and has a figure to show."""
+    written = []
+    for table in experiment.tables:
+        lines = lines_of(experiment, table, table.plot) if table.plot else []
+        if table.plot and lines:
+            path = (folder or experiment.folder / "plots") / f"{table.name}.svg"
+            write_text(path, f"{draw(table, table.plot, lines)}\n")
+            written.append(path)
+    return written
+
+
+def lines_of(experiment: Experiment, table: Table, plot: Plot) -> list[Line]:
+    """Our figures and the published ones of every value of the fact `plot.lines`."""
+    ours: dict[str, list[tuple[Any, float]]] = {}
+    theirs: dict[str, list[tuple[Any, float]]] = {}
+    for row in table.rows:
+        config = experiment.configs.get(row.run)
+        if config is None:
+            continue
+        name = write_fact(fact(config, plot.lines)) if plot.lines else column(plot.y).heading
+        x = fact(config, plot.x)
+        ours.setdefault(name, []).extend((x, mean(v)) for v in [seed_values(experiment, row.run, plot.y)[0]] if v)
+        theirs.setdefault(name, []).extend((x, value) for value in numbers(row.published.get(plot.y, "")))
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(ours)}
+    lines = [Line(name, colours[name], sorted(points), False) for name, points in ours.items()]
+    lines += [Line(f"{name}, {experiment.published}", colours[name], sorted(p), True) for name, p in theirs.items()]
+    return [line for line in lines if line.points]
+
+
+def numbers(printed: str) -> list[float]:
+    """The first number in what was printed."""
+    return [float(found) for found in re.findall(r"\d+(?:\.\d+)?", printed)[:1]]
+
+
+def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
+    """The picture: values of x side by side at equal distances, whatever they are."""
+    places = sorted({x for line in lines for x, _ in line.points})
+    step = (RIGHT - LEFT) / len(places)
+    across = {x: LEFT + (i + 0.5) * step for i, x in enumerate(places)}
+    values = [value for line in lines for _, value in line.points]
+    room = MARGIN * (max(values) - min(values)) or MARGIN * abs(values[0]) or 1.0
+    y = Scale(min(values) - room, max(values) + room, BOTTOM, TOP)
+    write = column(plot.y).write
+    grid = [
+        element("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid")
+        + element("text", write(tick), x=LEFT - 8, y=y(tick) + 4, text_anchor="end")
+        for tick in linear_ticks(y.low, y.high)
+    ]
+    marks = [element("text", write_fact(x), x=at, y=BOTTOM + 20, text_anchor="middle") for x, at in across.items()]
+    return element(
+        "svg",
+        element("style", Markup(STYLE)),
+        element("text", table.title, x=LEFT, y=16, class_="title"),
+        element("text", plot.x.split(".")[-1], x=RIGHT, y=BOTTOM + 42, text_anchor="end"),
+        element("text", column(plot.y).heading, x=LEFT, y=BOTTOM + 42),
+        *map(Markup, grid),
+        *marks,
+        *(draw_line(line, across, y, write) for line in lines),
+        *labels(lines, y),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+    )
+
+
+def draw_line(line: Line, across: dict[Any, float], y: Scale, write: Any) -> Markup:
+    """The points of a line, joined; each tells its value."""
+    joined = " ".join(f"{across[x]:.1f},{y(value):.1f}" for x, value in line.points)
+    fill = {} if line.published else {"fill": line.colour}
+    points = (
+        element("circle", element("title", f"{line.name}: {write(value)}"), cx=across[x], cy=y(value), r=4, **fill)
+        for x, value in line.points
+    )
+    kind = {"class": "published"} if line.published else {}
+    return element("g", element("polyline", points=joined), *points, stroke=line.colour, **kind)
+
+
+def labels(lines: list[Line], y: Scale) -> Iterable[Markup]:
+    """The names of the lines, right of their last points and moved apart where they would overlap."""
+    ordered = sorted(lines, key=lambda line: y(line.points[-1][1]))
+    heights = spread([y(line.points[-1][1]) for line in ordered], LABEL_GAP)
+    for line, height in zip(ordered, heights, strict=True):
+        yield element("text", line.name, x=RIGHT + 8, y=height + 4, style=f"fill:{line.colour}")

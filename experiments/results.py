@@ -1,0 +1,94 @@
+"""One result as one JSON file: what was run, on what, and what came out. No dates: the same run gives the same file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+import trellis
+from trellis.cli import finite
+from trellis.config import RunConfig, from_dict
+from trellis.errors import TrellisError
+from trellis.train.run import write_text
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run with one seed."""
+
+    run: str
+    seed: int
+    corpus: str
+    config: dict[str, Any]  # the whole RunConfig
+    figures: dict[str, float | None]
+    training: dict[str, Any]  # steps, tokens, seconds, outcome; seconds alone where nothing is trained step by step
+    hardware: dict[str, Any]
+    source: str  # a hash of the library
+    errors: dict[str, str]  # analyses that failed, and why
+
+    def figure(self, name: str) -> float | None:
+        """A figure by its name; None where it was not measured, or is not finite."""
+        try:
+            return DERIVED[name](self) if name in DERIVED else self.figures[name]
+        except (KeyError, TypeError):
+            return None
+
+    def is_of(self, config: RunConfig) -> bool:
+        """Whether this configuration, on any device and with any seed, gave the result."""
+        try:
+            return essence(from_dict(self.config)) == essence(config)
+        except TrellisError:
+            return False
+
+
+DERIVED: dict[str, Callable[[Result], float]] = {
+    "gap": lambda result: cast(float, result.figures["valid"]) - cast(float, result.figures["train"]),
+    "seconds": lambda result: result.training["seconds"],
+}
+
+
+def essence(config: RunConfig) -> RunConfig:
+    """A configuration without what seeds and machines change."""
+    return replace(config, seed=0, device="auto")
+
+
+def result_path(folder: Path, run: str, seed: int) -> Path:
+    return folder / f"{run}.{seed}.json"
+
+
+def write_result(path: Path, result: Result) -> None:
+    write_text(path, json.dumps(finite(asdict(result)), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_result(path: Path) -> Result:
+    try:
+        result = Result(**json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, TypeError) as error:
+        raise TrellisError(f"{path} is not the result of a run ({error}); remove it, or run it again.") from error
+    if result_path(path.parent, result.run, result.seed) != path or not isinstance(result.figures, dict):
+        raise TrellisError(f"{path} is the result of another run or seed; remove it, or run it again.")
+    return result
+
+
+def source_hash() -> str:
+    """The library's own source in 16 hexadecimal digits."""
+    root, digest = Path(trellis.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def hardware(device: str, jobs: int) -> dict[str, Any]:
+    """Where a run took place, and beside how many others at most."""
+    cpu = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu
+    return {"device": name, "torch": torch.__version__, "jobs": jobs}

@@ -1,0 +1,72 @@
+"""A partition of words and states into classes: the states of a class are those that may emit its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trellis.types import Groups
+
+
+class Partition(nn.Module):
+    """Class c of C has sizes[c] states in a row, and the words x with word_class[x] = c.
+
+    `windows` [C, k] names k states for each class, k the size of the largest: its own, then whichever follow; `own`
+    [C, k] tells which are its own, and is None where all are (classes of equal size)."""
+
+    word_class: Tensor  # [V]
+    sizes: Tensor  # [C]
+    windows: Tensor
+    own: Tensor | None
+    members: Tensor  # [K]: where in the flattened windows each state is its class's own
+
+    def __init__(self, word_class: Tensor, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.counts = tuple(int(size) for size in sizes)
+        self.num_classes, self.num_states, self.live = len(self.counts), sum(self.counts), max(self.counts)
+        size = torch.tensor(self.counts)
+        within = torch.arange(self.live)
+        own = within < size[:, None]
+        self.register_buffer("word_class", word_class)
+        self.register_buffer("sizes", size)
+        self.register_buffer("windows", ((size.cumsum(0) - size)[:, None] + within) % self.num_states, persistent=False)
+        self.register_buffer("own", None if bool(own.all()) else own, persistent=False)
+        self.register_buffer("members", own.flatten().nonzero().flatten(), persistent=False)
+        self.thinner: dict[float, Partition] = {}
+
+    @property
+    def support(self) -> Tensor:
+        """The states of each word: [V, k]."""
+        return self.windows[self.word_class]
+
+    @property
+    def allowed(self) -> Tensor | None:
+        """Which of them may emit it: [V, k]; None where all may."""
+        return None if self.own is None else self.own[self.word_class]
+
+    def groups(self, rows: Tensor) -> Groups:
+        """The classes as groups of live states, of which `rows` [...] come up."""
+        return Groups(self.windows, rows, self.own is None)
+
+    def state_class(self) -> Tensor:
+        """The class of each state: [K]."""
+        return torch.arange(self.num_classes, device=self.sizes.device).repeat_interleave(
+            self.sizes, output_size=self.num_states
+        )
+
+    def thinned(self, rate: float) -> Partition:
+        """The same words, each class without that fraction of its states; at least one stays."""
+        if rate not in self.thinner:
+            sizes = [max(1, round(size * (1 - rate))) for size in self.counts]
+            self.thinner = {rate: Partition(self.word_class, sizes).to(self.sizes.device)}
+        return self.thinner[rate]
+
+    def choose(self, scores: Tensor, thin: Partition) -> Tensor:
+        """The states of highest score [K], as many of each class as `thin` has: [K'], class by class."""
+        spread = scores[self.windows]
+        if self.own is not None:
+            spread = spread.masked_fill(~self.own, -1)
+        chosen = self.windows.gather(1, spread.topk(thin.live).indices)
+        return chosen.flatten() if thin.own is None else chosen.flatten()[thin.members]

@@ -1,0 +1,67 @@
+"""Row normalisers by plain products over a few rows at a time, the backward pass by computing them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.kernels.mask import Mask
+
+ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits that exist at a time
+
+
+class RowLogSumExp(torch.autograd.Function):
+    """log sum_j exp(q_i . k_j); with p_ij = exp(q_i . k_j - out_i) g_i, dQ = p K and dK = p' Q."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
+        q, k = queries.to(dtype), keys.to(dtype)
+        out = queries.new_empty(len(queries))
+        for rows in chunks(len(q), len(k), q.device):
+            out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
+        ctx.save_for_backward(q, k, out)
+        ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        q, k, out = ctx.saved_tensors
+        d_queries = torch.empty_like(q, dtype=ctx.dtypes[0])
+        d_keys = torch.zeros_like(k, dtype=ctx.dtypes[1])
+        for rows in chunks(len(q), len(k), q.device):
+            probs = (logits(q[rows], k, ctx.mask, rows) - out[rows, None]).exp_().mul_(grads[0][rows, None])
+            probs = probs.to(q.dtype)
+            d_queries[rows] = product(probs, k)
+            d_keys += product(probs.T, q[rows])
+        return d_queries, d_keys, None, None
+
+
+def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
+    return RowLogSumExp.apply(queries, keys, mask, dtype or queries.dtype)
+
+
+def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
+    """Slices of rows, each with as many logits as may exist at a time."""
+    size = max(1, ENTRIES[device.type] // max(columns, 1))
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def logits(queries: Tensor, keys: Tensor, mask: Mask | None = None, rows: slice = slice(None)) -> Tensor:
+    """Q K' [rows, S], -inf where the mask says so; bfloat16 operands are added up, and given back, in float32."""
+    out = product(queries, keys.T)
+    return out if mask is None else out.masked_fill_(~mask.keeps(rows), -torch.inf)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """A matrix product whose result is at least float32."""
+    if left.dtype is not torch.bfloat16:
+        return left @ right
+    if left.is_cuda:
+        return (torch.mm if left.dim() == 2 else torch.bmm)(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()

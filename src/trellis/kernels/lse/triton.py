@@ -1,0 +1,153 @@
+"""Row normalisers on a GPU, tile by tile with an online maximum, as in flash attention.
+
+The forward pass also adds up the mean key of each row, m_i = sum_j p_ij k_j, because then dQ = g m costs nothing and
+the backward pass is left with dK = p' (g Q) alone: four products of R S d multiply-adds in all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.kernels.mask import Mask
+
+LARGEST_DIM = 256
+# Rows that stay, rows that pass by, and how a GPU of 228 KiB of shared memory works on them best.
+FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
+BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
+BUSY = 512  # programs that keep all of a GPU at work: fewer rows are helped by cutting their columns into parts
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+def fits(dim: int) -> bool:
+    """A tile of accumulators must fit in registers."""
+    return dim in (16, 32, 64, 128, LARGEST_DIM)
+
+
+@triton.jit
+def mixed(value):
+    """kernels.mask.mix in unsigned arithmetic."""
+    value = (value ^ (value >> 16)) * 0x85EBCA6B
+    value = (value ^ (value >> 13)) * 0xC2B2AE35
+    return value ^ (value >> 16)
+
+
+@triton.jit
+def kept(row_keys, column_keys, threshold):
+    """kernels.mask.Mask.keeps for a tile."""
+    total = row_keys.to(tl.uint32)[:, None] + column_keys.to(tl.uint32)[None, :]
+    return mixed(total).to(tl.int64) >= threshold
+
+
+@triton.jit
+def forward_kernel(
+    queries, keys, out, means, row_keys, column_keys, threshold, R: tl.constexpr, S: tl.constexpr,
+    DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
+    MEAN: tl.constexpr,
+):  # fmt: skip
+    part = tl.program_id(1)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    dims = tl.arange(0, DIM)
+    q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
+    top = tl.full((ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    mean = tl.zeros((ROWS, DIM), tl.float32)
+    if MASKED:
+        own = tl.load(row_keys + rows, mask=rows < R, other=0)
+    for start in range(0, PART, COLUMNS):
+        columns = part * PART + start + tl.arange(0, COLUMNS)
+        k = tl.load(keys + columns[:, None] * DIM + dims[None, :], mask=columns[:, None] < S, other=0.0)
+        x = tl.dot(q, tl.trans(k), input_precision="ieee") * LOG2E
+        inside = (columns < S)[None, :]
+        if MASKED:
+            theirs = tl.load(column_keys + columns, mask=columns < S, other=0)
+            inside = inside & kept(own, theirs, threshold)
+        x = tl.where(inside, x, -float("inf"))
+        higher = tl.maximum(top, tl.max(x, 1))
+        shift = tl.where(higher == -float("inf"), 0.0, higher)
+        shrink = tl.exp2(top - shift)
+        p = tl.exp2(x - shift[:, None])
+        total = total * shrink + tl.sum(p, 1)
+        if MEAN:
+            mean = tl.dot(p.to(k.dtype), k, mean * shrink[:, None], input_precision="ieee")
+        top = higher
+    tl.store(out + part * R + rows, (top + tl.log2(total)) / LOG2E, mask=rows < R)
+    if MEAN:
+        mean = mean / tl.where(total == 0.0, 1.0, total)[:, None]
+        tl.store(means + rows[:, None] * DIM + dims[None, :], mean, mask=rows[:, None] < R)
+
+
+@triton.jit
+def backward_kernel(
+    queries, keys, out, weights, d_keys, row_keys, column_keys, threshold, R: tl.constexpr, S: tl.constexpr,
+    DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    dims = tl.arange(0, DIM)
+    k = tl.load(keys + columns[:, None] * DIM + dims[None, :], mask=columns[:, None] < S, other=0.0)
+    grad = tl.zeros((COLUMNS, DIM), tl.float32)
+    if MASKED:
+        own = tl.load(column_keys + columns, mask=columns < S, other=0)
+    for start in range(0, R, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
+        norm = tl.load(out + rows, mask=rows < R, other=0.0) * LOG2E
+        weight = tl.load(weights + rows, mask=rows < R, other=0.0)
+        p = tl.exp2(tl.dot(k, tl.trans(q), input_precision="ieee") * LOG2E - norm[None, :]) * weight[None, :]
+        if MASKED:
+            theirs = tl.load(row_keys + rows, mask=rows < R, other=0)
+            p = tl.where(kept(own, theirs, threshold), p, 0.0)
+        grad = tl.dot(p.to(q.dtype), q, grad, input_precision="ieee")
+    tl.store(d_keys + columns[:, None] * DIM + dims[None, :], grad, mask=columns[:, None] < S)
+
+
+class RowLogSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
+        q, k = queries.to(dtype).contiguous(), keys.to(dtype).contiguous()
+        (rows, dim), columns = q.shape, len(k)
+        mean = ctx.needs_input_grad[0]
+        tiles = triton.cdiv(rows, FORWARD["ROWS"])
+        parts = 1 if mean else min(triton.cdiv(BUSY, tiles), triton.cdiv(columns, FORWARD["COLUMNS"]))
+        part = triton.cdiv(triton.cdiv(columns, parts), FORWARD["COLUMNS"]) * FORWARD["COLUMNS"]
+        out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
+        means = torch.empty((rows, dim) if mean else (0,), dtype=torch.float32, device=q.device)
+        forward_kernel[(tiles, len(out))](
+            *(q, k, out, means, *operands(mask, out), rows, columns),
+            **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean} | FORWARD,
+        )
+        out = out[0] if len(out) == 1 else out.logsumexp(0)
+        ctx.save_for_backward(q, k, out, means)
+        ctx.mask = mask
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        q, k, out, means = ctx.saved_tensors
+        (rows, dim), columns = q.shape, len(k)
+        weights = grads[0].contiguous()
+        d_queries = means * weights[:, None] if ctx.needs_input_grad[0] else None
+        d_keys = None
+        if ctx.needs_input_grad[1]:
+            d_keys = torch.empty(columns, dim, dtype=torch.float32, device=q.device)
+            backward_kernel[(triton.cdiv(columns, BACKWARD["COLUMNS"]),)](
+                *(q, k, out, weights, d_keys, *operands(ctx.mask, out), rows, columns),
+                **{"DIM": dim, "MASKED": ctx.mask is not None} | BACKWARD,
+            )
+        return d_queries, d_keys, None, None
+
+
+def operands(mask: Mask | None, unused: Tensor) -> tuple[Tensor, Tensor, int]:
+    """The mask as the kernels take it."""
+    return (unused, unused, 0) if mask is None else (mask.rows, mask.columns, mask.threshold)
+
+
+def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
+    return RowLogSumExp.apply(queries, keys, mask, dtype or queries.dtype)

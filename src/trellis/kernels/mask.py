@@ -1,0 +1,53 @@
+"""A random mask that is never stored: entry (i, j) is a hash of a row's key and a column's key.
+
+The same numbers come out of the torch code here and of the Triton kernels, on every device; keys come from a seed and a
+step, so a training that was interrupted goes on with the same masks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+WORD = 0xFFFFFFFF
+ROWS, COLUMNS, STATES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491  # what a key is for
+
+
+class Mask(NamedTuple):
+    """Entry (i, j) is left out where hash(rows[i] + columns[j]) < rate * 2^32."""
+
+    rows: Tensor  # [R] int64 below 2^32
+    columns: Tensor  # [S] int64 below 2^32
+    rate: float
+
+    @property
+    def threshold(self) -> int:
+        return int(self.rate * 2**32)
+
+    def keeps(self, rows: slice | Tensor = slice(None), columns: slice | Tensor = slice(None)) -> Tensor:
+        """Which entries stay, of some rows and columns: [..., k], [..., k'] -> [..., k, k'] bool."""
+        return mix(self.rows[rows].unsqueeze(-1) + self.columns[columns].unsqueeze(-2)) >= self.threshold
+
+
+def mix(value: Tensor) -> Tensor:
+    """A 32-bit integer hash (the finaliser of MurmurHash3) in int64."""
+    value = value & WORD
+    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & WORD
+    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & WORD
+    return value ^ (value >> 16)
+
+
+def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
+    """Pseudorandom numbers below 2^32, one for each id, that depend on the seed, the step [] and the purpose."""
+    return mix(mix(mix(step + seed * COLUMNS) + purpose) + ids * ROWS)
+
+
+def draw_mask(seed: int, step: Tensor, rows: Tensor, columns: Tensor, rate: float) -> Mask:
+    """The mask of one step between the states `rows` [R] and `columns` [S]."""
+    return Mask(keys(seed, step, ROWS, rows), keys(seed, step, COLUMNS, columns), rate)
+
+
+def every(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device)

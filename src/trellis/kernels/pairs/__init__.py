@@ -1,0 +1,68 @@
+"""Logits between the states of neighbouring steps, out of the queries and keys of a few sets of states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.kernels.lse.tiled import product
+from trellis.kernels.rows import add_rows
+
+
+@cache
+def compiled() -> Callable[..., Tensor] | None:
+    """The Triton product, where Triton is installed."""
+    try:
+        from trellis.kernels.pairs.triton import gathered_product
+    except ImportError:
+        return None
+    return gathered_product
+
+
+def gathered_product(
+    left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
+) -> Tensor:
+    """left[rows[m]] right[columns[m]] for every m (None: m itself), multiplied in the precision `low`:
+    [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    left, right = left.to(low), right.to(low)
+    left, right = left if rows is None else left[rows], right if columns is None else right[columns]
+    return product(left, right).to(out)
+
+
+class PairLogits(torch.autograd.Function):
+    """x_m = Q[before[m]] K[after[m]]': [G, k, d], [G, k, d], [M], [M] -> [M, k, k]."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, before: Tensor, after: Tensor, dtype: torch.dtype) -> Tensor:
+        q, k = queries.to(dtype), keys.to(dtype)
+        fast = compiled() if q.is_cuda and dtype is torch.bfloat16 else None
+        ctx.multiply = fast or gathered_product
+        ctx.save_for_backward(q, k, before, after)
+        ctx.dtypes = queries.dtype, keys.dtype
+        return ctx.multiply(q, k.mT, before, after, torch.promote_types(dtype, torch.float32), dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        q, k, before, after = ctx.saved_tensors
+        d_queries = ctx.multiply(grads[0], k, None, after, q.dtype, q.dtype)
+        d_keys = ctx.multiply(grads[0].mT, q, None, before, q.dtype, q.dtype)
+        return (
+            add_rows(d_queries, before, len(q)).to(ctx.dtypes[0]),
+            add_rows(d_keys, after, len(k)).to(ctx.dtypes[1]),
+            None,
+            None,
+            None,
+        )
+
+
+def pair_logits(queries: Tensor, keys: Tensor, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """q_i . k_j for the sets of neighbouring steps: [G, k, d], [G, k, d], rows [B, T] -> [B, T-1, k, k]."""
+    before, after = rows[:, :-1].flatten(), rows[:, 1:].flatten()
+    logits = PairLogits.apply(queries, keys, before, after, dtype or queries.dtype)
+    return logits.view(len(rows), rows.shape[1] - 1, *logits.shape[1:])

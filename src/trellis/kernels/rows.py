@@ -1,0 +1,71 @@
+"""Gathers whose backward pass is not torch's own, which is slow where an index occurs many times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.kernels.lse.tiled import product
+
+FEW = 1024  # rows up to which a product with one-hot vectors beats scattered additions
+
+
+def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
+    """out[i] = sum of the values whose index is i: [N, ...], [N] -> [count, ...]; float32 at least."""
+    flat = values.reshape(len(values), -1)
+    if values.is_cuda and count <= FEW:
+        one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
+        total = product(one_hot.scatter_(0, index[None], 1), flat)
+    else:
+        wide = torch.promote_types(flat.dtype, torch.float32)
+        total = torch.zeros(count, flat.shape[1], dtype=wide, device=flat.device).index_add_(0, index, flat.to(wide))
+    return total.view(count, *values.shape[1:])
+
+
+class Take(torch.autograd.Function):
+    """values[index], with the backward pass of `add_rows`."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.count, ctx.dtype = len(values), values.dtype
+        return values[index]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (index,) = ctx.saved_tensors
+        grad = grads[0].reshape(index.numel(), *grads[0].shape[index.dim() :])
+        return add_rows(grad, index.flatten(), ctx.count).to(ctx.dtype), None
+
+
+class Pick(torch.autograd.Function):
+    """values[index], no index twice; or twice only where the gradient is zero, as `inverse` tells:
+    the gradient of values[i] is that of entry inverse[i]. Where inverse is None, entries not picked have none."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
+        ctx.save_for_backward(index, inverse)
+        ctx.shape = values.shape
+        return values[index]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        index, inverse = ctx.saved_tensors
+        if inverse is not None:
+            return grads[0][inverse], None, None
+        return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None, None
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """values[index]; an index may occur many times: [N, ...], [...] -> [..., ...]."""
+    return Take.apply(values, index)
+
+
+def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor:
+    """values[index]; every index occurs once, see `Pick`: [N, ...], [M] -> [M, ...]."""
+    return Pick.apply(values, index, inverse)

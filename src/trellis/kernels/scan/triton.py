@@ -1,0 +1,218 @@
+"""The functions of naive.py for blocks [B, T-1, k, k] on a GPU: one program per sequence walks through time.
+
+See naive.py for the recursions; the adjoint writes dL/d(logit) = a_{t-1} exp(x - n) w_t for blocks kept as logits, and
+dL/dP = a_{t-1} w_t for blocks kept as probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.kernels.scan import naive
+from trellis.operators import Dense, LogBlocks
+from trellis.types import Belief, Potentials
+
+TILE = 1 << 15  # entries of a block that are in registers at a time
+
+
+@triton.jit
+def block_of(blocks, log_norm, index, rows, columns, K: tl.constexpr, LOGITS: tl.constexpr):
+    """The rows of block `index` as probabilities: [rows, columns]."""
+    inside = (rows < K)[:, None] & (columns < K)[None, :]
+    x = tl.load(blocks + (index * K + rows[:, None]) * K + columns[None, :], mask=inside, other=0.0).to(tl.float32)
+    if LOGITS:
+        norm = tl.load(log_norm + index * K + rows, mask=rows < K, other=0.0)
+        x = tl.where(inside, tl.exp(x - norm[:, None]), 0.0)
+    return x
+
+
+@triton.jit
+def forward_kernel(
+    prior, blocks, log_norm, weights, lengths, alphas, norms,
+    T: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
+    TINY: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, WIDTH)
+    inside = columns < K
+    length = tl.load(lengths + b)
+    for t in range(0, T):
+        if t < length:
+            if t == 0:
+                predicted = tl.load(prior + b * K + columns, mask=inside, other=0.0)
+            else:
+                predicted = tl.zeros((WIDTH,), tl.float32)
+                for first in range(0, K, ROWS):
+                    rows = first + tl.arange(0, ROWS)
+                    a = tl.load(alphas + (b * T + t - 1) * K + rows, mask=rows < K, other=0.0)
+                    p = block_of(blocks, log_norm, b * (T - 1) + t - 1, rows, columns, K, LOGITS)
+                    predicted += tl.sum(a[:, None] * p, 0)
+            weight = tl.load(weights + (b * T + t) * K + columns, mask=inside, other=-float("inf"))
+            top = tl.max(weight, 0)
+            top = tl.where(top == -float("inf"), 0.0, top)
+            joint = predicted * tl.exp(weight - top)
+            norm = tl.sum(joint, 0)
+            possible = norm >= TINY
+            a = tl.where(possible, joint / tl.where(possible, norm, 1.0), 0.0)
+            tl.store(alphas + (b * T + t) * K + columns, a, mask=inside)
+            tl.store(norms + b * T + t, tl.where(possible, tl.log(tl.where(possible, norm, 1.0)) + top, -float("inf")))
+            tl.debug_barrier()
+
+
+@triton.jit
+def adjoint_kernel(
+    blocks, log_norm, weights, lengths, alphas, norms, grads, messages, d_prior, d_weights, d_blocks, d_log_norm,
+    T: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
+    PAIRS: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, WIDTH)
+    inside = columns < K
+    length = tl.load(lengths + b)
+    for back in range(0, T):
+        t = T - 1 - back
+        if t < length:
+            message = tl.load(messages + b * K + columns, mask=inside, other=0.0)
+            a = tl.load(alphas + (b * T + t) * K + columns, mask=inside, other=0.0)
+            future = tl.load(grads + b * T + t) + message - tl.sum(message * a, 0)
+            tl.store(d_weights + (b * T + t) * K + columns, a * future, mask=inside)
+            weight = tl.load(weights + (b * T + t) * K + columns, mask=inside, other=-float("inf"))
+            norm = tl.load(norms + b * T + t)
+            possible = norm > -float("inf")
+            gain = tl.where(possible, tl.exp(weight - tl.where(possible, norm, 0.0)), 0.0)
+            pull = tl.where(inside, gain * future, 0.0)
+            if t == 0:
+                tl.store(d_prior + b * K + columns, pull, mask=inside)
+            else:
+                tl.debug_barrier()
+                for first in range(0, K, ROWS):
+                    rows = first + tl.arange(0, ROWS)
+                    index = b * (T - 1) + t - 1
+                    p = block_of(blocks, log_norm, index, rows, columns, K, LOGITS)
+                    before = tl.load(alphas + (b * T + t - 1) * K + rows, mask=rows < K, other=0.0)
+                    pulled = tl.sum(p * pull[None, :], 1)
+                    tl.store(messages + b * K + rows, pulled, mask=rows < K)
+                    if PAIRS:
+                        pair = before[:, None] * pull[None, :]
+                        if LOGITS:
+                            pair = pair * p
+                            tl.store(d_log_norm + index * K + rows, -before * pulled, mask=rows < K)
+                        place = d_blocks + (index * K + rows[:, None]) * K + columns[None, :]
+                        tl.store(place, pair, mask=(rows < K)[:, None] & inside[None, :])
+                tl.debug_barrier()
+        elif PAIRS and t > 0:
+            for first in range(0, K, ROWS):
+                rows = first + tl.arange(0, ROWS)
+                index = b * (T - 1) + t - 1
+                place = d_blocks + (index * K + rows[:, None]) * K + columns[None, :]
+                tl.store(place, tl.zeros((ROWS, WIDTH), tl.float32), mask=(rows < K)[:, None] & inside[None, :])
+                if LOGITS:
+                    tl.store(d_log_norm + index * K + rows, tl.zeros((ROWS,), tl.float32), mask=rows < K)
+
+
+def shape_of(states: int) -> dict[str, int]:
+    """How a block of k x k is cut into tiles of whole rows."""
+    width = max(16, triton.next_power_of_2(states))
+    rows = max(16, min(width, TILE // width))
+    return {"K": states, "WIDTH": width, "ROWS": rows, "num_warps": 8 if width * rows <= 1 << 14 else 16}
+
+
+class Run:
+    """One problem on the device, in float32."""
+
+    def __init__(
+        self, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor
+    ) -> None:
+        self.blocks, self.logits = blocks.contiguous(), log_norm is not None
+        self.log_norm = self.blocks if log_norm is None else log_norm.contiguous()
+        self.prior, self.weights, self.lengths = prior.contiguous(), weights.contiguous(), lengths.contiguous()
+        self.sizes = {"T": weights.shape[1], "LOGITS": self.logits, **shape_of(weights.shape[2])}
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """log c_t [B, T] and a_t [B, T, k], zero past the end."""
+        alphas = torch.zeros_like(self.weights)
+        norms = alphas.new_zeros(alphas.shape[:2])
+        given = self.prior, self.blocks, self.log_norm, self.weights, self.lengths
+        forward_kernel[(len(alphas),)](*given, alphas, norms, **self.sizes, TINY=torch.finfo(alphas.dtype).tiny)
+        return norms, alphas
+
+    def adjoint(self, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor | None, pairs: bool) -> list[Tensor]:
+        """dL/dprior [B, k], dL/dlog o [B, T, k], dL/dblocks and dL/dn (empty unless `pairs`)."""
+        messages = torch.zeros_like(self.prior) if last is None else last.clone(memory_format=torch.contiguous_format)
+        d_prior, d_weights = messages.clone(), torch.zeros_like(alphas)
+        d_blocks = torch.empty_like(self.blocks) if pairs else self.blocks.new_empty(0)
+        d_log_norm = torch.empty_like(self.log_norm) if pairs and self.logits else self.blocks.new_empty(0)
+        given = self.blocks, self.log_norm, self.weights, self.lengths, alphas, norms, grads.contiguous(), messages
+        adjoint_kernel[(len(alphas),)](*given, d_prior, d_weights, d_blocks, d_log_norm, **self.sizes, PAIRS=pairs)
+        return [d_prior, d_weights, d_blocks, d_log_norm]
+
+
+def pose(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
+    """The operands of a `Run`."""
+    blocks, log_norm = (
+        (transition.logits, transition.log_norm) if isinstance(transition, LogBlocks) else (transition.matrix, None)
+    )
+    return prior.probs, blocks, log_norm, potentials.gather(), lengths
+
+
+def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
+    """a_t of each sequence's last step, the prior where it has none: [B, k]."""
+    return torch.where((lengths == 0).unsqueeze(-1), prior, naive.last_step(alphas, lengths))
+
+
+class Score(torch.autograd.Function):
+    """(log c_t [B, T], last belief [B, k]) as a differentiable function of everything but the lengths."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor
+    ) -> Any:
+        run = Run(prior, blocks, log_norm, weights, lengths)
+        norms, alphas = run.forward()
+        ctx.run, ctx.norms, ctx.alphas = run, norms, alphas
+        return norms, last_belief(prior, alphas, lengths)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        d_prior, d_weights, d_blocks, d_log_norm = ctx.run.adjoint(ctx.norms, ctx.alphas, grads[0], grads[1], True)
+        return d_prior, d_blocks, d_log_norm if ctx.run.logits else None, d_weights, None
+
+
+def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log c_t [B, T] and the last belief; differentiable."""
+    norms, last = Score.apply(*pose(prior, transition, potentials, lengths))
+    return norms, Belief(last)
+
+
+def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    norms, alphas = Run(*pose(prior, transition, potentials, lengths)).forward()
+    return norms, alphas, Belief(last_belief(prior.probs, alphas, lengths))
+
+
+def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    run = Run(*pose(prior, transition, potentials, lengths))
+    norms, alphas = run.forward()
+    return norms, run.adjoint(norms, alphas, naive.possible(norms), None, pairs=False)[1]
+
+
+def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> naive.Expected:
+    """The expected statistics of EM."""
+    run = Run(*pose(prior, transition, potentials, lengths))
+    norms, alphas = run.forward()
+    entry, posterior, moves, _ = run.adjoint(norms, alphas, naive.possible(norms), None, pairs=True)
+    moves = moves if run.logits else moves * run.blocks
+    outside = ~potentials.inside(lengths)
+    visits = naive.add_rows(potentials._replace(rows=potentials.rows.masked_fill(outside, -1)), posterior)
+    return naive.Expected(norms, Belief(last_belief(prior.probs, alphas, lengths)), entry, moves, visits)
+
+
+mode, sample = naive.mode, naive.sample

@@ -1,0 +1,117 @@
+"""Transitions by a softmax over products of embeddings, never written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from trellis.kernels.lse import row_logsumexp
+from trellis.kernels.lse.tiled import chunks
+from trellis.kernels.mask import Mask
+from trellis.kernels.pairs import pair_logits
+from trellis.kernels.rows import take
+from trellis.operators.base import Transition, invert
+from trellis.operators.dense import Dense
+from trellis.types import Groups
+
+
+class Softmax(Transition):
+    """A[z, z'] = exp(q_z . k_z' - n_z), n_z = log sum_z' exp(q_z . k_z'), over the pairs that `mask` keeps.
+
+    The normalisers cost O(K^2 d) once, a block of k live states on each side O(k^2 d); nothing [K, K] is ever kept.
+    Queries [R, d] of other states than the keys [K, d] give a rectangular operator, of which only `blocks` has a
+    meaning. `dtype` is the precision of the products (bfloat16 on a GPU), added up in float32."""
+
+    def __init__(
+        self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
+        self.num_states = len(keys)
+
+    @cached_property
+    def log_norm(self) -> Tensor:
+        """n_z: [R]."""
+        return row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
+
+    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
+        """A, a few rows at a time."""
+        everything = torch.arange(len(self.queries), device=self.keys.device)
+        for rows in chunks(len(self.queries), self.num_states, self.keys.device):
+            yield rows, self.rows(everything[rows])
+
+    def rows(self, states: Tensor) -> Tensor:
+        logits = self.queries[states] @ self.keys.T
+        return self.kept(logits, states, slice(None)).sub(self.log_norm[states, None]).exp()
+
+    def columns(self, states: Tensor) -> Tensor:
+        """A[:, states]: [n] -> [R, n]."""
+        logits = self.queries @ self.keys[states].T
+        return self.kept(logits, slice(None), states).sub(self.log_norm[:, None]).exp()
+
+    def kept(self, logits: Tensor, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
+        """-inf where the mask says so."""
+        return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
+
+    def backward(self, message: Tensor) -> Tensor:
+        return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        logits = take(self.queries, before) @ take(self.keys, after).mT
+        return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
+
+    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+        if groups is None:
+            return super().along(ids)
+        logits = pair_logits(groups.arrange(self.queries), groups.arrange(self.keys), groups.rows, self.dtype)
+        logits = self.kept(logits, ids[:, :-1], ids[:, 1:])
+        return LogBlocks(logits, take(groups.arrange(self.log_norm), groups.rows[:, :-1]))
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        return Dense(self.dense()).bilinear(left, right)
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        return Dense(self.dense()).collect(before, after, pairs)
+
+    def dense(self) -> Tensor:
+        return torch.cat([tile for _, tile in self.tiles()])
+
+    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """max and argmax of scores(z) + log A(z, z'), in chunks of z: O(K^2 d) time, like `forward`."""
+        best = scores.new_full((len(scores), self.num_states), -torch.inf)
+        argument = torch.zeros_like(best, dtype=torch.int64)
+        for rows, tile in self.tiles():
+            values, found = (scores[:, rows, None] + tile.log()).max(-2)
+            argument = torch.where(values > best, found + rows.start, argument)
+            best = torch.maximum(values, best)
+        return best, argument
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return invert(self.rows(states), uniform)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        return invert(weights * self.columns(states).T, uniform)
+
+
+class LogBlocks(Dense):
+    """The blocks exp(x - n) [B, T-1, k, k] between live states, kept as logits x and row normalisers n [B, T-1, k]."""
+
+    def __init__(self, logits: Tensor, log_norm: Tensor) -> None:
+        self.logits, self.log_norm = logits, log_norm
+        self.num_states = logits.shape[-1]
+
+    @cached_property
+    def matrix(self) -> Tensor:  # type: ignore[override]
+        return (self.logits - self.log_norm.unsqueeze(-1)).exp()
+
+
+def sum_of(tensors: Iterator[Tensor]) -> Tensor:
+    total = next(tensors)
+    for tensor in tensors:
+        total = total + tensor
+    return total

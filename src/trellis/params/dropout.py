@@ -1,0 +1,78 @@
+"""What a step of training leaves out: whole states of each class, or single transitions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trellis.emissions import Partition
+from trellis.errors import TrellisError
+from trellis.kernels.mask import STATES, Mask, draw_mask, every, keys
+
+KINDS = ("none", "state", "unstructured")
+STAGES = 8  # in which a rate goes from its beginning to its end
+
+
+class Dropped(NamedTuple):
+    """One draw. With `ids` the model is the smaller one over these states, numbered anew, of classes `partition`;
+    with `step` single starts and transitions are left out, by a hash that gives the same ones wherever it is asked."""
+
+    ids: Tensor | None = None  # [K'], class by class
+    partition: Partition | None = None
+    step: Tensor | None = None
+    seed: int = 0
+    rate: float = 0.0
+
+    def mask(self, rows: Tensor, columns: Tensor) -> Mask | None:
+        """Of the transitions between two lists of states, [R] and [S]."""
+        return None if self.step is None else draw_mask(self.seed, self.step, rows, columns, self.rate)
+
+    def starts(self, logits: Tensor) -> Tensor:
+        """-inf for the starts that are left out: [K] -> [K]."""
+        mask = self.mask(every(1, logits.device) - 1, every(len(logits), logits.device))
+        return logits if mask is None else logits.masked_fill(~mask.keeps()[0], -torch.inf)
+
+
+class Dropout(nn.Module):
+    """Draws by (seed, number of draws so far), so that they repeat, and go on after a checkpoint as if it had not been.
+
+    The rate goes from `rate` to `end` in a few equal stages as training advances, see `advance`."""
+
+    draws: Tensor
+
+    def __init__(
+        self, kind: str, rate: float, end: float | None = None, partition: Partition | None = None, seed: int = 0
+    ) -> None:
+        super().__init__()
+        end = rate if end is None else end
+        if kind not in KINDS:
+            raise TrellisError(f"model.dropout is {kind!r}; known are {', '.join(KINDS)}.")
+        if kind == "state" and partition is None:
+            raise TrellisError(
+                "State dropout needs classes of states that no word of another class shares: "
+                'use model.emission = "brown" or "cloned", or model.dropout = "unstructured".'
+            )
+        if not (0 <= rate < 1 and 0 <= end < 1):
+            raise TrellisError(f"model.dropout_rate and dropout_end are {rate} and {end}: they must lie in [0, 1).")
+        self.kind, self.rate, self.end, self.seed, self.now = kind, rate, end, seed, rate
+        self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
+
+    def advance(self, done: float) -> None:
+        """Training has come so far, from 0 to 1."""
+        stage = min(int(done * STAGES), STAGES - 1) / (STAGES - 1)
+        self.now = round(self.rate + stage * (self.end - self.rate), 6)
+
+    def draw(self, partition: Partition | None) -> Dropped | None:
+        """What the next step leaves out."""
+        if self.kind == "none" or not self.now:
+            return None
+        self.draws += 1
+        step = self.draws.clone()
+        if self.kind == "unstructured":
+            return Dropped(step=step, seed=self.seed, rate=self.now)
+        assert partition is not None
+        thin = partition.thinned(self.now)
+        scores = keys(self.seed, step, STATES, every(partition.num_states, step.device))
+        return Dropped(partition.choose(scores, thin), thin)

@@ -1,0 +1,155 @@
+"""The neural parameterization: residual nets over embeddings of states and words.
+
+    p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z')
+    p(x | z)  ∝ exp(f_say(e_z) . w_x + b_x)     over the words that z may emit
+Only the states of a draw of dropout are ever computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trellis.config import ModelConfig, suggestion
+from trellis.emissions import Categorical, Partition
+from trellis.errors import TrellisError
+from trellis.kernels.rows import pick, take
+from trellis.operators import Softmax
+from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
+from trellis.params.dropout import Dropped
+from trellis.params.nets import Residual, Spelling
+from trellis.params.words import ClassLogits, every_logit
+
+ROLES = ("in", "out", "start", "emission")
+TYINGS = {  # which embedding table serves each role of a state
+    "all": (0, 0, 0, 0),
+    "in-out": (0, 0, 1, 2),
+    "but-out": (0, 1, 0, 0),
+    "none": (0, 1, 2, 3),
+}
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SETTINGS = ("dim", "tying", "factored", "characters", "depth", "net_dropout", "spread", "precision")
+
+
+class Embedding(nn.Module):
+    """Vectors of states [K, d]; factored ones are half their class's, half their own."""
+
+    def __init__(self, num_states: int, dim: int, partition: Partition | None, spread: float) -> None:
+        super().__init__()
+        classes = 0 if partition is None else partition.num_classes
+        self.own = nn.Parameter(spread * torch.randn(num_states, dim // 2 if classes else dim))
+        self.shared = nn.Parameter(spread * torch.randn(classes, dim - dim // 2)) if classes else None
+
+    def forward(self, ids: Tensor | None, state_class: Tensor | None) -> Tensor:
+        """Of the states `ids` [n], or of all: [n, d]."""
+        own = self.own if ids is None else pick(self.own, ids)
+        if self.shared is None or state_class is None:
+            return own
+        return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
+
+
+class NeuralParams(Params):
+    """See the head of this file; `config` has the choices."""
+
+    kind = "neural"
+    state_class: Tensor | None
+
+    def __init__(self, words: Sequence[str], config: ModelConfig, support: Support = None, seed: int = 0) -> None:
+        super().__init__()
+        check(config, support)
+        self.num_states, self.choices = config.states, {name: getattr(config, name) for name in SETTINGS}
+        self.set_support(support)
+        dim, nets = config.dim, (config.dim, config.depth, config.net_dropout)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.roles = dict(zip(ROLES, TYINGS[config.tying], strict=True))
+            shared = self.partition if config.factored else None
+            self.embeddings = nn.ModuleList(
+                Embedding(self.num_states, dim, shared, config.spread) for _ in range(max(self.roles.values()) + 1)
+            )
+            self.nets = nn.ModuleDict({name: Residual(*nets) for name in ("start", "move", "say")})
+            self.start_weight = nn.Linear(dim, 1)
+            self.words = nn.Parameter(torch.randn(len(words), dim) / dim**0.5)
+            self.word_bias = nn.Parameter(torch.zeros(len(words)))
+            self.spelling = Spelling(words, dim, config.spread) if config.characters else None
+        self.register_buffer("state_class", shared.state_class() if shared else None, persistent=False)
+        self.class_logits = ClassLogits(self.partition.word_class) if self.partition else None
+
+    @classmethod
+    def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> NeuralParams:
+        return cls(words, config, support, seed)
+
+    @torch.no_grad()
+    def favour(self, scores: Tensor) -> None:
+        self.word_bias.add_(scores)
+
+    def through(self, net: str, role: str, ids: Tensor | None = None) -> Tensor:
+        """The embeddings of states in one of their roles, after a net: [n, d]."""
+        low = self.dtype
+        with torch.autocast("cuda", low, enabled=low is not self.words.dtype):
+            return self.nets[net](self.embed(role, ids)).to(self.words.dtype)
+
+    def embed(self, role: str, ids: Tensor | None = None) -> Tensor:
+        """The embeddings of states in one of their roles: [n, d]."""
+        return self.embeddings[self.roles[role]](ids, self.state_class)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of products: the low precision only where a GPU learns."""
+        low = self.training and self.words.is_cuda
+        return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
+
+    def start(self, dropped: Dropped = NOTHING) -> Tensor:
+        logits = self.start_weight(self.through("start", "start", dropped.ids)).squeeze(-1)
+        return dropped.starts(logits).softmax(-1)
+
+    def transition(self, dropped: Dropped = NOTHING) -> Softmax:
+        everything = torch.arange(self.num_states, device=self.words.device)
+        ids = everything if dropped.ids is None else dropped.ids
+        return self.between(dropped.ids, ids, dropped)
+
+    def entry(self, ids: Tensor, dropped: Dropped) -> Softmax:
+        """Without gradient: a carried belief has none either."""
+        with torch.no_grad():
+            return self.between(ids, ids, dropped)
+
+    def between(self, rows: Tensor | None, ids: Tensor, dropped: Dropped) -> Softmax:
+        """From the states `rows` (None: all), which are `ids` [R], into those that the draw keeps."""
+        columns = torch.arange(self.num_states, device=ids.device) if dropped.ids is None else dropped.ids
+        queries, keys = self.through("move", "in", rows), self.embed("out", dropped.ids)
+        return Softmax(queries, keys, dropped.mask(ids, columns), self.dtype)
+
+    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
+        states = self.through("say", "emission", dropped.ids)
+        words = self.words if self.spelling is None else self.words + self.spelling()
+        partition = dropped.partition or self.partition
+        if partition is not None and self.class_logits is not None:
+            logits = self.class_logits(states, words, partition, self.dtype)
+        else:
+            logits = every_logit(states, words, self.support)
+        return normalised(logits + self.word_bias.unsqueeze(-1), partition or self.support, len(states))
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | self.choices
+
+    @classmethod
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NeuralParams:
+        config = ModelConfig(states=int(settings["states"]), **{name: settings[name] for name in SETTINGS})
+        params = cls(words, config, restored_support(tensors))
+        params.to(tensors["words"].dtype).load_state_dict(tensors)
+        return params
+
+
+def check(config: ModelConfig, support: Support) -> None:
+    """One sentence about choices that do not go together."""
+    if config.tying not in TYINGS:
+        raise TrellisError(f"model.tying is {config.tying!r}, which is not known{suggestion(config.tying, TYINGS)}")
+    if config.precision not in PRECISIONS:
+        raise TrellisError(f"model.precision is {config.precision!r}; use float32 or bfloat16.")
+    if config.factored and not isinstance(support, Partition):
+        raise TrellisError('model.factored needs classes of states: use model.emission = "brown" or "cloned".')
+    if config.dim < 2 or config.depth < 1 or not 0 <= config.net_dropout < 1:
+        raise TrellisError("model.dim must be at least 2, depth at least 1, and net_dropout in [0, 1).")

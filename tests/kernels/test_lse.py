@@ -1,0 +1,87 @@
+"""Row normalisers: tiles and Triton (interpreted on a CPU, compiled on a GPU) against the matrix written out."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+from strategies import close
+from trellis.kernels import lse
+from trellis.kernels.lse import naive, tiled
+from trellis.kernels.mask import draw_mask, every
+
+SIZES = [(1, 1), (5, 3), (70, 200), (129, 130)]
+DIM = 32
+HALF_TOLERANCE = 3e-2  # bfloat16 has eight bits
+
+
+@pytest.fixture(params=["plain", "masked"])
+def rate(request: pytest.FixtureRequest) -> float:
+    return 0.4 if request.param == "masked" else 0.0
+
+
+def problem(rows: int, columns: int, rate: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, object]:
+    generator = torch.Generator().manual_seed(rows)
+    q, k = (torch.randn(n, DIM, generator=generator, dtype=torch.float64).to(dtype) for n in (rows, columns))
+    cpu = torch.device("cpu")
+    mask = draw_mask(3, torch.tensor(7), every(rows, cpu), every(columns, cpu), rate) if rate and columns > 3 else None
+    return q.requires_grad_(), k.requires_grad_(), mask
+
+
+def outcome(function, q: Tensor, k: Tensor, mask: object, *more: object) -> list[Tensor]:
+    """The normalisers and the gradients of a weighted sum of them."""
+    out = function(q, k, mask, *more)
+    weights = torch.linspace(0.5, 2.0, len(out), dtype=out.dtype)
+    return [out, *torch.autograd.grad((out * weights).sum(), [q, k])]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tiles_agree_with_the_matrix(sizes, rate, dtype, monkeypatch) -> None:
+    monkeypatch.setitem(tiled.ENTRIES, "cpu", 1 << 10)
+    given = problem(*sizes, rate, dtype)
+    for ours, expected in zip(outcome(tiled.row_logsumexp, *given), outcome(naive.row_logsumexp, *given), strict=True):
+        close(ours, expected, 1e-4 if dtype is torch.float32 else 1e-10)
+
+
+def test_gradients_by_finite_differences(rate) -> None:
+    q, k, mask = problem(5, 4, rate, torch.float64)
+    assert torch.autograd.gradcheck(lambda q, k: lse.row_logsumexp(q, k, mask), [q, k])
+
+
+def test_tiles_in_bfloat16(rate) -> None:
+    q, k, mask = problem(70, 200, rate, torch.float32)
+    exact = outcome(naive.row_logsumexp, q, k, mask)
+    for ours, expected in zip(outcome(tiled.row_logsumexp, q, k, mask, torch.bfloat16), exact, strict=True):
+        assert ours.dtype is torch.float32
+        assert (ours - expected).norm() < HALF_TOLERANCE * expected.norm()
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="set TRITON_INTERPRET=1 to interpret the kernels")
+@pytest.mark.parametrize("sizes", SIZES)
+def test_triton_agrees_with_the_matrix(sizes, rate) -> None:
+    triton = pytest.importorskip("trellis.kernels.lse.triton", reason="Triton is not installed")
+    given = problem(*sizes, rate, torch.float32)
+    exact = outcome(naive.row_logsumexp, *given)
+    for ours, expected in zip(outcome(triton.row_logsumexp, *given), exact, strict=True):
+        close(ours, expected, 1e-4)
+
+
+def test_mask_leaves_out_its_share() -> None:
+    cpu = torch.device("cpu")
+    for step in range(3):
+        keeps = draw_mask(0, torch.tensor(step), every(300, cpu), every(200, cpu), 0.3).keeps().double()
+        assert abs(float(keeps.mean()) - 0.7) < 0.01
+        assert float((keeps.mean(0) - 0.7).abs().max()) < 0.15
+        assert float((keeps.mean(1) - 0.7).abs().max()) < 0.15
+
+
+def test_masks_of_two_steps_are_independent() -> None:
+    cpu = torch.device("cpu")
+    one, two = (
+        draw_mask(0, torch.tensor(step), every(300, cpu), every(300, cpu), 0.5).keeps().double() for step in (1, 2)
+    )
+    assert abs(float((one * two).mean()) - 0.25) < 0.01

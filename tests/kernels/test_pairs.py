@@ -1,0 +1,55 @@
+"""Products of gathered matrices, and gathers with a backward pass of their own, against plain indexing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from strategies import close
+from trellis.kernels import pairs
+from trellis.kernels.rows import pick, take
+
+SIZES = [(1, 1, 1), (5, 17, 3), (40, 70, 20)]
+TOLERANCE = 1e-4
+
+
+def seeded(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("gather", ["both", "left", "right"])
+def test_triton_product(sizes: tuple[int, int, int], gather: str) -> None:
+    if pairs.compiled() is None:
+        pytest.skip("Triton is not installed")
+    from trellis.kernels.pairs import triton
+
+    a, b, c = sizes
+    left, right = seeded(4, a, b), seeded(3, c, b, seed=1).mT
+    rows = torch.tensor([3, 0, 0, 1, 2]) if gather != "right" else None
+    columns = torch.tensor([2, 2, 0, 1, 0]) if gather != "left" else None
+    if rows is None:
+        left = seeded(5, b, a).mT
+    if columns is None:
+        right = seeded(5, b, c)
+    ours = triton.gathered_product(left, right, rows, columns, torch.float32, torch.float32)
+    close(ours, pairs.gathered_product(left, right, rows, columns, torch.float32, torch.float32), TOLERANCE)
+
+
+def test_pair_logits_and_gradients() -> None:
+    queries, keys = (seeded(3, 4, 5, seed=s).double().requires_grad_() for s in (1, 2))
+    rows = torch.tensor([[0, 2, 2, 1], [1, 1, 0, 2]])
+    expected = queries[rows[:, :-1]] @ keys[rows[:, 1:]].mT
+    close(pairs.pair_logits(queries, keys, rows), expected)
+    assert torch.autograd.gradcheck(lambda q, k: pairs.pair_logits(q, k, rows), [queries, keys])
+
+
+def test_gathers() -> None:
+    values = seeded(4, 3).double().requires_grad_()
+    many, once = torch.tensor([[0, 2], [2, 2]]), torch.tensor([3, 0])
+    close(take(values, many), values[many])
+    close(pick(values, once), values[once])
+    assert torch.autograd.gradcheck(lambda v: take(v, many), [values])
+    assert torch.autograd.gradcheck(lambda v: pick(v, once), [values])
+    order = torch.tensor([2, 0, 3, 1])
+    assert torch.autograd.gradcheck(lambda v: pick(v, order, order.argsort()), [values])

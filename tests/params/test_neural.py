@@ -1,0 +1,272 @@
+"""Neural parameters against their formulas, whole and under dropout; the loss against dense algebra on all states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from corpora import vocabulary
+from strategies import close
+from trellis.config import ModelConfig
+from trellis.emissions import Partition
+from trellis.errors import TrellisError
+from trellis.models import HMM
+from trellis.models.hmm import Carried
+from trellis.params import Dropped, NeuralParams, Params, TableParams
+from trellis.params.base import NOTHING
+from trellis.params.nets import Residual
+from trellis.params.neural import TYINGS
+from trellis.types import Batch
+
+VOCABULARY = vocabulary()
+WORDS, STATES, DIM = len(VOCABULARY), 9, 4
+CLASSES = torch.tensor([0, 1, 2, 2, 1, 0, 2])
+SUPPORTS: dict[str, Any] = {
+    "full": None,
+    "sets": torch.stack([torch.randperm(STATES, generator=torch.Generator().manual_seed(w))[:4] for w in range(WORDS)]),
+    "even": Partition(CLASSES, [3, 3, 3]),
+    "uneven": Partition(CLASSES, [2, 4, 3]),
+}
+EVERY_SUPPORT = pytest.mark.parametrize("support", SUPPORTS)
+CLASSED = pytest.mark.parametrize("support", ["even", "uneven"])
+EVERY_KIND = pytest.mark.parametrize("kind", ["neural", "scalar"])
+
+
+def config(**choices: Any) -> ModelConfig:
+    return ModelConfig(states=STATES, params="neural", dim=DIM, spread=1.0, **choices)
+
+
+def neural(support: str, **choices: Any) -> NeuralParams:
+    params = NeuralParams(VOCABULARY.words, config(**choices), SUPPORTS[support]).double()
+    params.favour(torch.linspace(-1, 1, WORDS, dtype=torch.float64))
+    return params
+
+
+def model(kind: str, support: str, dropout: str = "none", rate: float = 0.5) -> HMM:
+    choices = ModelConfig(states=STATES, params=kind, dim=DIM, spread=1.0, dropout=dropout, dropout_rate=rate)
+    return HMM.build(VOCABULARY, choices, True, 3, SUPPORTS[support]).double()
+
+
+def allowed(params: Params) -> Tensor:
+    """Which state may emit which word, [V, K] bool."""
+    if params.partition is not None:
+        return params.partition.word_class[:, None] == params.partition.state_class()
+    if params.support is None:
+        return torch.ones(WORDS, STATES, dtype=torch.bool)
+    return torch.zeros(WORDS, STATES, dtype=torch.bool).scatter(1, params.support, True)
+
+
+def logits_of(params: Params) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits of start [K], transition [K, K] and emission [V, K] (-inf where not allowed), by their formulas."""
+    emit = torch.full((WORDS, STATES), -torch.inf, dtype=torch.float64)
+    if isinstance(params, TableParams):
+        mine = allowed(params)
+        sets = torch.arange(STATES).expand(WORDS, -1) if params.sets is None else params.sets
+        emit = emit.scatter(1, sets, params.emission_logits)
+        return params.start_logits, params.transition_logits, emit.masked_fill(~mine, -torch.inf)
+    assert isinstance(params, NeuralParams)
+    vectors = {role: params.embed(role) for role in params.roles}
+    start = params.start_weight(params.nets["start"](vectors["start"])).squeeze(-1)
+    move = params.nets["move"](vectors["in"]) @ vectors["out"].T
+    words = params.words if params.spelling is None else params.words + params.spelling()
+    say = words @ params.nets["say"](vectors["emission"]).T + params.word_bias[:, None]
+    return start, move, say.masked_fill(~allowed(params), -torch.inf)
+
+
+@EVERY_SUPPORT
+@pytest.mark.parametrize("choices", [{}, {"tying": "none"}, {"characters": True}, {"depth": 2}], ids=str)
+def test_parts_follow_their_formulas(support: str, choices: dict[str, Any]) -> None:
+    params = neural(support, **choices)
+    start, move, say = logits_of(params)
+    close(params.start(), start.softmax(-1))
+    close(params.transition().dense(), move.softmax(-1))
+    used = allowed(params).any(0)
+    close(params.emission().dense()[:, used], say.log_softmax(0)[:, used])
+    assert (params.emission().dense()[:, ~used] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("tying", TYINGS)
+def test_tied_roles_share_a_table(tying: str) -> None:
+    params = neural("even", tying=tying)
+    groups = TYINGS[tying]
+    assert len(params.embeddings) == len(set(groups))
+    assert torch.equal(params.embed("in"), params.embed("out")) == (groups[0] == groups[1])
+
+
+@CLASSED
+def test_factored_embeddings_are_half_their_classs(support: str) -> None:
+    params = neural(support, factored=True)
+    vectors, state_class = params.embed("in"), SUPPORTS[support].state_class()
+    for a in range(STATES):
+        for b in range(STATES):
+            assert torch.equal(vectors[a, DIM // 2 :], vectors[b, DIM // 2 :]) == bool(state_class[a] == state_class[b])
+    assert sum(p.numel() for p in params.parameters()) < sum(p.numel() for p in neural(support).parameters())
+
+
+def test_words_of_one_spelling_begin_alike() -> None:
+    params = neural("even", characters=True)
+    assert params.spelling is not None
+    vectors = params.spelling()
+    assert vectors.shape == (WORDS, DIM)
+    assert not torch.equal(vectors[0], vectors[1])
+
+
+def test_residual_layers() -> None:
+    net = Residual(DIM, 2).double()
+    with torch.no_grad():
+        net.scales.uniform_()
+        net.shifts.uniform_()
+    x = expected = torch.randn(3, DIM, dtype=torch.float64)
+    for layer, scale, shift in zip(net.layers, net.scales, net.shifts, strict=True):
+        inner = expected + torch.relu(layer[3](torch.relu(layer[0](expected))))
+        centred = inner - inner.mean(-1, keepdim=True)
+        expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
+    close(net(x), expected)
+
+
+@CLASSED
+@EVERY_KIND
+def test_a_draw_of_states_is_the_model_over_them(kind: str, support: str) -> None:
+    hmm = model(kind, support, "state")
+    drawn = hmm.dropout.draw(hmm.params.partition)
+    assert drawn is not None
+    ids = drawn.ids
+    assert ids is not None
+    start, move, say = logits_of(hmm.params)
+    close(hmm.params.start(drawn), start[ids].softmax(-1))
+    close(hmm.params.transition(drawn).dense(), move[ids][:, ids].softmax(-1))
+    close(hmm.params.emission(drawn).dense(), say.log_softmax(0)[:, ids])
+
+
+@EVERY_SUPPORT
+@EVERY_KIND
+def test_unstructured_dropout_leaves_out_single_transitions(kind: str, support: str) -> None:
+    hmm = model(kind, support, "unstructured", 0.3)
+    drawn = hmm.dropout.draw(None)
+    assert drawn is not None
+    start, move, _ = logits_of(hmm.params)
+    states = torch.arange(STATES)
+    mask = drawn.mask(states, states)
+    assert mask is not None
+    close(hmm.params.transition(drawn).dense(), move.masked_fill(~mask.keeps(), -torch.inf).softmax(-1))
+    begin = hmm.params.start(drawn)
+    close(begin, torch.where(begin > 0, start.softmax(-1), 0.0) / start.softmax(-1)[begin > 0].sum())
+
+
+def dense_loss(hmm: HMM, tokens: Tensor, dropped: Dropped, before: Tensor | None) -> tuple[Tensor, Tensor]:
+    """log p(tokens [B, T]) and the last belief [B, K], by eqs. (5) and (6) on all states, nothing sparse."""
+    start, move, say = logits_of(hmm.params)
+    keep, pairs = torch.ones(STATES, dtype=torch.bool), torch.ones(STATES, STATES, dtype=torch.bool)
+    states = torch.arange(STATES)
+    if dropped.ids is not None:
+        keep = torch.zeros(STATES, dtype=torch.bool).index_fill(0, dropped.ids, True)
+    mask = dropped.mask(states, states)
+    pairs = pairs if mask is None else mask.keeps()
+    matrix = move.masked_fill(~(keep & pairs), -torch.inf).softmax(-1)
+    entry = matrix if before is None or dropped.ids is None else matrix.detach()
+    emit = torch.where(allowed(hmm.params), say.log_softmax(0), -torch.inf).exp().nan_to_num(0.0)
+    if before is None:
+        begin = dropped.starts(start).masked_fill(~keep, -torch.inf).softmax(-1).expand(len(tokens), -1)
+    else:
+        begin = before @ entry
+    total, belief = torch.zeros((), dtype=torch.float64), begin
+    for t in range(tokens.shape[1]):
+        joint = (belief if t == 0 else belief @ matrix) * emit[tokens[:, t]]
+        total = total + joint.sum(-1).log().sum()
+        belief = joint / joint.sum(-1, keepdim=True)
+    return total, belief
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("support", ["sets", "even", "uneven", "full"])
+@pytest.mark.parametrize("dropout", ["none", "state", "unstructured"])
+def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, support: str, dropout: str) -> None:
+    if dropout == "state" and support in ("sets", "full"):
+        with pytest.raises(TrellisError, match="State dropout needs classes"):
+            model(kind, support, dropout)
+        return
+    hmm = model(kind, support, dropout, 0.25)
+    tokens = torch.randint(WORDS, (2, 10), generator=torch.Generator().manual_seed(1))
+    state: Carried | None = None
+    before: Tensor | None = None
+    for part in tokens.split(5, 1):
+        twin = model(kind, support, dropout, 0.25)
+        twin.dropout.load_state_dict(hmm.dropout.state_dict())
+        dropped = twin.dropout.draw(twin.params.partition) or NOTHING
+        begins = state is None
+        batch = Batch(part, torch.tensor([5, 5]), torch.full((2,), begins), True, begins)
+        ours, state = hmm.loss(batch, state)
+        expected, belief = dense_loss(hmm, part, dropped, before)
+        close(ours, expected)
+        weights = list(hmm.parameters())
+        found = torch.autograd.grad(ours, weights, allow_unused=True)
+        wanted = torch.autograd.grad(expected, weights, allow_unused=True)
+        for one, other in zip(found, wanted, strict=True):
+            if not (dropout == "state" and kind == "scalar" and not begins):  # tables learn from the first move too
+                close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
+        before = belief.detach()
+        state = hmm.state_from_tensors({k: v.detach() for k, v in hmm.state_to_tensors(state).items()})
+        full = torch.zeros(2, STATES, dtype=torch.float64)
+        ids = torch.arange(STATES).expand(2, -1) if state.belief.ids is None else state.belief.ids
+        close(full.scatter_add(1, ids, state.belief.probs), before)
+
+
+@pytest.mark.parametrize("lengths", [[5, 5], [3, 5], [0, 4]])
+@CLASSED
+def test_ragged_batches_under_dropout(support: str, lengths: list[int]) -> None:
+    hmm = model("neural", support, "state", 0.25)
+    tokens = torch.randint(WORDS, (2, 5), generator=torch.Generator().manual_seed(1))
+    _, state = hmm.loss(Batch(tokens, torch.tensor([5, 5]), torch.tensor([True, True]), True, True), None)
+    seen = hmm.dropout.draws.clone()
+    ragged = Batch(tokens, torch.tensor(lengths), torch.tensor([True, False]))
+    together, after = hmm.loss(ragged, state)
+    total = 0.0
+    for row, length in enumerate(lengths):
+        if length:
+            hmm.dropout.draws.copy_(seen)
+            mine = Carried(type(state.belief)(*(x[row : row + 1] for x in state.belief)), state.fresh[row : row + 1])
+            one = Batch(tokens[row : row + 1, :length], torch.tensor([length]), ragged.fresh[row : row + 1])
+            total += hmm.loss(one, mine)[0].item()
+    assert together.item() == pytest.approx(total, abs=1e-9)
+    assert after.fresh.tolist() == [length == 0 and row == 0 for row, length in enumerate(lengths)]
+
+
+@EVERY_KIND
+@EVERY_SUPPORT
+def test_settings_and_tensors_make_the_model_again(kind: str, support: str) -> None:
+    hmm = model(kind, support).eval()
+    again = HMM.restore(VOCABULARY, hmm.settings(), hmm.tensors())
+    close(again.params.transition().dense(), hmm.params.transition().dense())
+    close(again.params.emission().dense().exp(), hmm.params.emission().dense().exp())
+    assert again.log_prob("the cat sees") == hmm.log_prob("the cat sees")
+
+
+@EVERY_SUPPORT
+def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hmm = model("neural", support).eval()
+    tokens = torch.randint(WORDS, (3, 11), generator=torch.Generator().manual_seed(2))
+    lengths = torch.tensor([11, 0, 4])
+    with torch.no_grad():
+        whole, state = hmm.score(tokens, hmm.start(3), lengths)
+        monkeypatch.setattr("trellis.models.hmm.LARGEST_BLOCKS", 100)
+        pieces, again = hmm.score(tokens, hmm.start(3), lengths)
+        close(pieces, whole)
+        close(hmm.forecast(again), hmm.forecast(state))
+        close(hmm.forecast(state).exp().sum(-1), torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("support", "choices", "sentence"),
+    [
+        ("even", {"tying": "al"}, "did you mean 'all'"),
+        ("full", {"factored": True}, "model.factored needs classes"),
+        ("even", {"precision": "half"}, "use float32 or bfloat16"),
+        ("even", {"net_dropout": 1.0}, "net_dropout in"),
+    ],
+)
+def test_choices_that_do_not_go_together(support: str, choices: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TrellisError, match=sentence):
+        neural(support, **choices)
