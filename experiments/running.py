@@ -15,6 +15,7 @@ from pathlib import Path
 from torch import nn
 
 from experiments.analyses import analyse
+from experiments.dense import run_dense
 from experiments.experiment import Experiment
 from experiments.results import Result, essence, hardware, read_result, result_path, source_hash, write_result
 from trellis.config import RunConfig, load_config
@@ -42,6 +43,10 @@ class Options:
 def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
     """Train a run (or go on with its training), measure it, and write its result."""
     config = experiment.config(run, options.overrides, seed)
+    if experiment.kind == "dense":
+        result = run_dense(config, run, options.jobs)
+        write_result(result_path(options.out, run, seed), result)
+        return result
     folder = options.runs / experiment.name / f"{run}.{seed}"
     if options.force:
         shutil.rmtree(folder, ignore_errors=True)

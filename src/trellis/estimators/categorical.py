@@ -13,7 +13,7 @@ from torch import Tensor
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.blocks import Block
-from trellis.estimators.em import Parameters, reestimate
+from trellis.estimators.em import Parameters, log, reestimate
 from trellis.estimators.fitted import Emitter, draw, one_of
 from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
 
@@ -41,7 +41,7 @@ class CategoricalHMM(BaseHMM):
 
     def log_table(self, params: Parameters, block: Block) -> Tensor:
         """One row for each symbol, and one for symbols unknown."""
-        table = params["emissionprob_"].T.log()
+        table = log(params["emissionprob_"].T)
         if self.handle_unknown == "error":
             return table
         even = table.new_full((1, table.shape[1]), -np.log(len(table)))

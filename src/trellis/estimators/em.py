@@ -7,13 +7,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.estimators import exact
+from trellis.estimators import exact, monitor
 from trellis.estimators.blocks import Block
 from trellis.estimators.exact import Chain
-from trellis.estimators.monitor import ConvergenceMonitor, log
+from trellis.estimators.monitor import ConvergenceMonitor
 from trellis.inference import discrete
 from trellis.operators import Dense, Stacked
 from trellis.types import Belief, Counts, Potentials
@@ -97,7 +98,7 @@ def baum_welch(
                 restart.judge(float(sum(log_likelihoods(family, params, valid))), patience)
     best = max(restarts, key=lambda restart: restart.merit)
     if best.merit == -torch.inf and n_iter:
-        log.warning("The data are impossible under the parameters: zero probabilities forbid a sequence.")
+        monitor.log.warning("The data are impossible under the parameters: zero probabilities forbid a sequence.")
     best.params = best.best or best.params
     return best
 
@@ -151,6 +152,14 @@ def expect_together(family: Family, restarts: list[Parameters], block: Block) ->
             strict=True,
         )
     ]
+
+
+def log(values: Tensor) -> Tensor:
+    """The logarithm, -inf of zero; on a CPU by NumPy, since torch would wake its own threads for so little."""
+    if values.is_cuda:
+        return values.log()
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(np.log(values.numpy()))
 
 
 def reestimate(old: Tensor, counts: Tensor, prior: Tensor, keep_zeros: bool = True) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +26,19 @@ RESCALED = ("lbfgs",)  # has thresholds of its own, so every problem's loss is d
 
 
 TINY = 1e-30
+SMALL = 1 << 17  # fewer weights than this are not worth waking a second thread, several times in every step
+
+
+@contextmanager
+def few_threads(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Small problems run on one thread."""
+    before = torch.get_num_threads()
+    if sum(weight.numel() for weight in weights) < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Descent(NamedTuple):
@@ -76,9 +90,10 @@ def minimise(
         best.see(losses.detach())
         return total
 
-    for _ in range(steps):
-        descent.step(evaluate)
-    with torch.no_grad():
-        history.append(loss())
-        best.see(history[-1])
+    with few_threads(weights):
+        for _ in range(steps):
+            descent.step(evaluate)
+        with torch.no_grad():
+            history.append(loss())
+            best.see(history[-1])
     return Descent(torch.stack(history), best.restore())

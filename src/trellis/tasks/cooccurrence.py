@@ -34,14 +34,18 @@ def counted(symbols: Array, lengths: Array, size: int) -> Array:
     return counts / counts.sum()
 
 
-def sampled(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
-    """The relative frequencies in sequences of these lengths drawn from the model: [V, V]."""
+def draw(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
+    """Sequences of these lengths from the model, laid end to end: [N]."""
     generator = torch.Generator().manual_seed(seed)
     start, transition, emission = (torch.from_numpy(part) for part in model)
     states = discrete.sample_prior(start, Dense(transition), len(lengths), int(max(lengths)), generator)
     symbols = Categorical(emission.T.log(), None, len(start)).sample(states, generator).numpy()
-    inside = np.arange(symbols.shape[1]) < np.asarray(lengths)[:, None]
-    return counted(symbols[inside], np.asarray(lengths), emission.shape[1])
+    return symbols[np.arange(symbols.shape[1]) < np.asarray(lengths)[:, None]]
+
+
+def sampled(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
+    """The relative frequencies in sequences of these lengths drawn from the model: [V, V]."""
+    return counted(draw(model, lengths, seed), np.asarray(lengths), model.emission.shape[1])
 
 
 def mean_absolute_deviation(one: Array, other: Array) -> float:
