@@ -116,10 +116,11 @@ def read_experiment(folder: Path) -> Experiment:
     path = folder / TABLES
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        tables, kind = [read_table(table) for table in data["tables"]], data.get("kind", "training")
+        kind = data.get("kind", "training")
         if kind not in KINDS:
             raise TrellisError(f"{path}: kind is {kind!r}, which is not known{suggestion(kind, KINDS)}")
-        return Experiment(folder, data["title"], data["published"], tables, kind)
+        title, published = data["title"], data["published"]
+        return Experiment(folder, title, published, [read_table(table) for table in data["tables"]], kind)
     except KeyError as error:
         raise TrellisError(f"{path} has no key {error}.") from error
     except (OSError, ValueError, TypeError) as error:

@@ -21,8 +21,7 @@ from trellis.estimators.em import Parameters, chain, log_likelihoods
 from trellis.estimators.exact import Chain
 from trellis.estimators.inputs import Array, Observations
 from trellis.inference import discrete
-from trellis.inference.stationary import stationary
-from trellis.operators import Dense
+from trellis.inference.stationary import long_run
 from trellis.train.run import choose_device
 
 Emitter = Callable[[int, np.random.RandomState], Any]
@@ -118,12 +117,8 @@ class FittedHMM(BaseEstimator):
     def get_stationary_distribution(self) -> Array:
         """The long-run distribution of the states; where the chain falls apart, the one reached from startprob_."""
         check_is_fitted(self, "transmat_")
-        transmat = torch.from_numpy(np.asarray(self.transmat_, np.float64))
-        try:
-            return stationary(transmat).numpy()
-        except torch.linalg.LinAlgError:
-            start = torch.from_numpy(np.asarray(self.startprob_, np.float64))
-            return discrete.stationary(start, Dense(transmat), torch.zeros_like(start)).numpy()
+        start, transmat = (torch.from_numpy(np.asarray(part, np.float64)) for part in (self.startprob_, self.transmat_))
+        return long_run(start, transmat).numpy()
 
     def aic(self, X: Any, lengths: Any = None) -> float:
         """Akaike's information criterion, -2 log p(X) + 2 free parameters: the lower the better."""

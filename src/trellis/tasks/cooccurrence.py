@@ -9,7 +9,8 @@ import torch
 
 from trellis.emissions import Categorical
 from trellis.inference import discrete
-from trellis.learning.cooccurrence import cooccurrences, count_pairs
+from trellis.inference.stationary import long_run
+from trellis.learning.cooccurrence import count_pairs
 from trellis.operators import Dense
 
 Array = np.ndarray[Any, Any]
@@ -25,7 +26,8 @@ class Probabilities(NamedTuple):
 
 def analytic(model: Probabilities) -> Array:
     """p(symbol i, then symbol j) in the long run: [V, V]."""
-    return cooccurrences(torch.from_numpy(model.transition), torch.from_numpy(model.emission)).numpy()
+    start, transition, emission = (torch.from_numpy(part) for part in model)
+    return (emission.T @ (long_run(start, transition)[:, None] * transition) @ emission).numpy()
 
 
 def counted(symbols: Array, lengths: Array, size: int) -> Array:
