@@ -81,6 +81,7 @@ def dense_direct(config: DenseRun, splits: Sequence[Split]) -> list[Probabilitie
         params.weights(train.params.replace("z_start", "").split()),
         lambda: (params.log_transition().exp(), params.log_emission().exp()),
         omega,
+        train.loss,
         steps=train.direct_epochs,
         optimizer=train.optimizer,
         lr=train.direct_rate,

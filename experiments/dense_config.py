@@ -28,6 +28,7 @@ class DenseTrain:
     rate: float = 0.01  # of the M-step, and of matrices
     direct_epochs: int = 10_000  # co-occurrences, and matrices
     direct_rate: float = 0.001
+    loss: str = "frobenius"  # of co-occurrences: frobenius | kl
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,8 @@ def build(name: str, config: DenseRun, size: int) -> CategoricalHMM:
     vectors: dict[str, Any] = {"n_dims": model.length, "optimizer": train.optimizer, "mstep_epochs": train.epochs}
     if name == "em":
         return DenseHMM(**shared, **vectors, learning_rate=train.rate)
-    return DenseHMM(
-        **shared, **vectors, learning="cooccurrence", n_epochs=train.direct_epochs, learning_rate=train.direct_rate
-    )
+    direct: dict[str, Any] = {"n_epochs": train.direct_epochs, "learning_rate": train.direct_rate, "loss": train.loss}
+    return DenseHMM(**shared, **vectors, **direct, learning="cooccurrence")
 
 
 def words(config: DenseRun) -> Figures:

@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from trellis.errors import InputError
 from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM
-from trellis.learning.cooccurrence import cooccurrences
+from trellis.learning.cooccurrence import DENSE_SYMBOLS, cooccurrences
 from trellis.params.embedding import dense_freedom
 from trellis.params.kernels import KERNELS
 
@@ -133,6 +133,14 @@ def test_learning_from_counts_is_learning_from_their_frequencies() -> None:
     counted = DenseHMM(2, 2, **options).fit(X, lengths)
     given = DenseHMM(2, 2, **options).fit_cooccurrence(omega)
     close(counted.transmat_, given.transmat_)
+
+
+def test_many_symbols_and_restarts() -> None:
+    """Beyond so many symbols the co-occurrences are sparse."""
+    X = np.random.RandomState(0).randint(DENSE_SYMBOLS + 50, size=400)
+    model = DenseHMM(2, 2, learning="cooccurrence", n_epochs=3, n_init=2, learning_rate=0.1, random_state=0).fit(X)
+    assert model.losses_[-1] < model.losses_[0]
+    assert np.isfinite(model.score(X))
 
 
 def test_partial_fit() -> None:

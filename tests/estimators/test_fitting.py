@@ -103,6 +103,13 @@ def test_one_partial_fit_is_one_iteration(case: Case) -> None:
         close(one, other)
 
 
+def test_partial_fit_from_parameters_set_by_hand() -> None:
+    whole, part = CATEGORICAL.ours(init_params="", n_iter=1), CATEGORICAL.ours()
+    for model in (whole, part):
+        set_by_hand(model)
+    close(part.partial_fit(CATEGORICAL.data()).transmat_, whole.fit(CATEGORICAL.data()).transmat_)
+
+
 def test_partial_fit_blends_statistics() -> None:
     """Two steps by hand: the second batch counts for 2 ** -decay of the running mean."""
     first, second = switching(50, 2), switching(80, 3)

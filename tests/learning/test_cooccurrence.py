@@ -62,15 +62,18 @@ def test_the_analytic_matrix_by_enumeration(model: tuple[Tensor, Tensor]) -> Non
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-def test_sparse_losses_are_the_dense_ones(model: tuple[Tensor, Tensor], loss: str, penalty: float) -> None:
-    transition, emission = (part.requires_grad_() for part in model)
+@pytest.mark.parametrize("leading", [(), (4,)])
+def test_sparse_losses_are_the_dense_ones(loss: str, penalty: float, leading: tuple[int, ...]) -> None:
+    shapes = (*leading, STATES, STATES), (*leading, STATES, SYMBOLS)
+    model = [distributions(seeded(1), *shape).requires_grad_() for shape in shapes]
     omega = cooccurrences(distributions(seeded(3), 4, 4), distributions(seeded(4), 4, SYMBOLS))
     omega = torch.where(omega > omega.median(), omega, 0.0)
     omega /= omega.sum()
     answers = []
     for given in (omega, omega.to_sparse()):
-        value = objective(transition, emission, given, loss, penalty)
-        answers.append((value, *torch.autograd.grad(value, model)))
+        value = objective(model[0], model[1], given, loss, penalty)
+        assert value.shape == leading
+        answers.append((value, *torch.autograd.grad(value.sum(), model)))
     for dense, sparse in zip(*answers, strict=True):
         close(dense, sparse)
 

@@ -84,10 +84,11 @@ class BaseHMM(FittedHMM):
         Parameters not set yet are initialised at the first call. A prior weighs against all observations so far."""
         self._check_settings()
         first = not all(hasattr(self, name) for name in self.letters.values())
+        if not first:
+            self._check()
         observed = self._read(X, lengths, fitting=first)
         if first:
-            self._draw(self._letters_to_draw(), observed, self.random_state)
-        self._check()
+            self._start(self._letters_to_draw(), observed, self.random_state)
         (counts,) = expect(self, [self._parameters()], self._blocks(observed))
         self._stream = self._stream.absorb(counts, len(observed.values), self.learning_decay)
         (params,) = self.maximise([self._parameters()], [self._stream.counts(choose_device(self.device))])

@@ -120,6 +120,11 @@ class DenseChain(BaseHMM):
             if value.shape != self._shape(letter):
                 raise InputError(f"{name} must have the shape {self._shape(letter)}, not {value.shape}.")
 
+    def _check(self) -> None:
+        if not hasattr(self, "startprob_"):
+            self.compose()
+        super()._check()
+
     def _check_settings(self) -> None:
         super()._check_settings()
         one_of(tuple(KERNELS), self.kernel, "kernel")

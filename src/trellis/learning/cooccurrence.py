@@ -55,8 +55,9 @@ def squared_distance(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
     """|Omega - B' Theta B|^2: [...]."""
     if not omega.is_sparse:
         return (emission.mT @ theta @ emission - omega).square().sum((-2, -1))
-    gram, observed = emission @ emission.mT, emission @ torch.sparse.mm(omega, emission.mT)
-    model = (theta * (gram @ theta @ gram)).sum((-2, -1))
+    gram = emission @ emission.mT
+    after = torch.sparse.mm(omega, emission.reshape(-1, emission.shape[-1]).T).T.view(emission.shape)  # B Omega'
+    observed, model = emission @ after.mT, (theta * (gram @ theta @ gram)).sum((-2, -1))
     return omega.values().square().sum() - 2 * (theta * observed).sum((-2, -1)) + model
 
 
@@ -64,7 +65,7 @@ def divergence(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
     """KL(Omega || B' Theta B), summed over the pairs that occur: [...]."""
     if omega.is_sparse:
         first, second = omega.indices()
-        found, wanted = (emission[:, first] * (theta @ emission)[:, second]).sum(0), omega.values()
+        found, wanted = (emission[..., first] * (theta @ emission)[..., second]).sum(-2), omega.values()
     else:
         found, wanted = (emission.mT @ theta @ emission).flatten(-2), omega.flatten(-2)
     return (torch.xlogy(wanted, wanted) - torch.xlogy(wanted, found)).sum(-1)
