@@ -47,8 +47,8 @@ FIGURES = {
 
 
 MODELS = {"em": "dense EM", "direct": "dense direct", "standard": "standard", "fair": "standard, fair"}
-FIGURES |= {f"mad_{name}": Column(heading, finite("{:.4f}")) for name, heading in MODELS.items()}
-FIGURES |= {f"analytic_{name}": Column(heading, finite("{:.4f}")) for name, heading in MODELS.items()}
+FIGURES |= {f"mad_{name}": Column(heading, finite("{:.5f}")) for name, heading in MODELS.items()}
+FIGURES |= {f"analytic_{name}": Column(heading, finite("{:.5f}")) for name, heading in MODELS.items()}
 FIGURES |= {f"nll_{name}": Column(heading, finite("{:.3f}")) for name, heading in MODELS.items()}
 FIGURES |= {f"seconds_{name}": Column(f"s, {heading}", finite("{:.1f}")) for name, heading in MODELS.items()}
 FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)

@@ -72,11 +72,7 @@ def test_vectors_compose_the_probabilities() -> None:
 @pytest.mark.parametrize("learning", ["em", "cooccurrence"])
 def test_frozen_vectors_stay(learning: str) -> None:
     options = {"learning": learning, "n_epochs": 30, "learning_rate": 0.01}
-    drawn = DenseHMM(3, 2, params="", **options, **SETTINGS | {"n_iter": 0})
-    if learning == "em":
-        drawn.fit(*data())
-    else:
-        drawn = DenseHMM(3, 2, params="uzsvw", **SETTINGS | {"n_iter": 0}).fit(*data())
+    drawn = DenseHMM(3, 2, params="", **options, **SETTINGS).fit(*data())
     model = DenseHMM(3, 2, params="zv", **options, **SETTINGS).fit(*data())
     moved = [
         name for name in ("u_", "z_", "z_start_", "v_", "w_") if (getattr(model, name) != getattr(drawn, name)).any()
@@ -211,6 +207,8 @@ def test_settings_refused(settings: dict[str, Any], sentence: str) -> None:
 def test_cooccurrences_refused() -> None:
     with pytest.raises(InputError, match="sum to one"):
         DenseHMM(2).fit_cooccurrence(np.eye(2))
+    with pytest.raises(InputError, match="partial_fit is EM"):
+        DenseHMM(2, learning="cooccurrence").partial_fit([0, 1])
     with pytest.raises(InputError, match="no two neighbouring"):
         DenseHMM(2, learning="cooccurrence").fit([[0, None, 1], [2]])
 

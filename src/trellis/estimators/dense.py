@@ -81,6 +81,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
             raise InputError("X has no two neighbouring symbols to learn from.")
         return self._match(cooccurrence.frequencies(counts))
 
+    def partial_fit(self, X: Any, lengths: Any = None) -> Self:
+        """One step of stepwise EM on some of the data."""
+        if self.learning != "em":
+            raise InputError("partial_fit is EM; for co-occurrences add up counts and give them to fit_cooccurrence.")
+        return super().partial_fit(X, lengths)
+
     def fit_cooccurrence(self, omega: Any) -> Self:
         """Estimate the vectors from p(symbol i, then symbol j) [V, V] itself, counted or computed elsewhere."""
         given = np.asarray(omega, np.float64)

@@ -84,9 +84,8 @@ class DenseChain(BaseHMM):
         """Set the probabilities that the vectors compose, after the vectors were set by hand."""
         self._check_settings()
         self._check_vectors()
-        (made,) = self._unpack(
-            self._module([{name: self._tensor(getattr(self, name)) for name in self._vectors().values()}])
-        )
+        vectors = {name: self._tensor(getattr(self, name)) for name in self._vectors().values()}
+        (made,) = self._unpack(self._module([vectors]))
         for name in self.composed:
             setattr(self, name, made[name].cpu().numpy())
         return self
@@ -110,9 +109,7 @@ class DenseChain(BaseHMM):
         self.compose()
 
     def _shape(self, letter: str) -> tuple[int, ...]:
-        return {"u": (self.n_components, self.n_dims), "z": (self.n_components, self.n_dims), "s": (self.n_dims,)}[
-            letter
-        ]
+        return (self.n_dims,) if letter == "s" else (self.n_components, self.n_dims)
 
     def _check_vectors(self) -> None:
         for letter, name in self._vectors().items():

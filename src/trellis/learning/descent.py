@@ -79,6 +79,9 @@ def minimise(
     """Lower the losses [...] of independent problems, whose weights are [..., *], and leave the best weights in place.
 
     They never end higher than they began."""
+    if not weights:
+        losses = loss().detach()
+        return Descent(losses.unsqueeze(0), losses)
     descent, best, history = OPTIMIZERS[optimizer](weights, lr=lr), Best(weights), []
 
     def evaluate() -> Any:
