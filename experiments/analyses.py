@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from itertools import islice
 
 import torch
-from torch import nn
 
 from experiments.dropout_variance import dropout_variance
 from trellis.config import RunConfig
@@ -46,9 +46,12 @@ def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
 
 
 def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """The most bytes that steps of training need on a GPU. It trains the model on, so it comes last."""
-    if not isinstance(model, nn.Module) or model.device.type != "cuda":
+    """The most bytes that steps of training such a model need on a GPU."""
+    if not isinstance(model, HMM) or model.device.type != "cuda":
         return {}
+    support = deepcopy(model.params.partition or model.params.support)
+    support = None if support is None else support.cpu()
+    model = HMM.build(model.vocab, config.model, model.carry, config.seed, support).to(model.device)
     batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

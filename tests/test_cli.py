@@ -28,6 +28,7 @@ SENTENCES = [
     "a cat runs and the dog sees",
     "the cat sleeps",
 ]
+ARPA = "\\data\\\nngram 1=2\n\\1-grams:\n-1\t</s>\n-0.1\tcat\n\\end\\\n"
 SMALL = ["--states", "4", "--set", "train.learner=em", "--set", "train.epochs=3", "--set", "batches.order=sentences"]
 
 
@@ -159,7 +160,7 @@ def test_people_get_tables(model: Path, capsys: pytest.CaptureFixture[str]) -> N
     "option",
     [
         ["--states", "9"],
-        ["--model", "bigram"],
+        ["--model", "ngram"],
         ["--resume", "--states", "9"],
         ["--resume", "--set", "train.learner=gradient"],
     ],
@@ -218,7 +219,7 @@ def test_numbers_out_of_range(words: list[str], model: Path, capsys: pytest.Capt
     assert "is not a whole number" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("family", ["unigram", "bigram"])
+@pytest.mark.parametrize("family", ["unigram", "bigram", "ngram"])
 def test_models_without_states_answer_or_say_why_not(
     family: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +230,21 @@ def test_models_without_states_answer_or_say_why_not(
     for command in (["infill", folder, "a ___"], ["embed", folder, "a"], ["states", folder]):
         assert run(*command) == 2
         assert "no hidden states" in capsys.readouterr().err
+
+
+def test_an_n_gram_model_as_arpa_and_back(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, file = tmp_path / "run", tmp_path / "m.arpa"
+    assert run("train", "--model", "ngram", "--set", "model.order=3", "--data", text, "--run", folder, "--quiet") == 0
+    capsys.readouterr()
+    rows = json.loads((folder / "results.json").read_text())["figures"]
+    assert [row["model"] for row in rows] == ["unigram", "bigram", "3-gram"]
+    answer(capsys, "export", folder, "-o", file)
+    ours, arpa = answer(capsys, "eval", folder, file, "--data", text, "--split", "all")
+    assert arpa["perplexity"] == pytest.approx(ours["perplexity"])
+    assert arpa["family"] == "3-gram"
+    facts = answer(capsys, "info", file)
+    assert facts["family"] == "ngram"
+    assert len(facts["ngrams"]) == 3
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -257,6 +273,11 @@ def one_word(folder: Path) -> Path:
     return folder / "one.txt"
 
 
+def arpa(folder: Path, cut: str = "") -> Path:
+    (folder / "m.arpa").write_text(ARPA.removesuffix(cut + "\n"))
+    return folder / "m.arpa"
+
+
 def bad_config(folder: Path) -> Path:
     (folder / "bad.toml").write_text("[train]\nlerning = 1\n")
     return folder / "bad.toml"
@@ -271,6 +292,12 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--data", broken_gzip(d)], "gz"),
         (lambda d: ["train", bad_config(d)], "train.lerning"),
         (lambda d: ["train", "--set", "model.family=hmn"], "did you mean 'hmm'"),
+        (lambda d: ["train", "--model", "ngram", "--set", "model.order=0"], "must be at least 1"),
+        (lambda d: ["train", "--model", "ngram", "--set", "model.order=10"], "at most 9"),
+        (lambda d: ["eval", arpa(d)], "name one with --data"),
+        (lambda d: ["info", arpa(d, "\\end\\")], "line 5: the file ends without"),
+        (lambda d: ["export", d / "run", "-o", d / "x", "--to", "arpa"], "its formats: numpy, hmmlearn"),
+        (lambda d: ["export", arpa(d), "-o", d / "x", "--to", "numpy"], "its formats: arpa"),
         (lambda d: ["train", "--set", "train.learner=adam"], "train.learner"),
         (lambda d: ["train", "--set", "batches.order=random"], "batches.order"),
         (lambda d: ["train", "--set", "model.states=0"], "at least one state"),

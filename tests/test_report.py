@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trellis.corpus import Split, Vocabulary
-from trellis.models import HMM, Bigram, LanguageModel, Unigram
+from trellis.models import HMM, LanguageModel, NGram
 from trellis.report import write_report
 from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
 from trellis.report.format import FIGURES, Column, percent, perplexity, text, word
@@ -95,8 +95,8 @@ MODELS = {
     "one state": lambda: make_hmm(1),
     "two states": lambda: make_hmm(2),
     "many states": lambda: make_hmm(45, seed=1),
-    "unigram": lambda: Unigram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS)),
-    "bigram": lambda: Bigram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS)),
+    "unigram": lambda: NGram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS), 1),
+    "trigram": lambda: NGram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS), 3),
 }
 
 

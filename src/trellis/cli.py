@@ -110,7 +110,7 @@ def states_arguments(parser: argparse.ArgumentParser) -> None:
 def export_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
-    parser.add_argument("--to", choices=tuple(commands.EXPORTS), default="numpy", help="format (default numpy: .npz)")
+    parser.add_argument("--to", choices=tuple(commands.EXPORTS), help="format (default numpy, of an n-gram arpa)")
 
 
 def cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +165,7 @@ COMMANDS = {
     ),
     "info": Command(commands.info, "what a model is", "trellis info runs/demo --json", model_argument),
     "export": Command(
-        commands.export, "a model as NumPy arrays or as an hmmlearn model",
+        commands.export, "a model as NumPy arrays, as an hmmlearn model, or in the ARPA format",
         "trellis export runs/demo -o model.npz", export_arguments,
     ),
     "cluster": Command(

@@ -20,7 +20,7 @@ from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.models import HMM, LanguageModel, load_model, read_about
+from trellis.models import HMM, LanguageModel, NGram, load_model, read_about, write_arpa
 from trellis.report import write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
@@ -82,7 +82,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
         rows.append(
             {
                 "model": str(path),
-                "family": model.family,
+                "family": model.name,
                 "perplexity": result.perplexity,
                 "log_likelihood": result.log_likelihood,
                 "tokens": result.tokens,
@@ -172,11 +172,19 @@ def info(args: argparse.Namespace) -> Answer:
     return Answer(facts, lambda: console.show_facts(facts))
 
 
-EXPORTS: dict[str, Callable[[HMM, Path], None]] = {"numpy": exports.write_numpy, "hmmlearn": exports.write_hmmlearn}
+EXPORTS: dict[str, tuple[type[LanguageModel], Callable[[Any, Path], None]]] = {
+    "numpy": (HMM, exports.write_numpy),
+    "hmmlearn": (HMM, exports.write_hmmlearn),
+    "arpa": (NGram, write_arpa),
+}
 
 
 def export(args: argparse.Namespace) -> Answer:
-    EXPORTS[args.to](stateful(load_model(args.model), "export"), args.output)
+    model = load_model(args.model)
+    formats = [name for name, (kind, _) in EXPORTS.items() if isinstance(model, kind)]
+    if args.to not in (None, *formats):
+        raise TrellisError(f"A {model.name} model cannot be written as {args.to}; its formats: {', '.join(formats)}.")
+    EXPORTS[args.to or formats[0]][1](model, args.output)
     return Answer({"output": str(args.output)}, lambda: console.note(f"wrote {args.output}"))
 
 
@@ -234,7 +242,7 @@ def cache(args: argparse.Namespace) -> Answer:
 def stateful(model: LanguageModel, command: str) -> HMM:
     """The model, if it has hidden states."""
     if not isinstance(model, HMM):
-        raise TrellisError(f"A {model.family} model has no hidden states, so 'trellis {command}' cannot answer for it.")
+        raise TrellisError(f"A {model.name} model has no hidden states, so 'trellis {command}' cannot answer for it.")
     return model
 
 

@@ -39,7 +39,9 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | unigram | bigram
+    family: str = "hmm"  # hmm | ngram | unigram | bigram
+    order: int = 5  # ngram: words in the longest n-gram
+    crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
     emission: str = "full"  # states of a word: full (all) | brown (its class's) | uniform (random) | cloned (its own)
     classes: int = 64  # brown: of words, each with states of its own

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from trellis.config import ModelConfig
+from trellis.corpus import Vocabulary
+from trellis.emissions import Partition
 from trellis.inference import discrete
+from trellis.models import HMM
 from trellis.operators import Dense
-from trellis.types import Belief, Potentials
+from trellis.params import NeuralParams
+from trellis.types import Batch, Belief, Potentials
 
 try:
     import pytest
@@ -15,6 +20,7 @@ try:
 except ImportError:  # a GPU machine without pytest calls the functions itself
     pass
 
+HALF_PRECISION = 0.03
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
@@ -65,3 +71,25 @@ def test_samples_are_valid_paths() -> None:
     inside = torch.arange(9, device="cuda") < lengths[:, None]
     assert bool(((path >= 0) == inside).all())
     assert bool((path < 6).all())
+
+
+def large(device: str) -> tuple[float, torch.Tensor]:
+    """log p of a batch under a neural HMM with state dropout, and the gradient of the words' vectors."""
+    words = ["<eos>", "<unk>", *map(str, range(60))]
+    config = ModelConfig(states=512, params="neural", dim=32, dropout="state", spread=0.5)
+    partition = Partition(torch.arange(len(words)) % 8, [64] * 8)
+    model = HMM.build(Vocabulary(words, [1] * len(words)), config, True, 0, partition).to(device).train()
+    tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))
+    batch = Batch(tokens, torch.full((4,), 9), torch.ones(4, dtype=torch.bool), True, True).to(torch.device(device))
+    _, state = model.loss(batch, None)
+    log_likelihood, _ = model.loss(batch._replace(fresh=~batch.fresh, begins=False), state)
+    log_likelihood.backward()
+    assert isinstance(model.params, NeuralParams)
+    assert model.params.words.grad is not None
+    return log_likelihood.item(), model.params.words.grad.cpu()
+
+
+def test_large_hmms_agree() -> None:
+    (here, gradient), (there, other) = large("cpu"), large("cuda")
+    assert abs(here - there) < HALF_PRECISION * abs(here)
+    assert float((gradient - other).norm()) < HALF_PRECISION * float(gradient.norm())

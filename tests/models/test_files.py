@@ -10,7 +10,7 @@ import torch
 import trellis
 from corpora import hmm, split, vocabulary
 from trellis.errors import TrellisError
-from trellis.models import HMM, Bigram, LanguageModel, Unigram, load_model, read_about, save_model
+from trellis.models import HMM, LanguageModel, NGram, load_model, read_about, save_model
 from trellis.params import TableParams
 from trellis.storage import save_tensors
 
@@ -20,10 +20,11 @@ TEXT = "the cat sees a dog"
 def models() -> list[LanguageModel]:
     support = torch.tensor([[0, 1], [1, 2]] * 3 + [[0, 2]])
     sparse = HMM(vocabulary(), TableParams(3, 7, support))
-    return [hmm(), hmm(carry=True), sparse, Unigram.fit(vocabulary(), split()), Bigram.fit(vocabulary(), split())]
+    ngrams = [NGram.fit(vocabulary(), split(), order, crossing=order == 3) for order in (1, 2, 3)]
+    return [hmm(), hmm(carry=True), sparse, *ngrams]
 
 
-@pytest.mark.parametrize("model", models(), ids=lambda m: m.family)
+@pytest.mark.parametrize("model", models(), ids=lambda m: m.name)
 def test_a_model_survives_the_file(model: LanguageModel, tmp_path: Path) -> None:
     save_model(tmp_path / "model.safetensors", model, {"note": "é"})
     again = trellis.load(tmp_path)
@@ -56,6 +57,14 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
         (tmp_path / "cut").write_bytes(whole[:size])
         with pytest.raises(TrellisError, match="cut"):
             load_model(tmp_path / "cut")
+
+
+def test_n_grams_that_do_not_add_up(tmp_path: Path) -> None:
+    model = NGram.fit(vocabulary(), split(), 3)
+    model.backoffs = model.backoffs[1:]
+    save_model(tmp_path / "m", model)
+    with pytest.raises(TrellisError, match="not as many as it says"):
+        load_model(tmp_path / "m")
 
 
 def test_a_family_that_is_not_known(tmp_path: Path) -> None:

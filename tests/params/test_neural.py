@@ -120,8 +120,8 @@ def test_residual_layers() -> None:
         net.scales.uniform_()
         net.shifts.uniform_()
     x = expected = torch.randn(3, DIM, dtype=torch.float64)
-    for layer, scale, shift in zip(net.layers, net.scales, net.shifts, strict=True):
-        inner = expected + torch.relu(layer[3](torch.relu(layer[0](expected))))
+    for first, second, scale, shift in zip(net.inner, net.outer, net.scales, net.shifts, strict=True):
+        inner = expected + torch.relu(second(torch.relu(first(expected))))
         centred = inner - inner.mean(-1, keepdim=True)
         expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
     close(net(x), expected)

@@ -12,7 +12,7 @@ from oracle import Paths
 from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.models import HMM, Bigram
+from trellis.models import HMM, NGram
 from trellis.tasks import measures
 from trellis.tasks.measures import check_normalisation, measure_states, visit_states
 
@@ -98,7 +98,7 @@ def test_probabilities_of_the_next_word_sum_to_one(support: str) -> None:
 
 
 def test_normalisation_of_other_models_and_of_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_normalisation(Bigram.fit(vocabulary(), split()), Streams(split(), 2, 5)).deviation < 1e-5
+    assert check_normalisation(NGram.fit(vocabulary(), split(), 2), Streams(split(), 2, 5)).deviation < 1e-5
     model = hmm()
     forecast = model.forecast
     monkeypatch.setattr(model, "forecast", lambda state: forecast(state) + np.log(1.25))

@@ -1,4 +1,5 @@
-"""Gathers whose backward pass is not torch's own, which is slow where an index occurs many times."""
+"""Operations on rows whose backward pass is not torch's own, which is slow: gathers where an index occurs many times,
+and sums over many rows."""
 
 from __future__ import annotations
 
@@ -59,6 +60,50 @@ class Pick(torch.autograd.Function):
         if inverse is not None:
             return grads[0][inverse], None, None
         return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None, None
+
+
+class AddRow(torch.autograd.Function):
+    """x + b for every row of x [n, d], in the precision of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, row: Tensor) -> Tensor:
+        ctx.dtype = row.dtype
+        return x + row.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return grads[0], sum_rows(grads[0]).to(ctx.dtype)
+
+
+class ScaleColumns(torch.autograd.Function):
+    """x * s for every row of x [n, d], in the precision of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, row: Tensor) -> Tensor:
+        ctx.save_for_backward(x, row)
+        return x * row.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, row = ctx.saved_tensors
+        return grads[0] * row.to(x.dtype), sum_rows(grads[0] * x).to(row.dtype)
+
+
+def sum_rows(x: Tensor) -> Tensor:
+    """The sum of all rows, as a product with ones: [n, d] -> [d]."""
+    return product(x.new_ones(1, len(x)), x)[0]
+
+
+def add_row(x: Tensor, row: Tensor) -> Tensor:
+    """x + row: [n, d], [d] -> [n, d]."""
+    return AddRow.apply(x, row)
+
+
+def scale_columns(x: Tensor, row: Tensor) -> Tensor:
+    """x * row: [n, d], [d] -> [n, d]."""
+    return ScaleColumns.apply(x, row)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:

@@ -43,6 +43,11 @@ class LanguageModel(SequenceModel):
 
     family: ClassVar[str]
 
+    @property
+    def name(self) -> str:
+        """What to call it in a table."""
+        return self.family
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The arguments, JSON values all, that with a vocabulary and tensors make this model again."""

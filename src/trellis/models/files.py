@@ -13,14 +13,16 @@ import torch
 from trellis.config import suggestion
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
+from trellis.models.arpa import is_arpa
+from trellis.models.arpa_read import read_arpa
 from trellis.models.base import LanguageModel
 from trellis.models.hmm import HMM
-from trellis.models.ngram import Bigram, Unigram
+from trellis.models.ngram import ORDERS, NGram
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-FAMILIES: dict[str, type[LanguageModel]] = {model.family: model for model in (HMM, Unigram, Bigram)}
+FAMILIES: dict[str, type[LanguageModel]] = {"hmm": HMM, "ngram": NGram, **dict.fromkeys(ORDERS, NGram)}
 
 
 def family(name: str) -> type[LanguageModel]:
@@ -44,8 +46,10 @@ def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | N
 
 
 def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
-    """Read a model from its file, or from the folder of the run that made it."""
+    """Read a model from its file (an n-gram model also from ARPA), or from the folder of the run that made it."""
     file = find_model(path)
+    if is_arpa(file):
+        return read_arpa(file, device)
     with intact(file):
         header = read_header(file)
         model = family(header["family"])
@@ -65,8 +69,10 @@ def intact(file: Path) -> Iterator[None]:
 
 
 def read_about(path: str | Path) -> dict[str, Any]:
-    """What was noted when the model was saved."""
+    """What was noted when the model was saved; an ARPA file has no room for that."""
     file = find_model(path)
+    if is_arpa(file):
+        return {}
     with intact(file):
         return dict(json.loads(read_header(file)["about"]))
 

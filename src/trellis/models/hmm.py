@@ -162,7 +162,7 @@ class HMM(nn.Module, LanguageModel):
 
         Where the batch says that it is full, this never waits for the device."""
         dropped = (self.dropout.draw(self.params.partition) if self.training else None) or NOTHING
-        transition, emission = self.params.transition(dropped), self.params.emission(dropped)
+        transition, emission = self.params.moving(dropped)
         potentials = emission.potentials(batch.tokens, whole=batch.full)
         prior = self.entering(batch, state, dropped, transition, potentials.first_ids())
         lengths = None if batch.full else batch.lengths

@@ -1,137 +1,110 @@
-"""Unigram and bigram baselines: counts, smoothed so that every word of the vocabulary has a probability."""
+"""n-gram language models of any order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from trellis.corpus import Split, Vocabulary
+from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel
+from trellis.models.kneser_ney import count_ngrams, smooth
+from trellis.models.trie import NONE, Trie
 
-CHUNK = 1 << 20  # tokens counted at a time
+NAMES = {1: "unigram", 2: "bigram"}
+ORDERS = {name: order for order, name in NAMES.items()}
 
 
-class Unigram(LanguageModel):
-    """p(x) = (count(x) + 1) / (N + V)."""
+class NGram(LanguageModel):
+    """log p(x | c) is kept for every n-gram c x that was seen; otherwise it is backoff(c) + log p(x | c'), c' being c
+    without its first word and backoff(c) zero where c was never seen.
 
-    family: ClassVar[str] = "unigram"
+    The state is the last n - 1 tokens. An <eos> among them is the beginning of a sentence: a model that does not cross
+    knows no n-gram that reaches over one, so it begins anew by itself. A new text begins after an <eos>.
+    """
 
-    def __init__(self, vocab: Vocabulary, log_probs: Tensor) -> None:
-        self.vocab, self.log_probs = vocab, log_probs
+    family: ClassVar[str] = "ngram"
 
-    @classmethod
-    def fit(cls, vocab: Vocabulary, split: Split) -> Unigram:
-        counts = np.zeros(len(vocab))
-        for chunk in chunks(split):
-            counts += np.bincount(chunk, minlength=len(vocab))
-        return cls(vocab, torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float())
-
-    def start(self, batch: int) -> int:
-        return batch
-
-    def reset(self, state: int, where: Tensor) -> int:
-        return len(where)
-
-    def score(self, tokens: Tensor, state: int, lengths: Tensor | None = None) -> tuple[Tensor, int]:
-        return inside(self.log_probs[tokens], lengths), state
-
-    def forecast(self, state: int) -> Tensor:
-        return self.log_probs.expand(state, -1)
-
-    def settings(self) -> dict[str, Any]:
-        return {}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"log_probs": self.log_probs}
+    def __init__(self, vocab: Vocabulary, trie: Trie, log_probs: Tensor, backoffs: Tensor, crossing: bool) -> None:
+        self.vocab, self.trie, self.crossing = vocab, trie, crossing
+        self.log_probs = log_probs  # [N] of every node of the trie
+        self.backoffs = backoffs  # [N of the orders below the highest]
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Unigram:
-        return cls(vocab, tensors["log_probs"])
+    def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, crossing: bool = False) -> NGram:
+        """Interpolated modified Kneser-Ney; with `crossing`, contexts reach over the ends of sentences."""
+        trie, counts = count_ngrams(vocab, split, order, crossing)
+        log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
+        return cls(vocab, trie, log_probs, backoffs, crossing)
 
+    @property
+    def order(self) -> int:
+        return len(self.trie.sizes)
 
-class Bigram(LanguageModel):
-    """Interpolated Kneser-Ney: p(x | u) = max(c(u, x) - D, 0) / c(u) + D n(u) / c(u) p(x), where n(u) counts the words
-    seen after u and p(x) grows with the number of words seen before x. A text begins after an <eos>."""
-
-    family: ClassVar[str] = "bigram"
-
-    def __init__(self, vocab: Vocabulary, lower: Tensor, weight: Tensor, keys: Tensor, kept: Tensor) -> None:
-        self.vocab = vocab
-        self.lower = lower  # [V]: p(x)
-        self.weight = weight  # [V]: D n(u) / c(u), one where u was never seen
-        self.keys, self.kept = keys, kept  # sorted u * V + x, and max(c(u, x) - D, 0) / c(u)
-
-    @classmethod
-    def fit(cls, vocab: Vocabulary, split: Split) -> Bigram:
-        size = len(vocab)
-        pairs = count_pairs(split, size, vocab.eos).tocoo()
-        once, twice = int((pairs.data == 1).sum()), int((pairs.data == 2).sum())
-        discount = once / (once + 2 * twice) if once else 0.5
-        follow = np.bincount(pairs.row, weights=pairs.data, minlength=size)
-        types = np.bincount(pairs.row, minlength=size)
-        before = np.bincount(pairs.col, minlength=size) + 1.0
-        weight = np.where(follow > 0, discount * types / np.maximum(follow, 1), 1.0)
-        keys = pairs.row.astype(np.int64) * size + pairs.col
-        order = np.argsort(keys)
-        kept = np.maximum(pairs.data - discount, 0) / follow[pairs.row]
-        arrays = (before / before.sum(), weight, keys[order], kept[order])
-        return cls(vocab, *(torch.from_numpy(a) for a in arrays))
+    @property
+    def name(self) -> str:
+        return NAMES.get(self.order, f"{self.order}-gram")
 
     def start(self, batch: int) -> Tensor:
-        return torch.full((batch,), self.vocab.eos, device=self.device)
+        state = torch.full((batch, self.order - 1), NONE, device=self.device)
+        state[:, -1:] = self.vocab.eos
+        return state
 
     def reset(self, state: Tensor, where: Tensor) -> Tensor:
-        return torch.where(where, self.vocab.eos, state[: len(where)])
+        return torch.where(where[:, None], self.start(len(where)), state[: len(where)])
 
     def score(self, tokens: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        previous = torch.cat([state[:, None], tokens[:, :-1]], 1)
-        keys = previous * len(self.vocab) + tokens
-        place = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
-        seen = torch.where(self.keys[place] == keys, self.kept[place], 0.0)
-        log_probs = (seen + self.weight[previous] * self.lower[tokens]).log()
-        ends = torch.full_like(state, tokens.shape[1]) if lengths is None else lengths
-        last = torch.cat([state[:, None], tokens], 1).gather(1, ends[:, None])[:, 0]
+        self.check(tokens)
+        context, text = self.order - 1, torch.cat([state, tokens], 1)
+        log_probs = self.log_probs[tokens]
+        for shorter, longer in pairwise(self.trie.walk(text)):
+            before, node = shorter[:, context - 1 : -1], longer[:, context:]
+            lower = log_probs + self.backoff(before)
+            log_probs = torch.where(node >= 0, self.log_probs[node], lower)
+        ends = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
+        last = text.gather(1, ends[:, None] + torch.arange(context, device=text.device))
         return inside(log_probs, lengths), last
 
+    def check(self, tokens: Tensor) -> None:
+        """Refuse what is not a word of the vocabulary."""
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.vocab):
+            raise TrellisError(
+                f"An n-gram model scores the {len(self.vocab):,} words of its vocabulary, and no gaps; encode the text "
+                "with that vocabulary."
+            )
+
     def forecast(self, state: Tensor) -> Tensor:
-        size = len(self.vocab)
-        probs = self.weight[state, None] * self.lower
-        for row, word in zip(probs, state.tolist(), strict=True):
-            ends = torch.tensor([word * size, (word + 1) * size], device=self.device)
-            first, last = torch.searchsorted(self.keys, ends).tolist()
-            row[self.keys[first:last] - word * size] += self.kept[first:last]
-        return probs.log()
+        log_probs = self.log_probs[: len(self.vocab)].repeat(len(state), 1)
+        for before in self.trie.walk(state)[: self.order - 1]:
+            node = before[:, -1]
+            log_probs += self.backoff(node)[:, None]
+            row, word, child = self.trie.children(node)
+            log_probs[row, word] = self.log_probs[child]
+        return log_probs
+
+    def backoff(self, nodes: Tensor) -> Tensor:
+        """What it costs to forget the first word of a context."""
+        return torch.where(nodes >= 0, self.backoffs[nodes], 0.0)
 
     def settings(self) -> dict[str, Any]:
-        return {}
+        return {"ngrams": list(self.trie.sizes), "crossing": self.crossing}
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"lower": self.lower, "weight": self.weight, "keys": self.keys, "kept": self.kept}
+        return {"keys": self.trie.keys, "log_probs": self.log_probs, "backoffs": self.backoffs}
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Bigram:
-        return cls(vocab, tensors["lower"], tensors["weight"], tensors["keys"], tensors["kept"])
-
-
-def chunks(split: Split) -> list[np.ndarray]:
-    """A split in pieces, so that a memory-mapped one is never read whole."""
-    return [split.tokens[i : i + CHUNK] for i in range(0, len(split.tokens), CHUNK)]
-
-
-def count_pairs(split: Split, size: int, eos: int) -> sparse.csr_array:
-    """c(u, x) of neighbouring tokens, the first one after <eos>: [V, V]."""
-    total = sparse.csr_array((size, size))
-    last = eos
-    for chunk in chunks(split):
-        before = np.concatenate([[last], chunk[:-1]])
-        total = total + sparse.coo_array((np.ones(len(chunk)), (before, chunk)), (size, size)).tocsr()
-        last = int(chunk[-1])
-    return total
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NGram:
+        trie = Trie(tuple(settings["ngrams"]), tensors["keys"])
+        model = cls(vocab, trie, tensors["log_probs"], tensors["backoffs"], settings["crossing"])
+        total, highest = sum(trie.sizes), trie.sizes[-1]
+        expected = {"keys": total - len(vocab), "log_probs": total, "backoffs": total - highest}
+        if trie.sizes[0] != len(vocab) or expected != {name: len(value) for name, value in model.tensors().items()}:
+            raise ValueError("its n-grams are not as many as it says")
+        return model
 
 
 def inside(log_probs: Tensor, lengths: Tensor | None) -> Tensor:

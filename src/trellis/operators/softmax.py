@@ -43,12 +43,12 @@ class Softmax(Transition):
             yield rows, self.rows(everything[rows])
 
     def rows(self, states: Tensor) -> Tensor:
-        logits = self.queries[states] @ self.keys.T
+        logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
         return self.kept(logits, states, slice(None)).sub(self.log_norm[states, None]).exp()
 
     def columns(self, states: Tensor) -> Tensor:
         """A[:, states]: [n] -> [R, n]."""
-        logits = self.queries @ self.keys[states].T
+        logits = self.queries.to(self.keys.dtype) @ self.keys[states].T
         return self.kept(logits, slice(None), states).sub(self.log_norm[:, None]).exp()
 
     def kept(self, logits: Tensor, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
@@ -56,13 +56,19 @@ class Softmax(Transition):
         return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
 
     def forward(self, probs: Tensor) -> Tensor:
-        return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
+        if torch.is_grad_enabled():
+            return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
+        total = torch.zeros_like(probs)
+        reached = (probs != 0).view(-1, self.num_states).any(0).nonzero().flatten()  # rows without mass cost nothing
+        for rows in chunks(len(reached), self.num_states, probs.device):
+            total += probs[..., reached[rows]] @ self.rows(reached[rows])
+        return total
 
     def backward(self, message: Tensor) -> Tensor:
         return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        logits = take(self.queries, before) @ take(self.keys, after).mT
+        logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
         return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
 
     def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:

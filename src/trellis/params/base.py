@@ -52,6 +52,10 @@ class Params(nn.Module, ABC):
     def emission(self, dropped: Dropped = NOTHING) -> Categorical:
         """p(x | z)."""
 
+    def moving(self, dropped: Dropped = NOTHING) -> tuple[Transition, Categorical]:
+        """Both at once, where they share work."""
+        return self.transition(dropped), self.emission(dropped)
+
     @abstractmethod
     def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
         """Transitions from the states `ids` [R], of the whole model, into those that a draw keeps; `blocks` alone."""

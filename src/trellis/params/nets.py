@@ -8,28 +8,35 @@ from zlib import crc32
 import torch
 from torch import Tensor, nn
 
+from trellis.kernels.rows import add_row, scale_columns
+
 BUCKETS = 1 << 15
 SHORTEST, LONGEST = 2, 5  # characters of a piece of a word
 
 
 class Residual(nn.Module):
-    """x -> LayerNorm(x + relu(B relu(A x))), `depth` times: [..., d] -> [..., d]."""
+    """x -> LayerNorm(x + relu(B relu(A x))), `depth` times, in the precision of x: [n, d] -> [n, d]."""
 
     def __init__(self, dim: int, depth: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(dropout)
-            )
-            for _ in range(depth)
-        )
+        self.inner = nn.ModuleList(nn.Linear(dim, dim) for _ in range(depth))
+        self.outer = nn.ModuleList(nn.Linear(dim, dim) for _ in range(depth))
         self.scales = nn.Parameter(torch.ones(depth, dim))
         self.shifts = nn.Parameter(torch.zeros(depth, dim))
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer, scale, shift in zip(self.layers, self.scales, self.shifts, strict=True):
-            x = nn.functional.layer_norm(x + layer(x), x.shape[-1:]) * scale + shift
+        for inner, outer, scale, shift in zip(self.inner, self.outer, self.scales, self.shifts, strict=True):
+            hidden = self.dropout(rectified(inner, x))
+            x = nn.functional.layer_norm(x + self.dropout(rectified(outer, hidden)), x.shape[-1:])
+            x = add_row(scale_columns(x, scale), shift)
         return x
+
+
+def rectified(layer: nn.Module, x: Tensor) -> Tensor:
+    """relu(W x + b) in the precision of x."""
+    assert isinstance(layer, nn.Linear)
+    return add_row(nn.functional.linear(x, layer.weight.to(x.dtype)), layer.bias).relu()
 
 
 class Spelling(nn.Module):

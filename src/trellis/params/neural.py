@@ -86,15 +86,15 @@ class NeuralParams(Params):
     def favour(self, scores: Tensor) -> None:
         self.word_bias.add_(scores)
 
-    def through(self, net: str, role: str, ids: Tensor | None = None) -> Tensor:
-        """The embeddings of states in one of their roles, after a net: [n, d]."""
-        low = self.dtype
-        with torch.autocast("cuda", low, enabled=low is not self.words.dtype):
-            return self.nets[net](self.embed(role, ids)).to(self.words.dtype)
-
     def embed(self, role: str, ids: Tensor | None = None) -> Tensor:
         """The embeddings of states in one of their roles: [n, d]."""
         return self.embeddings[self.roles[role]](ids, self.state_class)
+
+    def embed_roles(self, ids: Tensor | None, *roles: str) -> list[Tensor]:
+        """The same for several roles, each table read once."""
+        first = {self.roles[role]: role for role in roles}
+        tables = {table: self.embed(role, ids) for table, role in first.items()}
+        return [tables[self.roles[role]] for role in roles]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -103,33 +103,40 @@ class NeuralParams(Params):
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
     def start(self, dropped: Dropped = NOTHING) -> Tensor:
-        logits = self.start_weight(self.through("start", "start", dropped.ids)).squeeze(-1)
+        logits = self.start_weight(self.nets["start"](self.embed("start", dropped.ids))).squeeze(-1)
         return dropped.starts(logits).softmax(-1)
 
     def transition(self, dropped: Dropped = NOTHING) -> Softmax:
-        everything = torch.arange(self.num_states, device=self.words.device)
-        ids = everything if dropped.ids is None else dropped.ids
-        return self.between(dropped.ids, ids, dropped)
+        before, after = self.embed_roles(dropped.ids, "in", "out")
+        return self.softmax(before, after, dropped.ids, dropped)
+
+    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
+        return self.categorical(self.embed("emission", dropped.ids), dropped)
+
+    def moving(self, dropped: Dropped = NOTHING) -> tuple[Softmax, Categorical]:
+        before, after, saying = self.embed_roles(dropped.ids, "in", "out", "emission")
+        return self.softmax(before, after, dropped.ids, dropped), self.categorical(saying, dropped)
 
     def entry(self, ids: Tensor, dropped: Dropped) -> Softmax:
         """Without gradient: a carried belief has none either."""
         with torch.no_grad():
-            return self.between(ids, ids, dropped)
+            return self.softmax(self.embed("in", ids), self.embed("out", dropped.ids), ids, dropped)
 
-    def between(self, rows: Tensor | None, ids: Tensor, dropped: Dropped) -> Softmax:
-        """From the states `rows` (None: all), which are `ids` [R], into those that the draw keeps."""
-        columns = torch.arange(self.num_states, device=ids.device) if dropped.ids is None else dropped.ids
-        queries, keys = self.through("move", "in", rows), self.embed("out", dropped.ids)
-        return Softmax(queries, keys, dropped.mask(ids, columns), self.dtype)
+    def softmax(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Softmax:
+        """From the states `rows` [R] (None: all) embedded as `before`, into those that the draw keeps, as `after`."""
+        everything = torch.arange(self.num_states, device=after.device)
+        mask = dropped.mask(*(everything if ids is None else ids for ids in (rows, dropped.ids)))
+        return Softmax(self.nets["move"](before.to(self.dtype)), after, mask, self.dtype)
 
-    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
-        states = self.through("say", "emission", dropped.ids)
+    def categorical(self, saying: Tensor, dropped: Dropped) -> Categorical:
+        """Of the states that the draw keeps, embedded as `saying`."""
+        states = self.nets["say"](saying.to(self.dtype))
         words = self.words if self.spelling is None else self.words + self.spelling()
         partition = dropped.partition or self.partition
         if partition is not None and self.class_logits is not None:
             logits = self.class_logits(states, words, partition, self.dtype)
         else:
-            logits = every_logit(states, words, self.support)
+            logits = every_logit(states.to(words.dtype), words, self.support)
         return normalised(logits + self.word_bias.unsqueeze(-1), partition or self.support, len(states))
 
     def settings(self) -> dict[str, Any]:

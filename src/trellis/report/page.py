@@ -45,7 +45,7 @@ def document(name: str, body: Markup) -> str:
 
 
 def title(model: LanguageModel) -> str:
-    return TITLES.get(model.family, f"{model.family.capitalize()} model")
+    return TITLES.get(model.family, f"{model.name.capitalize()} model")
 
 
 def header(model: LanguageModel, result: RunResult) -> Markup:

@@ -9,6 +9,7 @@ import numpy as np
 
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
+from trellis.errors import TrellisError
 from trellis.models import LanguageModel
 
 ALL = "all"
@@ -18,6 +19,8 @@ def load_split(model: LanguageModel, about: dict[str, Any], source: str | None, 
     """A split of `source` (default: the corpus of the training) with the token ids of the model.
 
     Where none is named it is test, or all of a source that has no splits of its own."""
+    if source is None and "data" not in about:
+        raise TrellisError("The model does not say on which corpus it was trained; name one with --data.")
     config = DataConfig(**about.get("data", {}))
     if source is not None and source != config.source:
         vocab = model.vocab

@@ -22,7 +22,7 @@ from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.models import HMM, LanguageModel, save_model
 from trellis.models.files import FILE, family
-from trellis.models.ngram import Bigram, Unigram
+from trellis.models.ngram import ORDERS, NGram
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import evaluate
@@ -127,8 +127,9 @@ def train_in(
 ) -> RunResult:
     """`train` in a folder that is ours."""
     write_text(folder / CONFIG, to_toml(config))
-    if issubclass(model_class, Unigram | Bigram):
-        model: LanguageModel = model_class.fit(corpus.vocab, corpus["train"])
+    if issubclass(model_class, NGram):
+        order = ORDERS.get(config.model.family, config.model.order)
+        model = NGram.fit(corpus.vocab, corpus["train"], order, config.model.crossing)
         return conclude(model, None, corpus, config, folder)
     hmm, state = train_hmm(config, corpus, folder, resume)
     if state.outcome == "interrupted":
@@ -165,7 +166,7 @@ def conclude(
     model: LanguageModel, state: TrainState | None, corpus: Corpus, config: RunConfig, folder: Path
 ) -> RunResult:
     """Measure the model beside the baselines on every split, and save model and figures."""
-    baselines = [cls.fit(corpus.vocab, corpus["train"]) for cls in (Unigram, Bigram) if not isinstance(model, cls)]
+    baselines = [NGram.fit(corpus.vocab, corpus["train"], n) for name, n in ORDERS.items() if name != model.name]
     figures = [measure(m, corpus, config.batches.order) for m in (*baselines, model)]
     about = {
         "corpus": corpus.description,
@@ -192,7 +193,7 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
         seconds = time.perf_counter() - begun
     speed = corpus["train"].tokens.size / seconds
     states = model.num_states if isinstance(model, HMM) else None
-    return Figures(model.family, states, model.num_parameters(), **perplexity, tokens_per_second=speed)
+    return Figures(model.name, states, model.num_parameters(), **perplexity, tokens_per_second=speed)
 
 
 def write_text(path: Path, text: str) -> None:

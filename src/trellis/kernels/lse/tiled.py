@@ -20,7 +20,7 @@ class RowLogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
-        out = queries.new_empty(len(queries))
+        out = torch.empty(len(q), dtype=torch.promote_types(dtype, torch.float32), device=q.device)
         for rows in chunks(len(q), len(k), q.device):
             out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
         ctx.save_for_backward(q, k, out)

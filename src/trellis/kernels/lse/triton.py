@@ -46,7 +46,7 @@ def kept(row_keys, column_keys, threshold):
 
 @triton.jit
 def forward_kernel(
-    queries, keys, out, means, row_keys, column_keys, threshold, R: tl.constexpr, S: tl.constexpr,
+    queries, keys, out, means, row_keys, column_keys, threshold, R, S: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
     MEAN: tl.constexpr,
 ):  # fmt: skip
@@ -123,7 +123,7 @@ class RowLogSumExp(torch.autograd.Function):
         )
         out = out[0] if len(out) == 1 else out.logsumexp(0)
         ctx.save_for_backward(q, k, out, means)
-        ctx.mask = mask
+        ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
         return out
 
     @staticmethod
@@ -132,10 +132,10 @@ class RowLogSumExp(torch.autograd.Function):
         q, k, out, means = ctx.saved_tensors
         (rows, dim), columns = q.shape, len(k)
         weights = grads[0].contiguous()
-        d_queries = means * weights[:, None] if ctx.needs_input_grad[0] else None
+        d_queries = (means * weights[:, None]).to(ctx.dtypes[0]) if ctx.needs_input_grad[0] else None
         d_keys = None
         if ctx.needs_input_grad[1]:
-            d_keys = torch.empty(columns, dim, dtype=torch.float32, device=q.device)
+            d_keys = torch.empty(columns, dim, dtype=ctx.dtypes[1], device=q.device)
             backward_kernel[(triton.cdiv(columns, BACKWARD["COLUMNS"]),)](
                 *(q, k, out, weights, d_keys, *operands(ctx.mask, out), rows, columns),
                 **{"DIM": dim, "MASKED": ctx.mask is not None} | BACKWARD,

@@ -34,15 +34,16 @@ def block_of(blocks, log_norm, index, rows, columns, K: tl.constexpr, LOGITS: tl
 
 @triton.jit
 def forward_kernel(
-    prior, blocks, log_norm, weights, lengths, alphas, norms,
-    T: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
+    prior, blocks, log_norm, weights, lengths, alphas, norms, T,
+    K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
     TINY: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, WIDTH)
     inside = columns < K
     length = tl.load(lengths + b)
-    for t in range(0, T):
+    t = 0
+    while t < T:
         if t < length:
             if t == 0:
                 predicted = tl.load(prior + b * K + columns, mask=inside, other=0.0)
@@ -63,20 +64,21 @@ def forward_kernel(
             tl.store(alphas + (b * T + t) * K + columns, a, mask=inside)
             tl.store(norms + b * T + t, tl.where(possible, tl.log(tl.where(possible, norm, 1.0)) + top, -float("inf")))
             tl.debug_barrier()
+        t += 1
 
 
 @triton.jit
 def adjoint_kernel(
-    blocks, log_norm, weights, lengths, alphas, norms, grads, messages, d_prior, d_weights, d_blocks, d_log_norm,
-    T: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
+    blocks, log_norm, weights, lengths, alphas, norms, grads, messages, d_prior, d_weights, d_blocks, d_log_norm, T,
+    K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, LOGITS: tl.constexpr,
     PAIRS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, WIDTH)
     inside = columns < K
     length = tl.load(lengths + b)
-    for back in range(0, T):
-        t = T - 1 - back
+    t = T - 1
+    while t >= 0:
         if t < length:
             message = tl.load(messages + b * K + columns, mask=inside, other=0.0)
             a = tl.load(alphas + (b * T + t) * K + columns, mask=inside, other=0.0)
@@ -114,6 +116,7 @@ def adjoint_kernel(
                 tl.store(place, tl.zeros((ROWS, WIDTH), tl.float32), mask=(rows < K)[:, None] & inside[None, :])
                 if LOGITS:
                     tl.store(d_log_norm + index * K + rows, tl.zeros((ROWS,), tl.float32), mask=rows < K)
+        t -= 1
 
 
 def shape_of(states: int) -> dict[str, int]:

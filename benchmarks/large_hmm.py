@@ -1,0 +1,229 @@
+"""Training steps of very large HMMs: time, memory, their parts, against the published way, and how they grow."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.published import Published
+from benchmarks.report import emit
+from trellis.config import ModelConfig, TrainConfig
+from trellis.corpus import Vocabulary
+from trellis.emissions import Partition
+from trellis.kernels.lse import row_logsumexp
+from trellis.learning.gradient import GradientLearner
+from trellis.models import HMM
+from trellis.types import Batch
+
+BENCH = "large-hmm"
+WORDS, DIM, LIVE, CLASSES = 10_000, 256, 256, 128
+LANES, WINDOW, RATE = 64, 32, 0.5
+GROWTH = [2**n for n in range(13, 19)]
+PRODUCT = 8192  # rows and columns of the product that measures the machine's rate
+PTB_TOKENS, VALID_TOKENS = 929_589, 73_760
+
+
+def timed(work: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """Seconds of one call, after it has been called often enough to be compiled and captured."""
+    for _ in range(8):
+        work()
+    settle(device)
+    begun = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    settle(device)
+    return (time.perf_counter() - begun) / repeats
+
+
+def settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def fresh_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """GB since `fresh_memory`."""
+    return torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else None
+
+
+def text(lanes: int, window: int) -> Tensor:
+    """Words as frequent as in a language (Zipf): [lanes, window]."""
+    frequency = 1 / torch.arange(5.0, WORDS + 5)
+    drawn = torch.multinomial(frequency, lanes * window, replacement=True, generator=seeded())
+    return drawn.view(lanes, window)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def word_classes(classes: int) -> Tensor:
+    return torch.randint(classes, (WORDS,), generator=seeded())
+
+
+def build(states: int, classes: int) -> HMM:
+    """A neural HMM with state dropout."""
+    words = ["<eos>", "<unk>", *(f"w{n}" for n in range(WORDS - 2))]
+    choices = ModelConfig(states=states, params="neural", dim=DIM, dropout="state", dropout_rate=RATE, spread=0.05)
+    partition = Partition(word_classes(classes), [states // classes] * classes)
+    return HMM.build(Vocabulary(words, [1] * WORDS), choices, True, 0, partition)
+
+
+def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES) -> Callable[[], object]:
+    """A step of training a neural HMM with state dropout, its belief carried."""
+    model = build(states, classes).to(device)
+    learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3, average=0.999), 1000)
+    tokens, full = text(lanes, WINDOW), torch.full((lanes,), WINDOW)
+    first = Batch(tokens, full, torch.ones(lanes, dtype=torch.bool), True, True)
+    onward = Batch(tokens, full, torch.zeros(lanes, dtype=torch.bool), True, False)
+    learner.step(first)
+    return lambda: learner.step(onward)
+
+
+def published_step(states: int, classes: int, device: torch.device) -> Callable[[], object]:
+    """The same with everything written out."""
+    live = states // classes
+    kept_of_each = round(live * (1 - RATE))
+    model = Published(word_classes(classes).to(device), classes, live, DIM).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=device.type == "cuda")
+    tokens = text(LANES, WINDOW).to(device)
+    first = torch.arange(classes, device=device)[:, None] * live
+
+    def step() -> None:
+        kept = torch.rand(classes, live, device=device).topk(kept_of_each).indices + first
+        optimizer.zero_grad()
+        (-model(tokens, kept) / tokens.numel()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimizer.step()
+
+    return step
+
+
+def product_rate(device: torch.device) -> float:
+    """bfloat16 TFLOP/s of a large product (float32 on a CPU)."""
+    size = PRODUCT if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    matrix = torch.randn(size, size, device=device).to(dtype)
+    return 2 * size**3 / timed(lambda: matrix @ matrix, 10, device) / 1e12
+
+
+def normaliser_step(states: int, device: torch.device) -> Callable[[], object]:
+    """The part that costs S^2 d: row normalisers of the kept states, forward and backward."""
+    kept = round(states * (1 - RATE))
+    queries, keys = (torch.randn(kept, DIM, device=device).mul_(0.2).requires_grad_() for _ in range(2))
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+
+    def step() -> None:
+        row_logsumexp(queries, keys, None, dtype).sum().backward()
+
+    return step
+
+
+def compare(states: int, classes: int, device: torch.device, repeats: int) -> None:
+    """One size: the step, its parts, and the published way."""
+    fresh_memory(device)
+    seconds, memory = timed(our_step(states, classes, device), repeats, device), peak_memory(device)
+    fresh_memory(device)
+    try:
+        theirs, their_memory = timed(published_step(states, classes, device), repeats, device), peak_memory(device)
+    except (RuntimeError, torch.OutOfMemoryError) as error:
+        theirs, their_memory = None, None
+        print(f"the published way: {' '.join(str(error).split())[:200]}", flush=True)
+    fresh_memory(device)
+    rate, normaliser = product_rate(device), timed(normaliser_step(states, device), repeats, device)
+    kept = round(states * (1 - RATE))
+    floor = 8 * kept**2 * DIM / rate / 1e12
+    case = f"{states} states, {classes} classes, {LANES}x{WINDOW} tokens"
+    emit(
+        BENCH, case, "step", seconds * 1e3, "published way", theirs and theirs * 1e3, theirs and theirs / seconds, "ms",
+        tokens_per_second=LANES * WINDOW / seconds, product_tflops=rate, floor_ms=floor * 1e3,
+        of_floor=seconds / floor, parameter_ms=normaliser * 1e3, inference_ms=(seconds - normaliser) * 1e3,
+        parameter_share_of_product_rate=floor / normaliser,
+    )  # fmt: skip
+    if memory is not None:
+        ratio = their_memory and their_memory / memory
+        emit(BENCH, case, "memory", memory, "published way", their_memory, ratio, "GB")
+
+
+def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
+    """The whole model, no dropout, on a text as long as PTB's valid split, read as one stream."""
+    fresh_memory(device)
+    model = build(states, classes).to(device).eval()
+    tokens = text(1, VALID_TOKENS).to(device)
+    with torch.no_grad():
+        model.score(tokens[:, :100], model.start(1))
+        model.memory.clear()
+        settle(device)
+        begun = time.perf_counter()
+        model.score(tokens, model.start(1))
+        settle(device)
+    seconds = time.perf_counter() - begun
+    case = f"{states} states, {classes} classes, {VALID_TOKENS} tokens as one stream"
+    emit(BENCH, case, "evaluation", seconds, "none", None, None, "s", memory_gb=peak_memory(device))
+
+
+def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
+    """Time and memory as the states grow, with a fixed number per class and with a fixed number of classes."""
+    for name, classes_of in (
+        (f"{LIVE} states per class", lambda s: s // LIVE),
+        (f"{CLASSES} classes", lambda s: CLASSES),
+    ):
+        times, memories = [], []
+        for states in sizes:
+            fresh_memory(device)
+            times.append(timed(our_step(states, classes_of(states), device), repeats, device))
+            memories.append(peak_memory(device))
+            emit(BENCH, f"growth, {name}, {states} states", "step", times[-1] * 1e3, "none", None, None, "ms",
+                 memory_gb=memories[-1])  # fmt: skip
+        tail = [
+            np.log2(b / a) / np.log2(y / x) for (a, b), (x, y) in zip(pairwise(times), pairwise(sizes), strict=True)
+        ]
+        fitted = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+        emit(BENCH, f"growth, {name}", "exponent of time", fitted, "S^2 d", 2.0, None, "", last=float(tail[-1]))
+
+
+def epoch_on_cpu(repeats: int) -> None:
+    """Seconds of an epoch of PTB's length with 4,096 states in 64 classes, from a few steps of 8,192 tokens."""
+    device = torch.device("cpu")
+    lanes = 8192 // WINDOW
+    seconds = timed_few(our_step(4096, 64, device, lanes), repeats)
+    emit(BENCH, "4096 states, 64 classes, CPU", "epoch", seconds * PTB_TOKENS / 8192, "bar", 600.0,
+         600.0 / (seconds * PTB_TOKENS / 8192), "s", tokens_per_second=8192 / seconds)  # fmt: skip
+
+
+def timed_few(work: Callable[[], object], repeats: int) -> float:
+    work()
+    begun = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    return (time.perf_counter() - begun) / repeats
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks large-hmm", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--largest", type=int, default=2**18, help="most states of the growth")
+    parser.add_argument("--skip-growth", action="store_true")
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        epoch_on_cpu(min(options.repeats, 3))
+        return
+    device = torch.device("cuda")
+    for states, classes in ((32768, 128), (65536, 256)):
+        compare(states, classes, device, options.repeats)
+    evaluate_whole(65536, 256, device)
+    if not options.skip_growth:
+        grow(device, options.repeats, [size for size in GROWTH if size <= options.largest])

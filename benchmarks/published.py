@@ -1,0 +1,59 @@
+"""One training step of a large HMM the published way: the whole transition matrix written out, emissions masked.
+
+In its best form: bfloat16 logits, compiled softmax, gradients of gathers by addition, the same pass over time as ours.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trellis.kernels.rows import take
+from trellis.kernels.scan import score
+from trellis.operators import Dense
+from trellis.params.nets import Residual
+from trellis.types import Belief, Potentials
+
+
+class Published(nn.Module):
+    """C classes of n states each, V words, embeddings of d dimensions."""
+
+    word_class: Tensor
+
+    def __init__(self, word_class: Tensor, classes: int, states: int, dim: int) -> None:
+        super().__init__()
+        self.classes, self.states = classes, states
+        self.embedding = nn.Parameter(0.05 * torch.randn(classes * states, dim))
+        self.words = nn.Parameter(torch.randn(len(word_class), dim) / dim**0.5)
+        self.move, self.say = Residual(dim), Residual(dim)
+        self.register_buffer("word_class", word_class)
+
+    def forward(self, tokens: Tensor, kept: Tensor) -> Tensor:
+        """log p of tokens [B, T] over the kept states [C, n']."""
+        classes, live = kept.shape
+        vectors = self.embedding[kept.flatten()].bfloat16()
+        matrix = log_transition(self.move(vectors), vectors).view(classes, live, classes, live)
+        blocks = matrix.transpose(1, 2).reshape(classes**2, live, live)
+        state_class = torch.arange(classes, device=tokens.device).repeat_interleave(live)
+        table = log_emission(self.say(vectors), self.words.bfloat16(), self.word_class, state_class)
+        found = self.word_class[tokens]
+        pairs = found[:, :-1] * classes + found[:, 1:]
+        mine = table.view(classes, live, -1).permute(2, 0, 1).reshape(-1, live)  # [V * C, n']
+        weights = take(mine, tokens * classes + found)
+        prior = Belief(torch.full((len(tokens), live), 1 / (classes * live), device=tokens.device))
+        lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+        chain = Dense(take(blocks, pairs).float().exp())
+        return score(prior, chain, Potentials.of(weights.float()), lengths)[0].sum()
+
+
+@torch.compile(dynamic=False)
+def log_transition(queries: Tensor, keys: Tensor) -> Tensor:
+    """log p(z' | z), all of it: [S, S]."""
+    return (queries @ keys.T).float().log_softmax(-1).bfloat16()
+
+
+@torch.compile(dynamic=False)
+def log_emission(states: Tensor, words: Tensor, word_class: Tensor, state_class: Tensor) -> Tensor:
+    """log p(x | z), all of it: [S, V]."""
+    allowed = word_class[None, :] == state_class[:, None]
+    return (states @ words.T).float().masked_fill(~allowed, -torch.inf).log_softmax(-1).bfloat16()

@@ -1,0 +1,66 @@
+"""n-grams in one sorted array, looked up for whole batches of tokens at once."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NONE = -1  # the node of an n-gram that is not there
+
+
+class Trie(NamedTuple):
+    """The n-grams of every order, numbered order by order: nodes 0 .. V-1 are the single words.
+
+    The n-gram that continues node c with the word x has the key c V + x. Keys are sorted, so node V + i is keys[i], the
+    children of a node lie side by side, and an n-gram's beginning comes before it.
+    """
+
+    sizes: tuple[int, ...]  # n-grams of each order, V first
+    keys: Tensor  # [N - V] int64
+
+    @classmethod
+    def of_words(cls, size: int) -> Trie:
+        """The V words alone."""
+        return cls((size,), torch.empty(0, dtype=torch.int64))
+
+    def grow(self, keys: Tensor) -> Trie:
+        """With the n-grams of one more order, their keys sorted."""
+        return Trie((*self.sizes, len(keys)), torch.cat([self.keys, keys]))
+
+    @property
+    def bounds(self) -> list[int]:
+        """Nodes bounds[k - 1] .. bounds[k] are the n-grams of order k."""
+        return list(accumulate(self.sizes, initial=0))
+
+    def level(self, order: int) -> tuple[Tensor, Tensor]:
+        """Parents and last words of the n-grams of an order from 2 up."""
+        begin, end = (bound - self.sizes[0] for bound in self.bounds[order - 1 : order + 1])
+        return self.keys[begin:end] // self.sizes[0], self.keys[begin:end] % self.sizes[0]
+
+    def find(self, parents: Tensor, words: Tensor) -> Tensor:
+        """The nodes that continue the parents with the words; NONE where there is none."""
+        wanted = parents * self.sizes[0] + words
+        place = torch.searchsorted(self.keys, wanted)
+        found = self.keys[place.clamp(max=len(self.keys) - 1)] == wanted
+        return torch.where(found, place + self.sizes[0], NONE)
+
+    def walk(self, tokens: Tensor) -> list[Tensor]:
+        """For each order k the node of the last k tokens at every position of [B, T]; NONE among the tokens only in
+        front."""
+        nodes = [tokens]
+        for _ in self.sizes[1:]:
+            before = torch.nn.functional.pad(nodes[-1][:, :-1], (1, 0), value=NONE)
+            nodes.append(self.find(before, tokens))
+        return nodes
+
+    def children(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Every child of the nodes [B]: which of the B it belongs to, its last word, and the child itself."""
+        size = self.sizes[0]
+        first, last = torch.searchsorted(self.keys, torch.stack([nodes, nodes + 1]) * size)
+        owner = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), last - first)
+        skipped = torch.cumsum(last - first, 0) - last
+        place = torch.arange(len(owner), device=nodes.device) - skipped[owner]
+        return owner, self.keys[place] % size, place + size

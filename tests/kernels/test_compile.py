@@ -1,0 +1,56 @@
+"""The Triton kernels compile for a GPU, whether or not there is one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from trellis.kernels.lse import triton as lse
+from trellis.kernels.pairs import triton as pairs
+from trellis.kernels.scan import triton as scan
+
+
+def compile(kernel, types, constants, **options):
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else types.get(name, "*fp32") for name in names}
+    values = {(names.index(name),): value for name, value in constants.items()}
+    made = triton.compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32), options=options)
+    print(kernel.__name__, made.metadata.shared)
+
+
+block = {"K": 200, "WIDTH": 256, "ROWS": 128, "LOGITS": True}
+compile(scan.forward_kernel, {"lengths": "*i64", "T": "i32"}, block | {"TINY": 1e-38}, num_warps=16)
+compile(scan.adjoint_kernel, {"lengths": "*i64", "T": "i32"}, block | {"PAIRS": True}, num_warps=16)
+
+vectors = {"queries": "*bf16", "keys": "*bf16", "row_keys": "*i64", "column_keys": "*i64"}
+vectors |= {"threshold": "i64", "R": "i32"}
+sizes = {"S": 1000, "DIM": 256, "MASKED": True}
+tile = {"ROWS": 64, "COLUMNS": 64, "PART": 1024, "MEAN": True}
+compile(lse.forward_kernel, vectors, sizes | tile, num_warps=4, num_stages=2)
+compile(lse.backward_kernel, vectors, sizes | {"R": 1000, "ROWS": 64, "COLUMNS": 128}, num_warps=8, num_stages=3)
+
+strides = ["left_set", "left_row", "left_inner", "right_set", "right_inner", "right_column", "A", "B", "C"]
+types = dict.fromkeys(strides, "i32") | {"right": "*bf16", "out": "*bf16", "rows": "*i64", "columns": "*i64"}
+choices = {"GATHER_LEFT": False, "GATHER_RIGHT": True, "SIDE": 128, "INNER": 64, "STEPS": 2}
+compile(pairs.product_kernel, types, choices, num_warps=8)
+"""
+SHARED_MEMORY = 227 * 1024  # bytes that a program of such a GPU may have
+
+
+def test_kernels_compile() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(shared) == 5
+    assert max(shared) <= SHARED_MEMORY
