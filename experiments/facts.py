@@ -17,7 +17,7 @@ LIVE: dict[str, Callable[[ModelConfig], int | None]] = {
     "cloned": lambda model: None,
 }
 NAMED: dict[str, Callable[[Any], Any]] = {
-    "cell": lambda config: (config.model.states, config.model.length),  # n and l of a DenseHMM
+    "n, l": lambda config: (config.model.states, config.model.length),
     "live": lambda config: LIVE[config.model.emission](config.model),  # states of a word
     "dropout": lambda config: (
         config.model.dropout

@@ -29,7 +29,7 @@ title = "Cells"
 facts = { n = "model.states", l = "model.length" }
 figures = ["mad_em", "mad_direct", "nll_standard", "seconds_em"]
 rows = [{ run = "cell", published = { mad_em = "0.1" } }, { run = "waiting" }]
-plot = { x = "cell", y = ["mad_em", "mad_direct"] }
+plot = { x = "n, l", y = ["mad_em", "mad_direct"] }
 """
 CELL = "[model]\nstates = 3\nlength = 2\n[train]\nruns = 3\niterations = 2\nepochs = 3\ndirect_epochs = 5\n"
 TOLERANCE = 1e-8
