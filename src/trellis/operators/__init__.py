@@ -2,6 +2,7 @@
 
 from trellis.operators.base import Transition
 from trellis.operators.dense import Dense
+from trellis.operators.kronecker import Kronecker
 from trellis.operators.softmax import LogBlocks, Softmax
 
-__all__ = ["Dense", "LogBlocks", "Softmax", "Transition"]
+__all__ = ["Dense", "Kronecker", "LogBlocks", "Softmax", "Transition"]

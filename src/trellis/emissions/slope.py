@@ -1,0 +1,47 @@
+"""What the emission adds to the mean-field bound, and its gradient: what the M-step climbs."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.emissions.loglinear import LogLinear
+
+ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 29}  # tokens x words that exist at a time
+SMALLEST = 1e-30  # an activity beneath this counts as this
+
+
+class Slope(NamedTuple):
+    """A value and its gradient."""
+
+    value: Tensor  # scalar, float64
+    theta: Tensor  # [V, S]
+    bias: Tensor  # [V]
+
+
+@torch.no_grad()
+def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Tensor) -> Slope:
+    """sum_t [bias_x + sum_mk q (theta_xmk - c) - log sum_y e^bias_y prod_m a_m(y)], concave in theta and bias, where
+    a_m(y) = sum_k q_mk exp(theta_ymk - c_mk), and its gradient, for the words [n] of some tokens, their q and c [n, S].
+
+    As the tilt c is optimal, the gradient is that of the bound itself."""
+    shift, peak = emission.theta.amax(0), emission.bias.max()
+    table, prior = (emission.theta - shift).exp(), (emission.bias - peak).exp()
+    layers = table.split(emission.sizes, -1)
+    found = Slope(words.new_zeros((), dtype=torch.float64), torch.zeros_like(table), torch.zeros_like(prior))
+    count = max(1, ENTRIES[words.device.type] // emission.num_words)
+    for w, q, c in zip(words.split(count), probs.split(count), tilts.split(count), strict=True):
+        weights = (q * (shift - c).exp()).split(emission.sizes, -1)
+        activities = [(a @ layer.T).clamp_(min=SMALLEST) for a, layer in zip(weights, layers, strict=True)]
+        product = reduce(torch.mul, activities, prior)
+        total = product.sum(-1, keepdim=True)
+        gain = (q * (emission.theta[w] - c)).sum(-1) + emission.bias[w] - peak - total.squeeze(-1).log()
+        product = product.div_(total)
+        drawn = [(product / a).T @ weight for a, weight in zip(activities, weights, strict=True)]
+        found.value.add_(gain.sum(dtype=torch.float64))
+        found.theta.index_add_(0, w, q).sub_(torch.cat(drawn, -1) * table)
+        found.bias.index_add_(0, w, torch.ones_like(gain)).sub_(product.sum(0))
+    return found

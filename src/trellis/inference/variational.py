@@ -1,0 +1,250 @@
+"""Structured mean field for layered chains: q(z) = prod_m q_m, each q_m a Markov chain with potentials of its own.
+
+The emission is log-linear, so the expectation of log Z(z_t) under q has no closed form; for any tilt c,
+    E log Z(z_t) <= sum_mk q_mk c_mk + log sum_x e^bias_x prod_m a_m(x),    a_m(x) = sum_k q_mk exp(theta_xmk - c_mk).
+"jensen" keeps c = 0. "tilted" takes the best c of the layer whose turn it is, c_mk = log sum_x e^bias_x prod_{n != m} a_n(x)
+exp(theta_xmk), after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. One layer
+at a time the bound on log p(x) never falls. With one layer the tilted bound is log p(x) itself.
+
+All work is done on blocks of whole sentences, as products between tokens, states and words; what exists at a time does not
+grow with the text. Layers lie side by side in the last dimension, S = sum_m K_m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.emissions import LogLinear
+from trellis.emissions.slope import ENTRIES, SMALLEST
+from trellis.inference import discrete
+from trellis.operators import Dense
+from trellis.types import Belief, Counts, Potentials
+
+
+
+class Chains(NamedTuple):
+    """The layers' own dynamics."""
+
+    starts: Sequence[Tensor]  # [K_m]
+    transitions: Sequence[Tensor]  # [K_m, K_m]
+
+
+class Field(NamedTuple):
+    """A mean field of B sentences, padded to T; past the end, and where the word is missing, all is zero."""
+
+    probs: Tensor  # [B, T, S]: q(z_m = k)
+    tilts: Tensor  # [B, T, S]: c
+
+
+class Inferred(NamedTuple):
+    """What coordinate ascent came to."""
+
+    bound: Tensor  # [B] float64: at most log p(x)
+    field: Field
+    potentials: Tensor  # [B, T, S]: log-potentials of the chains, of which q has the marginals
+    log_norms: Tensor  # [B, M] float64: log-normalisers of the chains
+
+    def join(self, other: Inferred) -> Inferred:
+        """The sentences of both; `other` may be shorter."""
+        steps = self.potentials.shape[1]
+        wider = [pad_steps(value, steps) for value in (*other.field, other.potentials)]
+        joined = [torch.cat(pair) for pair in zip((*self.field, self.potentials), wider, strict=True)]
+        bound, log_norms = torch.cat([self.bound, other.bound]), torch.cat([self.log_norms, other.log_norms])
+        return Inferred(bound, Field(*joined[:2]), joined[2], log_norms)
+
+
+def pad_steps(values: Tensor, steps: int) -> Tensor:
+    """Zeros after the last step: [B, T', S] -> [B, T, S]."""
+    return torch.nn.functional.pad(values, (0, 0, 0, steps - values.shape[1]))
+
+
+class Step(NamedTuple):
+    """A layer's new tilt and its penalty, the gradient of the bound on E log Z in q: [n, K_m] each."""
+
+    tilt: Tensor
+    penalty: Tensor
+
+
+def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
+    """weights [n, K_m] = sum_x of the other layers' product times exp(theta - shift); total [n, 1] with this layer too."""
+    tilt = weights.log() + shift
+    return Step(tilt, tilt)
+
+
+def jensen_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
+    return Step(torch.zeros_like(weights), weights * shift.exp() / total)
+
+
+BOUNDS: dict[str, Callable[[Tensor, Tensor, Tensor], Step]] = {"tilted": tilted_step, "jensen": jensen_step}
+
+
+class Ascent:
+    """Coordinate ascent on the bound for one block of sentences: `update` a layer, then another."""
+
+    def __init__(
+        self,
+        chains: Chains,
+        emission: LogLinear,
+        tokens: Tensor,
+        lengths: Tensor,
+        bound: str = "tilted",
+        field: Field | None = None,
+    ) -> None:
+        self.chains, self.emission, self.lengths, self.step = chains, emission, lengths, BOUNDS[bound]
+        inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)
+        self.seen = inside & (tokens >= 0)
+        self.words = tokens[self.seen]
+        self.shifts = [layer.amax(0) for layer in emission.layers()]
+        self.tables = [(t - s).exp() for t, s in zip(emission.layers(), self.shifts, strict=True)]  # [V, K_m]
+        self.scores = [layer[self.words] for layer in emission.layers()]  # [n, K_m]
+        sizes = emission.sizes
+        self.potentials = [tokens.new_zeros(*tokens.shape, size, dtype=emission.theta.dtype) for size in sizes]
+        self.probs = list(self.potentials)
+        self.log_norms = tokens.new_zeros(len(tokens), len(sizes), dtype=torch.float64)
+        if field is None:
+            self.begin()
+        else:
+            self.probs = list(field.probs.split(sizes, -1))
+            self.tilts = list(field.tilts[self.seen].split(sizes, -1))
+        self.product = self.bias_weights().expand(len(self.words), -1)
+        for m in range(len(sizes)):
+            self.product = self.product * self.activity(m)
+
+    def begin(self) -> None:
+        """Each layer as if the others were not there."""
+        weights = self.bias_weights()
+        self.tilts = []
+        for m, (table, shift) in enumerate(zip(self.tables, self.shifts, strict=True)):
+            alone = (weights @ table).log() + shift
+            self.walk(m, self.scores[m] - alone)
+            self.tilts.append(self.step((weights @ table).expand_as(self.scores[m]), weights.sum(), shift).tilt)
+
+    def bias_weights(self) -> Tensor:
+        """e^bias over its sum: [V]. The sum is known to `value`."""
+        return self.emission.bias.softmax(0)
+
+    def activity(self, m: int) -> Tensor:
+        """a_m(x) of every token and word: [n, V]."""
+        weights = self.probs[m][self.seen] * (self.shifts[m] - self.tilts[m]).exp()
+        return (weights @ self.tables[m].T).clamp_(min=SMALLEST)
+
+    def walk(self, m: int, potentials: Tensor) -> None:
+        """Forward and backward through layer m with new potentials [n, K_m]."""
+        self.potentials[m] = self.potentials[m].masked_scatter(self.seen.unsqueeze(-1), potentials)
+        result = discrete.smooth(*self.chain(m))
+        self.probs[m], self.log_norms[:, m] = result.probs, result.log_likelihood
+
+    def chain(self, m: int) -> tuple[Belief, Dense, Potentials, Tensor]:
+        """The chain of layer m as inference takes it."""
+        return chain(self.chains, m, self.potentials[m], self.lengths)
+
+    def update(self, m: int) -> None:
+        """The best q_m given the others."""
+        total = self.product.sum(-1, keepdim=True)
+        others = self.product / self.activity(m)
+        self.tilts[m], penalty = self.step(others @ self.tables[m], total, self.shifts[m])
+        self.walk(m, self.scores[m] - penalty)
+        self.product = others.mul_(self.activity(m))
+
+    def bound(self) -> Tensor:
+        """The bound on log p of each sentence, [B]; every layer must have been walked through."""
+        value = self.emission.bias.log_softmax(0)[self.words].double() - self.product.sum(-1).double().log()
+        for m, scores in enumerate(self.scores):
+            gain = scores - self.tilts[m] - self.potentials[m][self.seen]
+            value = value + (self.probs[m][self.seen] * gain).sum(-1, dtype=torch.float64)
+        tokens = torch.zeros_like(self.seen, dtype=torch.float64).masked_scatter(self.seen, value)
+        return self.log_norms.sum(-1) + tokens.sum(-1)
+
+    def result(self) -> Inferred:
+        potentials, probs = torch.cat(self.potentials, -1), torch.cat(self.probs, -1)
+        tilts = torch.zeros_like(probs).masked_scatter(self.seen.unsqueeze(-1), torch.cat(self.tilts, -1))
+        return Inferred(self.bound(), Field(probs, tilts), potentials, self.log_norms)
+
+
+def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> tuple[Belief, Dense, Potentials, Tensor]:
+    """Layer m with potentials [B, T, K_m], as `discrete` takes it."""
+    prior = Belief(chains.starts[m].expand(len(lengths), -1).contiguous())
+    return prior, Dense(chains.transitions[m]), Potentials.of(potentials), lengths
+
+
+@torch.no_grad()
+def infer(
+    chains: Chains,
+    emission: LogLinear,
+    tokens: Tensor,
+    lengths: Tensor,
+    sweeps: int = 10,
+    bound: str = "tilted",
+    field: Field | None = None,
+) -> Inferred:
+    """The mean field of sentences tokens [B, T] after some sweeps over the layers, begun from `field` where one is given.
+
+    Sentences that come longest first waste least."""
+    found: Inferred | None = None
+    for part in blocks(lengths, emission):
+        steps = int(lengths[part].max())
+        before = None if field is None else Field(*(value[part, :steps] for value in field))
+        ascent = Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before)
+        for _ in range(sweeps):
+            for m in range(len(emission.sizes)):
+                ascent.update(m)
+        result = ascent.result()
+        if found is None:
+            wider = [pad_steps(value, tokens.shape[1]) for value in (*result.field, result.potentials)]
+            found = result._replace(field=Field(*wider[:2]), potentials=wider[2])
+        else:
+            found = found.join(result)
+    assert found is not None
+    return found
+
+
+def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
+    """Runs of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
+    limit = ENTRIES[lengths.device.type] // emission.num_words
+    first = tokens = 0
+    for b, length in enumerate(lengths.tolist()):
+        if b > first and tokens + length > limit:
+            yield slice(first, b)
+            first, tokens = b, 0
+        tokens += length
+    yield slice(first, len(lengths))
+
+
+def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[int]) -> list[Counts]:
+    """Expected starts and transitions of every layer under q."""
+    parts = inferred.potentials.split(tuple(sizes), -1)
+    return [discrete.counts(*chain(chains, m, part, lengths))[0] for m, part in enumerate(parts)]
+
+
+@torch.no_grad()
+def sampled_log_likelihood(
+    chains: Chains,
+    emission: LogLinear,
+    tokens: Tensor,
+    lengths: Tensor,
+    inferred: Inferred,
+    samples: int = 100,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """log p(x) of each sentence by importance sampling from q, [B]: on average beneath the truth, and rising to it.
+
+    The chains' own probabilities are in p and in q, so a path weighs prod_t p(x_t | z_t) / exp(potentials) times the
+    chains' normalisers."""
+    weights = torch.zeros(samples, len(tokens), dtype=torch.float64, device=tokens.device)
+    seen = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)) & (tokens >= 0)
+    words = tokens[seen]
+    parts = inferred.potentials.split(emission.sizes, -1)
+    sentence = torch.arange(len(tokens), device=tokens.device).unsqueeze(-1).expand_as(tokens)[seen]
+    for draw in weights:
+        value, states = emission.bias[words], []
+        for m, (part, scores) in enumerate(zip(parts, emission.layers(), strict=True)):
+            path = discrete.sample_posterior(*chain(chains, m, part, lengths), generator=generator)[seen]
+            value = value + (scores[words] - part[seen]).gather(-1, path.unsqueeze(-1)).squeeze(-1)
+            states.append(path)
+        value = value - emission.log_partition_at(torch.stack(states, -1))
+        draw.index_add_(0, sentence, value.double())
+    return weights.logsumexp(0) - torch.tensor(samples).log() + inferred.log_norms.sum(-1)
