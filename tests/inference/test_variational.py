@@ -53,7 +53,9 @@ def test_one_layer_is_the_hmm(missing: float) -> None:
 def test_the_marginals_are_near_the_exact_ones_and_the_tilted_nearer(sizes: tuple[int, ...]) -> None:
     case = layered(sizes, words=15, batch=2, steps=20)
     exact = marginals(discrete.smooth(*case.joint()).probs, sizes)
-    variation = {b: float((infer(case, bound=b).field.probs - exact).abs().sum(-1).mean() / 2) for b in ("tilted", "jensen")}
+    variation = {
+        b: float((infer(case, bound=b).field.probs - exact).abs().sum(-1).mean() / 2) for b in ("tilted", "jensen")
+    }
     assert variation["tilted"] < variation["jensen"] < LARGEST_VARIATION
     assert (infer(case).bound > infer(case, bound="jensen").bound).all()
 

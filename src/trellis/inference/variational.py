@@ -2,12 +2,13 @@
 
 The emission is log-linear, so the expectation of log Z(z_t) under q has no closed form; for any tilt c,
     E log Z(z_t) <= sum_mk q_mk c_mk + log sum_x e^bias_x prod_m a_m(x),    a_m(x) = sum_k q_mk exp(theta_xmk - c_mk).
-"jensen" keeps c = 0. "tilted" takes the best c of the layer whose turn it is, c_mk = log sum_x e^bias_x prod_{n != m} a_n(x)
-exp(theta_xmk), after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. One layer
-at a time the bound on log p(x) never falls. With one layer the tilted bound is log p(x) itself.
+"jensen" keeps c = 0. "tilted" takes the best c of the layer whose turn it is,
+    c_mk = log sum_x e^bias_x prod_{n != m} a_n(x) exp(theta_xmk),
+after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. One layer at a time
+the bound on log p(x) never falls. With one layer the tilted bound is log p(x) itself.
 
-All work is done on blocks of whole sentences, as products between tokens, states and words; what exists at a time does not
-grow with the text. Layers lie side by side in the last dimension, S = sum_m K_m.
+All work is done on blocks of whole sentences, as products between tokens, states and words; what exists at a time does
+not grow with the text. Layers lie side by side in the last dimension, S = sum_m K_m.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from trellis.emissions import LogLinear
 from trellis.emissions.slope import ENTRIES, SMALLEST
 from trellis.inference import discrete
 from trellis.operators import Dense
-from trellis.types import Belief, Counts, Potentials
-
+from trellis.types import Belief, Potentials
 
 
 class Chains(NamedTuple):
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """weights [n, K_m] = sum_x of the other layers' product times exp(theta - shift); total [n, 1] with this layer too."""
+    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: of all layers'."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 
@@ -181,9 +181,7 @@ def infer(
     bound: str = "tilted",
     field: Field | None = None,
 ) -> Inferred:
-    """The mean field of sentences tokens [B, T] after some sweeps over the layers, begun from `field` where one is given.
-
-    Sentences that come longest first waste least."""
+    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given."""
     found: Inferred | None = None
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())
@@ -214,10 +212,19 @@ def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
     yield slice(first, len(lengths))
 
 
-def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[int]) -> list[Counts]:
-    """Expected starts and transitions of every layer under q."""
+class Moves(NamedTuple):
+    """Expected starts and transitions of one layer."""
+
+    start: Tensor  # [K_m]
+    transition: Tensor  # [K_m, K_m]
+
+
+@torch.no_grad()
+def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[int]) -> list[Moves]:
+    """Expected starts and transitions of every layer under q, added up over the batch."""
     parts = inferred.potentials.split(tuple(sizes), -1)
-    return [discrete.counts(*chain(chains, m, part, lengths))[0] for m, part in enumerate(parts)]
+    found = (discrete.counts(*chain(chains, m, part, lengths))[0] for m, part in enumerate(parts))
+    return [Moves(count.start, count.transition) for count in found]
 
 
 @torch.no_grad()

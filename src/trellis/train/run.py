@@ -20,7 +20,8 @@ from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, LanguageModel, save_model
+from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
+from trellis.models import FHMM, HMM, LanguageModel, save_model
 from trellis.models.files import FILE, family
 from trellis.models.ngram import ORDERS, NGram
 from trellis.params.support import SUPPORTS
@@ -37,6 +38,11 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "gradient": GradientLearner,
     "em": EMLearner,
     "stepwise-em": StepwiseEMLearner,
+}
+LAYERED_LEARNERS: dict[str, Callable[..., Learner]] = {
+    "gradient": GradientLearner,
+    "em": VariationalEMLearner,
+    "stepwise-em": StepwiseVariationalLearner,
 }
 BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "streams": lambda split, config, seed: Streams(split, config.lanes, config.window, seed, config.rotate),
@@ -131,20 +137,33 @@ def train_in(
         order = ORDERS.get(config.model.family, config.model.order)
         model = NGram.fit(corpus.vocab, corpus["train"], order, config.model.crossing)
         return conclude(model, None, corpus, config, folder)
-    hmm, state = train_hmm(config, corpus, folder, resume)
+    trained, state = train_states(config, corpus, folder, resume)
     if state.outcome == "interrupted":
         return RunResult([], state, corpus.description, folder)
-    return conclude(hmm, state, corpus, config, folder)
+    return conclude(trained, state, corpus, config, folder)
 
 
-def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM, TrainState]:
-    """Fit an HMM, and return it with the best weights that validation saw."""
-    torch.manual_seed(config.seed)
-    make_batches = choose(BATCHES, config.batches.order, "batches.order")
-    make_learner = choose(LEARNERS, config.train.learner, "train.learner")
+def build_hmm(config: RunConfig, corpus: Corpus) -> HMM:
     support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
     carry = config.batches.order != "sentences"
-    model = HMM.build(corpus.vocab, config.model, carry, config.seed, support).to(choose_device(config.device))
+    return HMM.build(corpus.vocab, config.model, carry, config.seed, support)
+
+
+def build_fhmm(config: RunConfig, corpus: Corpus) -> FHMM:
+    if config.batches.order != "sentences":
+        raise TrellisError('A factorial HMM learns from whole sentences: set batches.order = "sentences".')
+    model = FHMM.build(corpus.vocab, config.model, config.seed)
+    model.check_joint()
+    return model
+
+
+def train_states(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM | FHMM, TrainState]:
+    """Fit a model with hidden states, and return it with the best weights that validation saw."""
+    torch.manual_seed(config.seed)
+    layered = config.model.family == FHMM.family
+    make_batches = choose(BATCHES, config.batches.order, "batches.order")
+    make_learner = choose(LAYERED_LEARNERS if layered else LEARNERS, config.train.learner, "train.learner")
+    model = (build_fhmm if layered else build_hmm)(config, corpus).to(choose_device(config.device))
     batches = make_batches(corpus["train"], config.batches, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
 
@@ -192,7 +211,7 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
         perplexity[name] = evaluate(model, batches).perplexity
         seconds = time.perf_counter() - begun
     speed = corpus["train"].tokens.size / seconds
-    states = model.num_states if isinstance(model, HMM) else None
+    states = model.num_states if isinstance(model, HMM | FHMM) else None
     return Figures(model.name, states, model.num_parameters(), **perplexity, tokens_per_second=speed)
 
 
