@@ -10,7 +10,8 @@ from torch import Tensor
 
 from trellis.emissions.loglinear import LogLinear
 
-ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 29}  # tokens x words that exist at a time
+ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 29}  # tokens x words that exist at a time
+CACHE = {"cpu": 1 << 18, "cuda": 1 << 29}  # ... and that are worked on at a time
 SMALLEST = 1e-30  # an activity beneath this counts as this
 
 
@@ -30,18 +31,21 @@ def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Ten
     As the tilt c is optimal, the gradient is that of the bound itself."""
     shift, peak = emission.theta.amax(0), emission.bias.max()
     table, prior = (emission.theta - shift).exp(), (emission.bias - peak).exp()
-    layers = table.split(emission.sizes, -1)
+    layers = [layer.T.contiguous() for layer in table.split(emission.sizes, -1)]  # [K_m, V]
     found = Slope(words.new_zeros((), dtype=torch.float64), torch.zeros_like(table), torch.zeros_like(prior))
-    count = max(1, ENTRIES[words.device.type] // emission.num_words)
+    drawn = [torch.zeros_like(layer) for layer in layers]
+    count = max(1, CACHE[words.device.type] // emission.num_words)
     for w, q, c in zip(words.split(count), probs.split(count), tilts.split(count), strict=True):
         weights = (q * (shift - c).exp()).split(emission.sizes, -1)
-        activities = [(a @ layer.T).clamp_(min=SMALLEST) for a, layer in zip(weights, layers, strict=True)]
+        activities = [(a @ layer).clamp_(min=SMALLEST) for a, layer in zip(weights, layers, strict=True)]
         product = reduce(torch.mul, activities, prior)
         total = product.sum(-1, keepdim=True)
         gain = (q * (emission.theta[w] - c)).sum(-1) + emission.bias[w] - peak - total.squeeze(-1).log()
         product = product.div_(total)
-        drawn = [(product / a).T @ weight for a, weight in zip(activities, weights, strict=True)]
         found.value.add_(gain.sum(dtype=torch.float64))
-        found.theta.index_add_(0, w, q).sub_(torch.cat(drawn, -1) * table)
-        found.bias.index_add_(0, w, torch.ones_like(gain)).sub_(product.sum(0))
+        found.bias.sub_(product.sum(0))
+        for layer, a, weight in zip(drawn, activities, weights, strict=True):
+            layer.addmm_(weight.T, torch.div(product, a, out=a))
+    found.theta.index_add_(0, words, probs).sub_(torch.cat(drawn).T * table)
+    found.bias.index_add_(0, words, torch.ones_like(words, dtype=prior.dtype))
     return found

@@ -13,14 +13,14 @@ not grow with the text. Layers lie side by side in the last dimension, S = sum_m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from trellis.emissions import LogLinear
-from trellis.emissions.slope import ENTRIES, SMALLEST
+from trellis.emissions.slope import CACHE, ENTRIES, SMALLEST
 from trellis.inference import discrete
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
@@ -99,9 +99,10 @@ class Ascent:
         self.seen = inside & (tokens >= 0)
         self.words = tokens[self.seen]
         self.shifts = [layer.amax(0) for layer in emission.layers()]
-        self.tables = [(t - s).exp() for t, s in zip(emission.layers(), self.shifts, strict=True)]  # [V, K_m]
+        pairs = zip(emission.layers(), self.shifts, strict=True)
+        self.tables = [(layer - shift).exp().T.contiguous() for layer, shift in pairs]  # [K_m, V]
         self.scores = [layer[self.words] for layer in emission.layers()]  # [n, K_m]
-        sizes = emission.sizes
+        sizes, step = emission.sizes, max(1, CACHE[tokens.device.type] // emission.num_words)
         self.potentials = [tokens.new_zeros(*tokens.shape, size, dtype=emission.theta.dtype) for size in sizes]
         self.probs = list(self.potentials)
         self.log_norms = tokens.new_zeros(len(tokens), len(sizes), dtype=torch.float64)
@@ -110,27 +111,47 @@ class Ascent:
         else:
             self.probs = list(field.probs.split(sizes, -1))
             self.tilts = list(field.tilts[self.seen].split(sizes, -1))
-        self.product = self.bias_weights().expand(len(self.words), -1)
-        for m in range(len(sizes)):
-            self.product = self.product * self.activity(m)
+        self.others = self.bias_weights().repeat(len(self.words), 1)  # the product of all layers' activities but one's
+        self.out = 0  # that one
+        self.chunks = [slice(first, first + step) for first in range(0, len(self.words), step)]
+        self.reach = self.leave_out(0, range(1, len(sizes)))
 
     def begin(self) -> None:
         """Each layer as if the others were not there."""
         weights = self.bias_weights()
         self.tilts = []
         for m, (table, shift) in enumerate(zip(self.tables, self.shifts, strict=True)):
-            alone = (weights @ table).log() + shift
+            alone = (table @ weights).log() + shift
             self.walk(m, self.scores[m] - alone)
-            self.tilts.append(self.step((weights @ table).expand_as(self.scores[m]), weights.sum(), shift).tilt)
+            self.tilts.append(self.step((table @ weights).expand_as(self.scores[m]), weights.sum(), shift).tilt)
 
     def bias_weights(self) -> Tensor:
         """e^bias over its sum: [V]. The sum is known to `value`."""
         return self.emission.bias.softmax(0)
 
-    def activity(self, m: int) -> Tensor:
-        """a_m(x) of every token and word: [n, V]."""
-        weights = self.probs[m][self.seen] * (self.shifts[m] - self.tilts[m]).exp()
-        return (weights @ self.tables[m].T).clamp_(min=SMALLEST)
+    def weights(self, m: int) -> Tensor:
+        """What makes a_m(x) out of exp(theta - shift): [n, K_m]."""
+        return self.probs[m][self.seen] * (self.shifts[m] - self.tilts[m]).exp()
+
+    def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
+        """Let the layers `enter` into the product of activities, and layer m out; sum_x of it times exp(theta_m - shift)
+        [n, K_m]. A few tokens at a time, so that [n, V] is read and written once."""
+        entering = [(self.weights(n), self.tables[n]) for n in enter]
+        leaving = [(self.weights(m), self.tables[m])] if m != self.out else []
+        reach = torch.empty_like(self.scores[m])
+        for rows in self.chunks:
+            others = self.others[rows]
+            for weights, table in entering:
+                others.mul_((weights[rows] @ table).clamp_(min=SMALLEST))
+            for weights, table in leaving:
+                others.div_((weights[rows] @ table).clamp_(min=SMALLEST))
+            reach[rows] = (self.tables[m] @ others.T).T
+        self.out = m
+        return reach
+
+    def total(self) -> Tensor:
+        """sum_x e^bias_x prod_m a_m(x) of every token: [n]."""
+        return (self.weights(self.out) * self.reach).sum(-1)
 
     def walk(self, m: int, potentials: Tensor) -> None:
         """Forward and backward through layer m with new potentials [n, K_m]."""
@@ -144,15 +165,13 @@ class Ascent:
 
     def update(self, m: int) -> None:
         """The best q_m given the others."""
-        total = self.product.sum(-1, keepdim=True)
-        others = self.product / self.activity(m)
-        self.tilts[m], penalty = self.step(others @ self.tables[m], total, self.shifts[m])
+        self.reach = self.leave_out(m, [] if m == self.out else [self.out])
+        self.tilts[m], penalty = self.step(self.reach, self.total().unsqueeze(-1), self.shifts[m])
         self.walk(m, self.scores[m] - penalty)
-        self.product = others.mul_(self.activity(m))
 
     def bound(self) -> Tensor:
         """The bound on log p of each sentence, [B]; every layer must have been walked through."""
-        value = self.emission.bias.log_softmax(0)[self.words].double() - self.product.sum(-1).double().log()
+        value = self.emission.bias.log_softmax(0)[self.words].double() - self.total().double().log()
         for m, scores in enumerate(self.scores):
             gain = scores - self.tilts[m] - self.potentials[m][self.seen]
             value = value + (self.probs[m][self.seen] * gain).sum(-1, dtype=torch.float64)

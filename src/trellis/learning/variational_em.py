@@ -18,7 +18,7 @@ from trellis.learning.gradient import GradientLearner
 from trellis.models.fhmm import FHMM
 from trellis.types import Batch
 
-INNER_STEPS = 2  # gradient steps on the emissions for each batch
+INNER_STEPS = 1  # gradient steps on the emissions for each batch
 MOST_ITERATIONS = 100  # of L-BFGS for each epoch
 
 
