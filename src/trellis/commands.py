@@ -128,11 +128,14 @@ def infill(args: argparse.Namespace) -> Answer:
     return Answer([{"text": line} | answer._asdict() for line, answer in results], show)
 
 
+def layer_sizes(model: HMM | FHMM) -> tuple[int, ...]:
+    return model.sizes if isinstance(model, FHMM) else (model.num_states,)
+
+
 def path_features(model: HMM | FHMM, tokens: Tensor) -> Tensor:
     """The most probable state of every token as zeros and a one, layer by layer: [T, S]."""
     path = model.best_path(tokens)[0][0]
-    sizes = model.sizes if isinstance(model, FHMM) else (model.num_states,)
-    layers = zip(path.view(len(path), -1).unbind(-1), sizes, strict=True)
+    layers = zip(path.view(len(path), -1).unbind(-1), layer_sizes(model), strict=True)
     return torch.cat([torch.nn.functional.one_hot(states, size) for states, size in layers], -1)
 
 
@@ -158,9 +161,15 @@ def embed(args: argparse.Namespace) -> Answer:
             np.save(file, table)
         data: dict[str, Any] = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
         return Answer(data, lambda: console.note(f"{args.output}: {table.shape[0]} tokens x {table.shape[1]} states"))
-    pairs = zip(words, table, strict=True)
-    best = [{"token": word, "state": int(row.argmax()), "probability": float(row.max())} for word, row in pairs]
-    return Answer(best, lambda: console.show_rows("", ["token", "state", "probability"], best))
+    layers = np.split(table, np.cumsum(layer_sizes(model))[:-1], axis=1)
+    best = [
+        {"token": word, "layer": m, "state": int(row.argmax()), "probability": float(row.max())}
+        for t, word in enumerate(words)
+        for m, row in enumerate(layer[t] for layer in layers)
+    ]
+    if len(layers) == 1:
+        best = [{name: value for name, value in row.items() if name != "layer"} for row in best]
+    return Answer(best, lambda: console.show_rows("", list(best[0]), best))
 
 
 def states(args: argparse.Namespace) -> Answer:
