@@ -32,7 +32,10 @@ def some_tokens() -> torch.Tensor:
 def forward_by_hand(model: FHMM, tokens: list[int]) -> list[float]:
     """log p(x_t | x_<t) with the matrix over joint states written out."""
     joint = model.joint()
-    matrix, emission = joint.transition.dense().numpy(), joint.emission.log_probs(torch.arange(len(WORDS))).exp().numpy()
+    matrix, emission = (
+        joint.transition.dense().numpy(),
+        joint.emission.log_probs(torch.arange(len(WORDS))).exp().numpy(),
+    )
     belief, scores = joint.start.numpy(), []
     for word in tokens:
         weights = belief * emission[word]
@@ -86,7 +89,9 @@ def test_one_layer_is_exact() -> None:
 
 def test_the_sampled_likelihood_is_near_the_exact_one() -> None:
     model, tokens = fhmm((2, 3)), some_tokens()
-    close(model.sampled_log_likelihood(tokens, samples=1000), model.posterior(tokens, exact=True).log_likelihood, SAMPLING)
+    close(
+        model.sampled_log_likelihood(tokens, samples=1000), model.posterior(tokens, exact=True).log_likelihood, SAMPLING
+    )
 
 
 @torch.no_grad()
@@ -153,7 +158,9 @@ def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
 def test_sizes_come_from_the_configuration() -> None:
     assert FHMM.build(vocabulary(), ModelConfig(states=4, layers=2), 0).sizes == (4, 4)
     assert FHMM.build(vocabulary(), ModelConfig(layer_states="5,2"), 0).sizes == (5, 2)
-    assert FHMM.build(vocabulary(), ModelConfig(layers=1, states=2, params="neural", dim=3), 0).params.states is not None
+    assert (
+        FHMM.build(vocabulary(), ModelConfig(layers=1, states=2, params="neural", dim=3), 0).params.states is not None
+    )
 
 
 @torch.no_grad()

@@ -134,8 +134,8 @@ class Ascent:
         return self.probs[m][self.seen] * (self.shifts[m] - self.tilts[m]).exp()
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Let the layers `enter` into the product of activities, and layer m out; sum_x of it times exp(theta_m - shift)
-        [n, K_m]. A few tokens at a time, so that [n, V] is read and written once."""
+        """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times
+        exp(theta_m - shift): [n, K_m]. A few tokens at a time, so that [n, V] is read and written once."""
         entering = [(self.weights(n), self.tables[n]) for n in enter]
         leaving = [(self.weights(m), self.tables[m])] if m != self.out else []
         reach = torch.empty_like(self.scores[m])
