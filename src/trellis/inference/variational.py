@@ -185,9 +185,13 @@ class Ascent:
 
 
 def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> tuple[Belief, Dense, Potentials, Tensor]:
-    """Layer m with potentials [B, T, K_m], as `discrete` takes it."""
-    prior = Belief(chains.starts[m].expand(len(lengths), -1).contiguous())
-    return prior, Dense(chains.transitions[m]), Potentials.of(potentials), lengths
+    """Layer m with potentials [B, T, K_m], as `discrete` takes it; on a GPU with a matrix per step, since there one
+    program can walk through those."""
+    batch, steps, size = potentials.shape
+    prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
+    if potentials.is_cuda:
+        matrix = matrix.expand(batch, steps - 1, size, size)
+    return prior, Dense(matrix), Potentials.of(potentials), lengths
 
 
 @torch.no_grad()
@@ -243,7 +247,7 @@ def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[
     """Expected starts and transitions of every layer under q, added up over the batch."""
     parts = inferred.potentials.split(tuple(sizes), -1)
     found = (discrete.counts(*chain(chains, m, part, lengths))[0] for m, part in enumerate(parts))
-    return [Moves(count.start, count.transition) for count in found]
+    return [Moves(c.start, c.transition.reshape(-1, len(c.start), len(c.start)).sum(0)) for c in found]
 
 
 @torch.no_grad()
