@@ -21,7 +21,7 @@ from trellis.storage import load_tensors
 
 SMALL = ["--model", "fhmm", "--states", "3", "--set", "model.layers=2", "--set", "batches.order=sentences",
          "--set", "batches.tokens=64", "--set", "train.lr=0.05", "--set", "train.epochs=6"]  # fmt: skip
-LONG = [*SMALL, "--set", "train.epochs=40", "--set", "train.checkpoint_steps=1"]
+LONG = [*SMALL, "--set", "train.epochs=20", "--set", "train.checkpoint_steps=1"]
 
 
 def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811

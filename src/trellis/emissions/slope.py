@@ -12,7 +12,8 @@ from trellis.emissions.loglinear import LogLinear
 
 ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 29}  # tokens x words that exist at a time
 CACHE = {"cpu": 1 << 18, "cuda": 1 << 29}  # ... and that are worked on at a time
-SMALLEST = 1e-30  # an activity beneath this counts as this
+SMALLEST = {torch.float32: 1e-6, torch.float64: 1e-30}  # an activity beneath this counts as this, so that products of
+# several stay above zero and can be divided again; the bound stays one, since an activity can only grow
 
 
 class Slope(NamedTuple):
@@ -37,7 +38,7 @@ def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Ten
     count = max(1, CACHE[words.device.type] // emission.num_words)
     for w, q, c in zip(words.split(count), probs.split(count), tilts.split(count), strict=True):
         weights = (q * (shift - c).exp()).split(emission.sizes, -1)
-        activities = [(a @ layer).clamp_(min=SMALLEST) for a, layer in zip(weights, layers, strict=True)]
+        activities = [(a @ layer).clamp_(min=SMALLEST[table.dtype]) for a, layer in zip(weights, layers, strict=True)]
         product = reduce(torch.mul, activities, prior)
         total = product.sum(-1, keepdim=True)
         gain = (q * (emission.theta[w] - c)).sum(-1) + emission.bias[w] - peak - total.squeeze(-1).log()

@@ -142,9 +142,9 @@ class Ascent:
         for rows in self.chunks:
             others = self.others[rows]
             for weights, table in entering:
-                others.mul_((weights[rows] @ table).clamp_(min=SMALLEST))
+                others.mul_((weights[rows] @ table).clamp_(min=SMALLEST[table.dtype]))
             for weights, table in leaving:
-                others.div_((weights[rows] @ table).clamp_(min=SMALLEST))
+                others.div_((weights[rows] @ table).clamp_(min=SMALLEST[table.dtype]))
             reach[rows] = (self.tables[m] @ others.T).T
         self.out = m
         return reach
