@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trellis.config import TrainConfig
 from trellis.emissions.slope import Slope, emission_slope
 from trellis.inference import variational
+from trellis.inference.ascent import pad_steps
 from trellis.inference.variational import Field, Inferred
 from trellis.learning.base import StepResult
 from trellis.learning.gradient import GradientLearner
@@ -106,7 +107,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
     def assemble(self, known: list[Remembered], batch: Batch) -> Field:
         """What is remembered of a batch's sentences, padded to its steps."""
         stacked = [pad_sequence([getattr(one, name) for one in known], batch_first=True) for name in Field._fields]
-        return Field(*(variational.pad_steps(value, batch.tokens.shape[1]) for value in stacked))
+        return Field(*(pad_steps(value, batch.tokens.shape[1]) for value in stacked))
 
     def end_epoch(self) -> None:
         """The M-step."""
