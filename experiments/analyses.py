@@ -11,13 +11,15 @@ import torch
 from experiments.dropout_variance import dropout_variance
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Streams
-from trellis.models import HMM, LanguageModel
-from trellis.tasks.lm import READINGS
+from trellis.inference.variational import BOUNDS
+from trellis.models import FHMM, HMM, LanguageModel
+from trellis.tasks.lm import READINGS, evaluate
 from trellis.tasks.measures import check_normalisation, measure_states
 from trellis.train.run import BATCHES, LEARNERS
 
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
 STEPS = 3  # of training while memory is watched
+SWEEPS = 30  # until a mean field has converged
 DRAWS, KEPT = 64, 0.5  # random restrictions of the states, and the share that each keeps
 
 Figures = dict[str, float | None]
@@ -63,11 +65,26 @@ def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     return {"memory": float(torch.cuda.max_memory_allocated())}
 
 
+def bounds(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """How far the bounds of a factorial HMM, both converged, are beneath log p: nats per token of the valid text."""
+    if not isinstance(model, FHMM):
+        return {}
+    batches = [batch.to(model.device) for batch in READINGS["sentences"](corpus["valid"])]
+    exact = evaluate(model, batches)
+    gaps: Figures = {}
+    for name in BOUNDS:
+        other = FHMM(model.vocab, model.params, name)
+        total = sum(float(other.infer(batch, SWEEPS).bound.sum()) for batch in batches)
+        gaps[f"{name}_gap"] = (exact.log_likelihood - total) / exact.tokens
+    return gaps
+
+
 ANALYSES: dict[str, Analysis] = {
     "states": states,
     "normalisation": normalisation,
     "unpartitioned": unpartitioned,
     "memory": memory,
+    "bounds": bounds,
 }
 USUAL = "states", "normalisation", "memory"
 

@@ -40,6 +40,8 @@ FIGURES = {
     "loss_anywhere": Column("loss, anywhere", finite("{:.3f}")),
     "loss_deviation_by_class": Column("its sd, by class", finite("{:.4f}")),
     "loss_deviation_anywhere": Column("its sd, anywhere", finite("{:.4f}")),
+    "tilted_gap": Column("tilted gap", three_digits),
+    "jensen_gap": Column("Jensen gap", three_digits),
     "gradient_noise_by_class": Column("gradient noise, by class", three_digits),
     "gradient_noise_anywhere": Column("gradient noise, anywhere", three_digits),
     "impossible_anywhere": Column("impossible draws, anywhere", percent),

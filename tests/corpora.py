@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from trellis.corpus import Split, Vocabulary
-from trellis.models import HMM
+from trellis.models import FHMM, HMM
 
 WORDS = ["<eos>", "the", "cat", "dog", "sees", "a", "<unk>"]
 
@@ -26,3 +26,8 @@ def split(sentences: int = 60, seed: int = 0) -> Split:
 def hmm(states: int = 3, carry: bool = False, seed: int = 0) -> HMM:
     """An HMM in float64, its parameters fixed."""
     return HMM.new(vocabulary(), states, carry, seed).to(torch.float64).requires_grad_(False)
+
+
+def fhmm(sizes: tuple[int, ...] = (2, 3), bound: str = "tilted", dim: int = 0, seed: int = 0) -> FHMM:
+    """A factorial HMM in float64."""
+    return FHMM.new(vocabulary(), sizes, bound, dim, seed).to(torch.float64)

@@ -20,7 +20,7 @@ from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.models import HMM, LanguageModel, NGram, load_model, read_about, write_arpa
+from trellis.models import FHMM, HMM, LanguageModel, NGram, load_model, read_about, write_arpa
 from trellis.report import write_comparison, write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
@@ -117,15 +117,27 @@ def infill(args: argparse.Namespace) -> Answer:
     return Answer([{"text": line} | answer._asdict() for line, answer in results], show)
 
 
-FEATURES: dict[str, Callable[[HMM, Tensor], Tensor]] = {
+def layer_sizes(model: HMM | FHMM) -> tuple[int, ...]:
+    return model.sizes if isinstance(model, FHMM) else (model.num_states,)
+
+
+def path_features(model: HMM | FHMM, tokens: Tensor) -> Tensor:
+    """The most probable state of every token as zeros and a one, layer by layer: [T, S]."""
+    path = model.best_path(tokens)[0][0]
+    layers = zip(path.view(len(path), -1).unbind(-1), layer_sizes(model), strict=True)
+    return torch.cat([torch.nn.functional.one_hot(states, size) for states, size in layers], -1)
+
+
+FEATURES: dict[str, Callable[[HMM | FHMM, Tensor], Tensor]] = {
     "posterior": lambda model, tokens: model.posterior(tokens).probs[0],
     "filtered": lambda model, tokens: model.filtered(tokens).probs[0],
-    "viterbi": lambda model, tokens: torch.nn.functional.one_hot(model.best_path(tokens)[0][0], model.num_states),
+    "viterbi": path_features,
 }
 
 
 def embed(args: argparse.Namespace) -> Answer:
-    model = stateful(load_model(args.model), "embed")
+    loaded = load_model(args.model)
+    model = loaded if isinstance(loaded, FHMM) else stateful(loaded, "embed")
     words: list[str] = []
     features: list[np.ndarray] = []
     for line in lines_of(args):
@@ -138,9 +150,15 @@ def embed(args: argparse.Namespace) -> Answer:
             np.save(file, table)
         data: dict[str, Any] = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
         return Answer(data, lambda: console.note(f"{args.output}: {table.shape[0]} tokens x {table.shape[1]} states"))
-    pairs = zip(words, table, strict=True)
-    best = [{"token": word, "state": int(row.argmax()), "probability": float(row.max())} for word, row in pairs]
-    return Answer(best, lambda: console.show_rows("", ["token", "state", "probability"], best))
+    layers = np.split(table, np.cumsum(layer_sizes(model))[:-1], axis=1)
+    best = [
+        {"token": word, "layer": m, "state": int(row.argmax()), "probability": float(row.max())}
+        for t, word in enumerate(words)
+        for m, row in enumerate(layer[t] for layer in layers)
+    ]
+    if len(layers) == 1:
+        best = [{name: value for name, value in row.items() if name != "layer"} for row in best]
+    return Answer(best, lambda: console.show_rows("", list(best[0]), best))
 
 
 def states(args: argparse.Namespace) -> Answer:
@@ -229,7 +247,9 @@ def cache(args: argparse.Namespace) -> Answer:
 
 
 def stateful(model: LanguageModel, command: str) -> HMM:
-    """The model, if it has hidden states."""
+    """The model, if it has hidden states, one at a time."""
+    if isinstance(model, FHMM):
+        raise TrellisError(f"'trellis {command}' is for HMMs; the layers of a {model.name} model have no single state.")
     if not isinstance(model, HMM):
         raise TrellisError(f"A {model.name} model has no hidden states, so 'trellis {command}' cannot answer for it.")
     return model

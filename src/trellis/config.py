@@ -39,7 +39,7 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | ngram | unigram | bigram | feedforward | lstm | rnn
+    family: str = "hmm"  # hmm | fhmm | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -60,6 +60,10 @@ class ModelConfig:
     depth: int = 1  # residual layers of each net; layers of the network
     net_dropout: float = 0.0
     spread: float = 0.2  # standard deviation of the embeddings at first
+    # fhmm (params = "neural": words and states have embeddings of `dim` numbers):
+    layers: int = 3  # chains, each with `states` states
+    layer_states: str = ""  # or the states of each layer, as "20,10,5"
+    bound: str = "tilted"  # on the log-likelihood: tilted | jensen
     precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
 
 
@@ -101,6 +105,8 @@ class TrainConfig:
     average: float = 0.0  # decay of the exponential average of the weights
     pseudocount: float = 1e-4  # em: added to every expected count of an epoch (stepwise: of a batch)
     em_power: float = 0.5  # stepwise-em: step k has rate (k + 2) ** -em_power
+    sweeps: int = 4  # fhmm: over the layers, for each batch
+    inner_steps: int = 0  # fhmm: on the emissions, per batch (stepwise-em: Adam) or epoch (em: L-BFGS); 0: 1 or 100
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

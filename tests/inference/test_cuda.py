@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from trellis.config import ModelConfig
+from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
 from trellis.inference import discrete
-from trellis.models import HMM
+from trellis.learning.variational_em import StepwiseVariationalLearner
+from trellis.models import FHMM, HMM
 from trellis.operators import Dense
 from trellis.params import NeuralParams
 from trellis.types import Batch, Belief, Potentials
@@ -21,6 +22,7 @@ except ImportError:  # a GPU machine without pytest calls the functions itself
     pass
 
 HALF_PRECISION = 0.03
+SINGLE_PRECISION = 1e-3
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
@@ -93,3 +95,22 @@ def test_large_hmms_agree() -> None:
     (here, gradient), (there, other) = large("cpu"), large("cuda")
     assert abs(here - there) < HALF_PRECISION * abs(here)
     assert float((gradient - other).norm()) < HALF_PRECISION * float(gradient.norm())
+
+
+def test_the_mean_field_and_the_scores_of_a_factorial_hmm() -> None:
+    words = ["<eos>", *(f"w{n}" for n in range(40))]
+    generator = torch.Generator().manual_seed(5)
+    tokens, lengths = torch.randint(41, (9, 12), generator=generator), torch.randint(1, 13, (9,), generator=generator)
+    batch, answers = Batch(tokens, lengths, torch.ones(9, dtype=torch.bool)), []
+    for device in ("cpu", "cuda"):
+        model = FHMM.new(Vocabulary(words, [1] * 41), (3, 1, 4)).to(device)
+        there = batch.to(torch.device(device))
+        with torch.no_grad():
+            scores, _ = model.score(there.tokens, model.start(9), there.lengths)
+            inferred = model.infer(there)
+        learner = StepwiseVariationalLearner(model, TrainConfig())
+        result = learner.step(batch)
+        learned = torch.as_tensor(result.log_likelihood), *model.params.transitions
+        answers.append([scores, inferred.bound, *inferred.field, *learned])
+    for here, there in zip(*answers, strict=True):
+        torch.testing.assert_close(there.cpu(), here, rtol=SINGLE_PRECISION, atol=SINGLE_PRECISION)

@@ -4,6 +4,7 @@ from trellis.models.arpa import write_arpa
 from trellis.models.arpa_read import read_arpa
 from trellis.models.base import LanguageModel, SequenceModel
 from trellis.models.feedforward import FeedForward
+from trellis.models.fhmm import FHMM
 from trellis.models.files import FAMILIES, load_model, read_about, save_model
 from trellis.models.hmm import HMM
 from trellis.models.ngram import NGram
@@ -11,6 +12,7 @@ from trellis.models.rnn import LSTM, RNN
 
 __all__ = [
     "FAMILIES",
+    "FHMM",
     "HMM",
     "LSTM",
     "RNN",

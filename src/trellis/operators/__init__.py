@@ -2,7 +2,8 @@
 
 from trellis.operators.base import Transition
 from trellis.operators.dense import Dense
+from trellis.operators.kronecker import Kronecker
 from trellis.operators.softmax import LogBlocks, Softmax
 from trellis.operators.stacked import Stacked
 
-__all__ = ["Dense", "LogBlocks", "Softmax", "Stacked", "Transition"]
+__all__ = ["Dense", "Kronecker", "LogBlocks", "Softmax", "Stacked", "Transition"]

@@ -21,7 +21,8 @@ from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, LSTM, RNN, FeedForward, LanguageModel, save_model
+from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
+from trellis.models import FHMM, HMM, LSTM, RNN, FeedForward, LanguageModel, save_model
 from trellis.models.files import FILE, family
 from trellis.models.neural import NeuralModel
 from trellis.models.ngram import ORDERS, NGram
@@ -41,6 +42,11 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "em": EMLearner,
     "stepwise-em": StepwiseEMLearner,
 }
+LAYERED_LEARNERS: dict[str, Callable[..., Learner]] = {
+    "gradient": GradientLearner,
+    "em": VariationalEMLearner,
+    "stepwise-em": StepwiseVariationalLearner,
+}
 BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "streams": lambda split, config, seed: Streams(split, config.lanes, config.window, seed, config.rotate),
     "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
@@ -52,6 +58,14 @@ TIED = {"all": True, "none": False}  # whether the output words of a network hav
 def new_hmm(config: RunConfig, corpus: Corpus) -> HMM:
     support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
     return HMM.build(corpus.vocab, config.model, config.batches.order != "sentences", config.seed, support)
+
+
+def new_fhmm(config: RunConfig, corpus: Corpus) -> FHMM:
+    if config.batches.order != "sentences":
+        raise TrellisError('A factorial HMM learns from whole sentences: set batches.order = "sentences".')
+    model = FHMM.build(corpus.vocab, config.model, config.seed)
+    model.check_joint()
+    return model
 
 
 def new_feedforward(config: RunConfig, corpus: Corpus) -> FeedForward:
@@ -68,8 +82,10 @@ def new_rnn(config: RunConfig, corpus: Corpus) -> RNN:
     return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
 
 
-UNTRAINED: dict[str, Callable[[RunConfig, Corpus], HMM | NeuralModel]] = {
+Trained = HMM | FHMM | NeuralModel
+UNTRAINED: dict[str, Callable[[RunConfig, Corpus], Trained]] = {
     "hmm": new_hmm,
+    "fhmm": new_fhmm,
     "feedforward": new_feedforward,
     "lstm": new_lstm,
     "rnn": new_rnn,
@@ -163,13 +179,14 @@ def train_in(
     return conclude(trained, state, corpus, config, folder)
 
 
-def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM | NeuralModel, TrainState]:
+def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[Trained, TrainState]:
     """Fit a model, and return it with the best weights that validation saw."""
     torch.manual_seed(config.seed)
+    layered = config.model.family == FHMM.family
     make_batches = choose(BATCHES, config.batches.order, "batches.order")
-    make_learner = choose(LEARNERS, config.train.learner, "train.learner")
+    make_learner = choose(LAYERED_LEARNERS if layered else LEARNERS, config.train.learner, "train.learner")
     model = UNTRAINED[config.model.family](config, corpus).to(choose_device(config.device))
-    if make_learner is not GradientLearner and not isinstance(model, HMM):
+    if make_learner is not GradientLearner and isinstance(model, NeuralModel):
         raise TrellisError(
             f"train.learner is {config.train.learner!r}, but a {model.family} model learns by gradient alone; "
             "set train.learner=gradient."
@@ -218,7 +235,7 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
         perplexity[name] = evaluate(model, READINGS[order](corpus[name])).perplexity
         seconds = time.perf_counter() - begun
     speed = corpus["train"].tokens.size / seconds
-    states = model.num_states if isinstance(model, HMM) else None
+    states = model.num_states if isinstance(model, HMM | FHMM) else None
     return Figures(model.name, states, model.num_parameters(), **perplexity, tokens_per_second=speed)
 
 

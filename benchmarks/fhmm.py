@@ -1,0 +1,96 @@
+"""Factorial HMMs: an epoch of PTB's length, and how the E-step grows with tokens, layers, states and words.
+
+It should be O(T M K V), in memory that does not grow with T."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.growth import exponent
+from benchmarks.large_hmm import fresh_memory, peak_memory, settle
+from benchmarks.report import emit
+from trellis.config import TrainConfig
+from trellis.corpus import Vocabulary
+from trellis.learning.variational_em import StepwiseVariationalLearner
+from trellis.models import FHMM
+from trellis.types import Batch
+
+BENCH = "fhmm"
+USUAL = {"tokens": 2000, "layers": 4, "states": 8, "words": 4000}
+QUICK = {"tokens": 500, "layers": 2, "states": 4, "words": 500}
+FACTORS = (1, 2, 4, 8)
+LENGTH, SWEEPS = 25, 4
+PTB_TOKENS, PTB_WORDS, PTB_BAR = 929_589, 10_000, 900.0  # the bar: seconds of an epoch on two cores
+BATCH = 8192
+
+
+def model_of(layers: int, states: int, words: int, device: torch.device) -> FHMM:
+    names = ["<eos>", *(f"w{n}" for n in range(words - 1))]
+    counts = (1e6 / torch.arange(5.0, words + 5)).long().tolist()  # as frequent as in a language (Zipf)
+    return FHMM.new(Vocabulary(names, counts), (states,) * layers).to(device)
+
+
+def text(tokens: int, words: int, device: torch.device) -> Batch:
+    rows = max(1, tokens // LENGTH)
+    drawn = torch.randint(words, (rows, LENGTH), generator=torch.Generator().manual_seed(0))
+    return Batch(drawn, torch.full((rows,), LENGTH), torch.ones(rows, dtype=torch.bool), True, True).to(device)
+
+
+def seconds_of(work: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """The best of some calls, after one more."""
+    work()
+    times = []
+    for _ in range(repeats):
+        settle(device)
+        begun = time.perf_counter()
+        work()
+        settle(device)
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def grow(usual: dict[str, int], repeats: int, device: torch.device) -> None:
+    """Each size on its own, the others as usual; and the most memory so far as tokens grow, which come first."""
+    for name in usual:
+        sizes = [usual[name] * factor for factor in FACTORS]
+        times, memories = [], []
+        for size in sizes:
+            given: dict[str, Any] = usual | {name: size}
+            model = model_of(given["layers"], given["states"], given["words"], device)
+            batch = text(given["tokens"], given["words"], device)
+            fresh_memory(device)
+            times.append(seconds_of(lambda m=model, b=batch: m.infer(b, SWEEPS), repeats, device))  # type: ignore[misc]
+            memories.append(peak_memory(device) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+        fitted = exponent(sizes, times)
+        emit(BENCH, f"E-step, {name}", "exponent of time", fitted, "theory", 1.0, 1.0 / fitted, "", sizes=sizes,
+             seconds=times, last=exponent(sizes[-2:], times[-2:]))  # fmt: skip
+        if name == "tokens":
+            emit(BENCH, f"E-step, {FACTORS[-1]} times the tokens", "memory", memories[-1], "once the tokens",
+                 memories[0], memories[0] / memories[-1], "GB")  # fmt: skip
+
+
+def epoch(repeats: int, device: torch.device, layers: int = 5, states: int = 10) -> None:
+    """An epoch of PTB's length, from a few steps."""
+    model = model_of(layers, states, PTB_WORDS, device)
+    learner = StepwiseVariationalLearner(model, TrainConfig(sweeps=SWEEPS))
+    batch = text(BATCH, PTB_WORDS, device)
+    seconds = seconds_of(lambda: learner.step(batch), repeats, device) * PTB_TOKENS / batch.tokens.numel()
+    emit(BENCH, f"{layers} x {states}, {PTB_WORDS} words, {device.type}", "epoch of PTB", seconds, "bar", PTB_BAR,
+         PTB_BAR / seconds, "s", tokens_per_second=PTB_TOKENS / seconds)  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks fhmm", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="small problems, no epoch")
+    options = parser.parse_args(argv)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    grow(QUICK if options.quick else USUAL, options.repeats, device)
+    if not options.quick:
+        epoch(options.repeats, device)

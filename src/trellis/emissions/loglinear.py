@@ -1,0 +1,84 @@
+"""Log-linear emissions of several layers at once: p(x | z_1 ... z_M) = exp(bias_x + sum_m theta[x, m, z_m]) / Z(z)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from trellis.operators.kronecker import outer, outer_sum
+from trellis.types import Potentials
+
+ENTRIES = 1 << 25  # of a table that exist at a time
+
+
+class LogLinear:
+    """theta [V, S] holds the layers side by side, S = sum_m K_m; bias [V]. There are K = prod_m K_m joint states."""
+
+    def __init__(self, theta: Tensor, bias: Tensor, sizes: Sequence[int]) -> None:
+        self.theta, self.bias, self.sizes = theta, bias, tuple(sizes)
+
+    @property
+    def num_words(self) -> int:
+        return len(self.bias)
+
+    @property
+    def num_states(self) -> int:
+        return math.prod(self.sizes)
+
+    def layers(self) -> tuple[Tensor, ...]:
+        """theta of each layer: [V, K_m]."""
+        return self.theta.split(self.sizes, -1)
+
+    def log_partition(self) -> Tensor:
+        """log Z of every joint state, [K], as one product between the joint states of the first and the last layers."""
+        shift = self.theta.detach().amax(0)
+        left, right = self.halves(shift)
+        weight = (self.bias.double() - self.bias.detach().max()).exp()
+        total = (left.T @ (right * weight.unsqueeze(-1))).flatten().log() + self.bias.detach().max()
+        return (total + outer_sum(shift.double().split(self.sizes))).to(self.theta.dtype)
+
+    def halves(self, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """exp(sum_m theta - shift) over the joint states of the first and of the last layers: [V, K'], [V, K'']."""
+        layers = (self.theta.double() - shift).exp().split(self.sizes, -1)
+        middle = len(layers) // 2
+        ones = torch.ones_like(layers[0][:, :1])
+        return outer([ones, *layers[:middle]]), outer(layers[middle:])
+
+    def log_probs(self, words: Tensor, log_partition: Tensor | None = None) -> Tensor:
+        """log p(word | z) of some words: [n] -> [n, K]."""
+        partition = self.log_partition() if log_partition is None else log_partition
+        scores = outer_sum([layer[words] for layer in self.layers()])
+        return scores + self.bias[words].unsqueeze(-1) - partition
+
+    def potentials(self, tokens: Tensor, log_partition: Tensor | None = None) -> Potentials:
+        """The potentials of tokens [B, T] over joint states; -1 is a missing word."""
+        words, rows = tokens.clamp(min=0).unique(return_inverse=True)
+        return Potentials(self.log_probs(words, log_partition), rows.masked_fill(tokens < 0, -1))
+
+    def predict(self, probs: Tensor, log_partition: Tensor | None = None) -> Tensor:
+        """log p(word) when the joint state is distributed as probs: [B, K] -> [B, V]."""
+        partition = self.log_partition() if log_partition is None else log_partition
+        shift = self.theta.amax(0)
+        left, right = self.halves(shift)
+        weights = probs.double() * (outer_sum(shift.double().split(self.sizes)) - partition).exp()
+        spoken = [((left @ w.view(left.shape[1], -1)) * right).sum(-1) for w in weights]
+        return (torch.stack(spoken).log() + self.bias).to(probs.dtype)
+
+    def log_partition_at(self, states: Tensor) -> Tensor:
+        """log Z of some joint states, given by their digits: [n, M] -> [n]."""
+        return torch.cat([scores.logsumexp(-1) for scores in self.scores(states)])
+
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One word from each joint state, given by its digits: [n, M] -> [n]."""
+        draws = [torch.multinomial(scores.softmax(-1), 1, generator=generator) for scores in self.scores(states)]
+        return torch.cat(draws).squeeze(-1)
+
+    def scores(self, states: Tensor) -> Iterator[Tensor]:
+        """bias + sum_m theta[:, m, z_m] of joint states [n, M], a block of states at a time: [n', V]."""
+        columns = states + torch.tensor((0, *self.sizes[:-1]), device=states.device).cumsum(0)
+        table = self.theta.T.contiguous()
+        for piece in columns.split(max(1, ENTRIES // self.num_words)):
+            yield self.bias + sum(table[column] for column in piece.unbind(-1))
