@@ -1,0 +1,98 @@
+"""A one-hot word as a Gaussian observation of a hidden vector: w_t = C x_t + noise, on the n - 1 dimensions it lives in.
+
+The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), which leaves them
+Cov w = Delta - m m' with Delta = W diag(mu) W, m = W mu, and no variance along n ~ W^-1 1. The noise has the covariance
+    D = Delta - m m' - C E C',
+where C E C' is what the hidden vector explains. Since C'n = 0, D + m m' does the work of D in every gain and on all data,
+and its inverse and determinant are [h, h] matters:
+    N = C' Delta^-1 C,  Phi = C'(D + m m')^-1 C = (I - N E)^-1 N,  C'(D + m m')^-1 = (I - N E)^-1 C' Delta^-1."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from trellis.errors import TrellisError
+
+
+class Indefinite(TrellisError):
+    """The noise would have a negative variance."""
+
+
+class Whitening:
+    """The coordinates of w: frequencies mu [n] and scales s [n]; Psi_0 = Delta - m m'."""
+
+    def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, whiten: bool = True):
+        """`pseudocount` is a frequency, kappa / T; without `whiten` the words keep their own coordinates."""
+        if not (frequency > 0).all():
+            raise TrellisError("A word has a count of zero, so nothing is known of it; leave it out of the vocabulary.")
+        self.frequency = frequency
+        self.scale = (frequency + pseudocount) ** -0.5 if whiten else np.ones_like(frequency)
+        self.delta = frequency * self.scale**2  # [n]
+        self.mean = frequency * self.scale  # [n] m
+
+    @cached_property
+    def null(self) -> np.ndarray:
+        """The unit vector n in which w has no variance."""
+        return (1 / self.scale) / np.linalg.norm(1 / self.scale)
+
+    @cached_property
+    def log_volume(self) -> float:
+        """Add this to a log density of w on its n - 1 dimensions to get that of the one-hot vector itself."""
+        size = len(self.scale)
+        return float(np.log(self.scale).sum() + 0.5 * np.log((self.scale**-2).sum() / size))
+
+    @cached_property
+    def log_mean(self) -> float:
+        """2 log |n'm|: what a determinant of anything plus m m' has too much."""
+        return float(2 * np.log(abs(self.null @ self.mean)))
+
+
+class OneHot:
+    """The emission: loadings C [n, h] and explained covariance E [h, h] in some coordinates."""
+
+    def __init__(self, coordinates: Whitening, loadings: np.ndarray, explained: np.ndarray):
+        self.coordinates, self.loadings, self.explained = coordinates, loadings, explained
+        self.scaled = loadings / coordinates.delta[:, None]  # Delta^-1 C
+        self.overlap = loadings.T @ self.scaled  # N
+        try:
+            root = np.linalg.cholesky(explained)
+            left = np.linalg.cholesky(np.eye(len(root)) - root.T @ self.overlap @ root)
+        except np.linalg.LinAlgError as error:
+            raise Indefinite(
+                "The noise of the words would have a negative variance, so learning stops here; use fewer iterations, "
+                "a smaller hidden vector or more pseudocounts."
+            ) from error
+        half = np.linalg.solve(left, root.T)
+        self.surplus = half.T @ half  # (E^-1 - N)^-1
+        self.lift = np.eye(len(root)) + self.overlap @ self.surplus  # (I - N E)^-1
+        self.log_det = float(np.log(coordinates.delta).sum() + 2 * np.log(np.diag(left)).sum() - coordinates.log_mean)
+
+    @cached_property
+    def information(self) -> np.ndarray:
+        """Phi [h, h]."""
+        product = self.lift @ self.overlap
+        return 0.5 * (product + product.T)
+
+    @cached_property
+    def sensing(self) -> np.ndarray:
+        """(D + m m')^-1 C: [n, h]."""
+        return self.scaled @ self.lift.T
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """C' Delta^-1 w of every word: [n, h]."""
+        coordinates = self.coordinates
+        return self.scaled * coordinates.scale[:, None] - self.scaled.T @ coordinates.mean
+
+    def vectors(self) -> np.ndarray:
+        """C' D^-1 w of every word: [n, h]."""
+        return self.scores @ self.lift.T
+
+    def constants(self) -> np.ndarray:
+        """log N(w; 0, D) of every word, as a density of the one-hot vector: [n]."""
+        frequency = self.coordinates.frequency
+        distance = 1 / frequency - 1 + np.einsum("ni,ij,nj->n", self.scores, self.surplus, self.scores, optimize=True)
+        volume = (len(frequency) - 1) * np.log(2 * np.pi) + self.log_det
+        return -0.5 * (volume + distance) + self.coordinates.log_volume

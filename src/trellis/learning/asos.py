@@ -1,0 +1,180 @@
+"""EM with approximate second order statistics: what an E-step averages over a text, from its lagged covariances alone.
+
+At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recursions, and so do their covariances:
+    Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
+    Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
+    X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
+closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2), however
+long the text is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from trellis.emissions.onehot import Indefinite, OneHot, Whitening
+from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
+from trellis.learning.covariance import Covariances
+from trellis.learning.subspace import Parameters, whiten_state
+
+ROUNDS, SETTLED = 200, 1e-13
+
+
+class Filter:
+    """The steady-state filter of a system over one-hot words."""
+
+    def __init__(self, parameters: Parameters, coordinates: Whitening):
+        self.transition = parameters.transition  # A
+        self.emission: OneHot = parameters.emission(coordinates)
+        self.steady: Steady = steady_state(self.transition, np.eye(len(self.transition)), self.emission.information)
+
+    @cached_property
+    def gain(self) -> np.ndarray:
+        """K': [n, h]."""
+        return self.emission.sensing @ self.steady.filtered
+
+    @cached_property
+    def forecast(self) -> np.ndarray:
+        """C A: [n, h]."""
+        return self.emission.loadings @ self.transition
+
+
+class Statistics(NamedTuple):
+    """Averages over the text, under the posterior."""
+
+    state: np.ndarray  # E[x_t x_t'] [h, h]
+    moved: np.ndarray  # E[x_{t+1} x_t'] [h, h]
+    words: np.ndarray  # E[w_t x_t'] [n, h]
+    smoothed: np.ndarray  # E[x-_t x-_t'] [h, h]: the spread of the token vectors
+    log_likelihood: float  # nats per token, of the parameters that these statistics were taken under
+
+
+@dataclass
+class Step:
+    """One iteration of EM: the log-likelihood before it, and the parameters after it."""
+
+    log_likelihood: float
+    smoothed: np.ndarray
+    parameters: Parameters
+
+
+def expect(parameters: Parameters, covariances: Covariances, horizon: int, workers: int = 2) -> Statistics:
+    """The E-step."""
+    model = Filter(parameters, covariances.coordinates)
+    _, _, smoothed, H, J, P = model.steady
+    A, gain, forecast = model.transition, model.gain, model.forecast  # gain is K', forecast C A
+    inner = gain.T @ forecast  # K C A
+
+    before = after = np.zeros_like(gain)  # Y_{k+1}, Y_k without what comes from the horizon
+    for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
+        before, after = after, after @ H.T + product
+    ahead, now = before, after  # Y_1, Y_0
+
+    back, part, spread, words = P, now, [], now @ P.T  # words: F_0'; part: Z_k'
+    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers)):
+        spread.append(part.T @ gain)  # Z_k K'
+        part = part @ H.T + product
+        back = J @ back if k + 1 < horizon else np.linalg.matrix_power(J, horizon)
+        words = words + part @ back.T
+    spread.append(part.T @ gain)
+
+    powers = [np.eye(len(H))]
+    for _ in range(2 * horizon + 1):
+        powers.append(H @ powers[-1])
+    far = close_horizon(A, H, powers[2 * horizon + 1], inner, spread[horizon])  # X_r
+    ahead = ahead + forecast @ (far @ powers[horizon].T)
+    coefficients = sum(
+        np.linalg.matrix_power(J, k) @ (P if k < horizon else np.eye(len(J))) @ powers[horizon + 1 + k]
+        for k in range(horizon + 1)
+    )
+    words = words + forecast @ (coefficients @ far.T).T
+
+    crossed, X = [far], far  # X_r .. X_0
+    for k in range(horizon - 1, -1, -1):
+        X = X @ H.T + spread[k] + powers[horizon + 1 + k] @ far.T @ inner.T
+        crossed.insert(0, X)
+    toward = far  # G_k = E[x-_{t+k} x^_t'], down to k = 1
+    for k in range(horizon - 1, 0, -1):
+        toward = J @ toward + P @ crossed[k]
+    X = symmetric(X)
+    mixed = J @ toward @ P.T
+    means = lyapunov(J, symmetric(mixed + mixed.T + P @ X @ P.T))
+    moved = means @ J.T + toward @ P.T
+    likelihood = log_likelihood(model, ahead, X)
+    return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, likelihood)
+
+
+def products(
+    covariances: Covariances, gain: np.ndarray, lags: range, transposed: bool, workers: int
+) -> Iterator[np.ndarray]:
+    """Psi_k K' (or Psi_k' K') for one lag after the other; the next ones are computed meanwhile."""
+
+    def product(lag: int) -> np.ndarray:
+        matrix = covariances[lag]
+        return matrix.rmatmat(gain) if transposed else matrix.matmat(gain)
+
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(product, lag) for lag in lags[:workers]]
+        for lag in [*lags[workers:], *[None] * workers]:
+            if waiting:
+                yield waiting.pop(0).result()
+            if lag is not None:
+                waiting.append(pool.submit(product, lag))
+
+
+def close_horizon(
+    transition: np.ndarray, forget: np.ndarray, power: np.ndarray, inner: np.ndarray, known: np.ndarray
+) -> np.ndarray:
+    """X = A X H' + H^(2r+1) X' (K C A)' + known."""
+    term = total = stein(transition, known, forget)
+    for _ in range(ROUNDS):
+        term = stein(transition, power @ term.T @ inner.T, forget)
+        total = total + term
+        if np.abs(term).max() <= SETTLED * np.abs(total).max():
+            break
+    return total
+
+
+def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> float:
+    """Nats per token, as a density of the one-hot vector, from Y_1 = E[w_{t+1} x^_t'] and X_0 = E[x^_t x^_t']."""
+    emission, steady, A = model.emission, model.steady, model.transition
+    information, size = emission.information, len(ahead)
+    seen = np.eye(len(A)) - steady.filtered @ information
+    own = size - 1 + np.trace(emission.surplus @ emission.overlap)  # tr(D^-1 Psi_0)
+    own -= np.trace(steady.filtered @ emission.lift @ emission.overlap @ emission.lift.T)
+    cross = np.trace(A @ (ahead.T @ emission.sensing) @ seen)
+    square = np.trace(A @ spread @ A.T @ information @ seen)
+    root = np.linalg.cholesky(steady.predicted)
+    log_det = emission.log_det + np.linalg.slogdet(np.eye(len(A)) + root.T @ information @ root)[1]
+    inside = -0.5 * ((size - 1) * np.log(2 * np.pi) + log_det + own - 2 * cross + square)
+    return float(inside + emission.coordinates.log_volume)
+
+
+def maximise(statistics: Statistics) -> Parameters:
+    """The M-step, in coordinates where the state's noise is white again."""
+    inverse = np.linalg.inv(statistics.state)
+    transition = statistics.moved @ inverse
+    noise = symmetric(statistics.state - transition @ statistics.moved.T)
+    try:
+        return whiten_state(transition, statistics.words @ inverse, statistics.state, noise)
+    except np.linalg.LinAlgError as error:
+        raise Indefinite(
+            "The noise of the hidden vector would have a negative variance, so learning stops here; use fewer "
+            "iterations, a longer horizon or a smaller hidden vector."
+        ) from error
+
+
+def learn(parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2) -> Iterator[Step]:
+    """Iterations of EM without end; raises `Indefinite` when the approximation no longer gives covariances."""
+    while True:
+        statistics = expect(parameters, covariances, horizon, workers)
+        updated = maximise(statistics)
+        check_stable(updated.transition)
+        updated.emission(covariances.coordinates)  # the noise is a covariance, or learning ends here
+        yield Step(statistics.log_likelihood, statistics.smoothed, updated)
+        parameters = updated
