@@ -5,10 +5,8 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between two operations instead of spinning
 
 from trellis.errors import TrellisError
-from trellis.models import HMM, load_model
+from trellis.models import HMM, LDS, load, load_model
 
 __version__ = "0.1.0"
 
-load = load_model
-
-__all__ = ["HMM", "TrellisError", "load", "load_model"]
+__all__ = ["HMM", "LDS", "TrellisError", "load", "load_model"]

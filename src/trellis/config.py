@@ -39,7 +39,7 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | ngram | unigram | bigram
+    family: str = "hmm"  # hmm | lds | ngram | unigram | bigram
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -51,8 +51,13 @@ class ModelConfig:
     dropout: str = "none"  # in training: none | state (whole states of each class) | unstructured (single transitions)
     dropout_rate: float = 0.5  # what fraction is left out ...
     dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
+    blocks: int = 4  # lds: lags that subspace identification looks back and ahead
+    horizon: int = 7  # lds: lags that EM takes from the text
+    pseudocounts: float = 0.0  # lds: of each word, in the scale that it is given
+    words: int = 0  # lds: the commonest ones have vectors of their own; 0: all
+    # neural, lds:
+    dim: int = 256  # of the embeddings, of the hidden vector
     # neural:
-    dim: int = 256  # of the embeddings
     tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS)
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too

@@ -53,9 +53,7 @@ def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
     return np.where(counts > 0, rows, ABSENT)
 
 
-def count_moments(
-    tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True, workers: int = 2
-) -> Moments:
+def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True, workers: int = 2) -> Moments:
     """Count the pairs 1..lags apart in a stream of word ids (a memmap is read chunk by chunk), on `workers` threads."""
     total, size = len(tokens), int(rows.max(initial=ABSENT)) + 1
     if total <= lags:

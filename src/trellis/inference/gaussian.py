@@ -116,9 +116,7 @@ def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
     )
 
 
-def log_likelihood(
-    prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None
-) -> Tensor:
+def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(y), summed in float64: [B]."""
     potentials, inside = within(potentials, lengths)
     forward = run_forward(prior, dynamics, potentials, inside)
@@ -162,7 +160,11 @@ def emit(observation: Observation, states: Tensor, generator: torch.Generator | 
 
 
 def sample_posterior(
-    prior: Normal, dynamics: Dynamics, observation: Observation, values: Tensor, generator: torch.Generator | None = None
+    prior: Normal,
+    dynamics: Dynamics,
+    observation: Observation,
+    values: Tensor,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """One path from p(x | y) for each sequence [B, T, p], gaps allowed: [B, T, h].
 
@@ -215,7 +217,9 @@ def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, insid
             break
     index = torch.tensor(at + [len(at) - 1] * (steps - len(at)), dtype=torch.int64, device=cov.device)
     stacks = [torch.stack(parts, 1) for parts in (priors, shrinks, log_dets, phis)]
-    means = forward_means(prior, dynamics.transition, potentials.vectors, stacks, inside if shared is not None else None)
+    means = forward_means(
+        prior, dynamics.transition, potentials.vectors, stacks, inside if shared is not None else None
+    )
     return Forward(*means, *stacks, index)
 
 
@@ -268,7 +272,9 @@ def smooth_covs(forward: Forward, transition: Tensor, inside: Tensor) -> tuple[T
             continue
         step, last = at[t], ahead
         W = forward.shrink[:, step]
-        ahead = symmetric(W.mT @ (forward.phi[:, step] + transition.T @ ahead @ transition @ W)) * ends[:, t, None, None]
+        ahead = (
+            symmetric(W.mT @ (forward.phi[:, step] + transition.T @ ahead @ transition @ W)) * ends[:, t, None, None]
+        )
         found.append(ahead)
     adjoint, priors = torch.stack(found[::-1], 1), forward.priors[:, forward.at]
     moved = transition @ symmetric(forward.shrink @ forward.priors)[:, forward.at[:-1]]

@@ -20,7 +20,7 @@ import numpy as np
 from trellis.emissions.onehot import Indefinite, OneHot, Whitening
 from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
 from trellis.learning.covariance import Covariances
-from trellis.learning.subspace import Parameters, whiten_state
+from trellis.params.lds import Parameters, whiten_state
 
 ROUNDS, SETTLED = 200, 1e-13
 

@@ -8,25 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.emissions.onehot import OneHot, Whitening
+from trellis.emissions.onehot import Whitening
 from trellis.errors import TrellisError
 from trellis.inference.steady import lyapunov, spectral_radius, symmetric
 from trellis.learning.covariance import Covariances, Hankel
+from trellis.params.lds import Parameters, whiten_state
 
 OVERSAMPLING, POWER_STEPS = 10, 2
 LARGEST_RADIUS, LARGEST_SHARE = 0.98, 0.98  # of the transition; of a direction's variance that the model explains
 SMALLEST = 1e-9  # singular values, relative to the largest, that still count
-
-
-class Parameters(NamedTuple):
-    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), D = Cov(w) - C E C'."""
-
-    transition: np.ndarray  # A [h, h]
-    loadings: np.ndarray  # C [n, h]
-    explained: np.ndarray  # E [h, h]
-
-    def emission(self, coordinates: Whitening) -> OneHot:
-        return OneHot(coordinates, self.loadings, self.explained)
 
 
 class Spectrum(NamedTuple):
@@ -53,7 +43,9 @@ def decompose(covariances: Covariances, dim: int, blocks: int, seed: int) -> Spe
     left, values, right = randomised_svd(Hankel(covariances, blocks), dim, seed)
     if values[-1] <= SMALLEST * values[0]:
         rank = int((values > SMALLEST * values[0]).sum())
-        raise TrellisError(f"The hidden vector has {dim} dimensions, but the text's rank is {rank}; use {rank} at most.")
+        raise TrellisError(
+            f"The hidden vector has {dim} dimensions, but the text's rank is {rank}; use {rank} at most."
+        )
     root = np.sqrt(values)
     past = (root[:, None] * right).reshape(dim, blocks, size)  # Delta_r
     newer, older = past[:, :-1].reshape(dim, -1), past[:, 1:].reshape(dim, -1)
@@ -100,13 +92,6 @@ def settle(spectrum: Spectrum, variance: np.ndarray, noise: np.ndarray, coordina
     if share > LARGEST_SHARE:
         loadings = loadings * np.sqrt(LARGEST_SHARE / share)
     return whiten_state(transition, loadings, variance, noise)
-
-
-def whiten_state(transition: np.ndarray, loadings: np.ndarray, explained: np.ndarray, noise: np.ndarray) -> Parameters:
-    """The same system in the coordinates where Q = I."""
-    root = np.linalg.cholesky(noise)
-    inverse = np.linalg.inv(root)
-    return Parameters(inverse @ transition @ root, loadings @ root, symmetric(inverse @ explained @ inverse.T))
 
 
 def positive(matrix: np.ndarray) -> np.ndarray:

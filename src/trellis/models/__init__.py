@@ -3,16 +3,19 @@
 from trellis.models.arpa import write_arpa
 from trellis.models.arpa_read import read_arpa
 from trellis.models.base import LanguageModel, SequenceModel
-from trellis.models.files import FAMILIES, load_model, read_about, save_model
+from trellis.models.files import FAMILIES, load, load_model, read_about, save_model
 from trellis.models.hmm import HMM
+from trellis.models.lds import LDS
 from trellis.models.ngram import NGram
 
 __all__ = [
     "FAMILIES",
     "HMM",
+    "LDS",
     "LanguageModel",
     "NGram",
     "SequenceModel",
+    "load",
     "load_model",
     "read_about",
     "read_arpa",

@@ -15,24 +15,25 @@ from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
 from trellis.models.arpa import is_arpa
 from trellis.models.arpa_read import read_arpa
-from trellis.models.base import LanguageModel
+from trellis.models.base import LanguageModel, Saved
 from trellis.models.hmm import HMM
+from trellis.models.lds import LDS
 from trellis.models.ngram import ORDERS, NGram
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-FAMILIES: dict[str, type[LanguageModel]] = {"hmm": HMM, "ngram": NGram, **dict.fromkeys(ORDERS, NGram)}
+FAMILIES: dict[str, type[Saved]] = {"hmm": HMM, "lds": LDS, "ngram": NGram, **dict.fromkeys(ORDERS, NGram)}
 
 
-def family(name: str) -> type[LanguageModel]:
+def family(name: str) -> type[Saved]:
     """The class of a family of models."""
     if name not in FAMILIES:
         raise TrellisError(f"Unknown model family {name!r}{suggestion(name, FAMILIES)}")
     return FAMILIES[name]
 
 
-def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | None = None) -> None:
+def save_model(path: str | Path, model: Saved, about: dict[str, Any] | None = None) -> None:
     """Write the model; `about` is what else a reader may want to know (data, figures), as JSON values."""
     header = {
         "format": FORMAT,
@@ -46,7 +47,18 @@ def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | N
 
 
 def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
-    """Read a model from its file (an n-gram model also from ARPA), or from the folder of the run that made it."""
+    """Read a language model, as `load` does."""
+    model = load(path, device)
+    if not isinstance(model, LanguageModel):
+        raise TrellisError(
+            f"A {model.name} model gives words no probabilities; ask it for vectors, with 'trellis embed', 'neighbours' "
+            "or 'dynamics'."
+        )
+    return model
+
+
+def load(path: str | Path, device: str = "cpu") -> Any:
+    """Read a model of any family from its file (an n-gram model also from ARPA), or from the folder of the run that made it."""
     file = find_model(path)
     if is_arpa(file):
         return read_arpa(file, device)
