@@ -54,6 +54,7 @@ class ModelConfig:
     blocks: int = 4  # lds: lags that subspace identification looks back and ahead
     horizon: int = 7  # lds: lags that EM takes from the text
     pseudocounts: float = 0.0  # lds: of each word, in the scale that it is given
+    noise_prior: float = 0.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
     words: int = 0  # lds: the commonest ones have vectors of their own; 0: all
     # neural, lds:
     dim: int = 256  # of the embeddings, of the hidden vector

@@ -1,11 +1,12 @@
 """A one-hot word as a Gaussian observation of a hidden vector: w_t = C x_t + noise, on the n - 1 dimensions it lives in.
 
-The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), which leaves them
-Cov w = Delta - m m' with Delta = W diag(mu) W, m = W mu, and no variance along n ~ W^-1 1. The noise has the covariance
-    D = Delta - m m' - C E C',
-where C E C' is what the hidden vector explains. Since C'n = 0, D + m m' does the work of D in every gain and on all data,
-and its inverse and determinant are [h, h] matters:
-    N = C' Delta^-1 C,  Phi = C'(D + m m')^-1 C = (I - N E)^-1 N,  C'(D + m m')^-1 = (I - N E)^-1 C' Delta^-1."""
+The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), which leaves them no
+variance along n ~ W^-1 1. The noise has the covariance
+    D = Delta - g g' - C E C',  Delta = W diag(mu') W,  g = W mu' / sqrt(sum mu'),  mu' = mu + prior,
+where C E C' is what the hidden vector explains; without a prior (pseudocounts of noise: an inverse Wishart one),
+Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' does the work of D in every gain and on all
+data, and its inverse and determinant are [h, h] matters:
+    N = C' Delta^-1 C,  Phi = C'(D + g g')^-1 C = (I - N E)^-1 N,  C'(D + g g')^-1 = (I - N E)^-1 C' Delta^-1."""
 
 from __future__ import annotations
 
@@ -21,16 +22,17 @@ class Indefinite(TrellisError):
 
 
 class Whitening:
-    """The coordinates of w: frequencies mu [n] and scales s [n]; Psi_0 = Delta - m m'."""
+    """The coordinates of w: frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m'."""
 
-    def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, whiten: bool = True):
-        """`pseudocount` is a frequency, kappa / T; without `whiten` the words keep their own coordinates."""
+    def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
+        """`pseudocount` and `prior` are frequencies, counts / T; without `whiten` words keep their own coordinates."""
         if not (frequency > 0).all():
             raise TrellisError("A word has a count of zero, so nothing is known of it; leave it out of the vocabulary.")
         self.frequency = frequency
         self.scale = (frequency + pseudocount) ** -0.5 if whiten else np.ones_like(frequency)
-        self.delta = frequency * self.scale**2  # [n]
         self.mean = frequency * self.scale  # [n] m
+        self.variance = frequency + prior  # [n] mu'
+        self.delta = self.variance * self.scale**2  # [n]
 
     @cached_property
     def null(self) -> np.ndarray:
@@ -45,8 +47,18 @@ class Whitening:
 
     @cached_property
     def log_mean(self) -> float:
-        """2 log |n'm|: what a determinant of anything plus m m' has too much."""
-        return float(2 * np.log(abs(self.null @ self.mean)))
+        """2 log |n'g|, g = W mu' / sqrt(sum mu'): what a determinant of anything plus g g' has too much."""
+        ghost = self.variance * self.scale / np.sqrt(self.variance.sum())
+        return float(2 * np.log(abs(self.null @ ghost)))
+
+    def total(self) -> float:
+        """tr(Delta^-1 Cov(w)): n - 1 without a prior."""
+        return float((self.frequency * (1 - self.frequency) / self.variance).sum())
+
+    def product(self, vectors: np.ndarray) -> np.ndarray:
+        """vectors' Cov(w) vectors, [h, h] of [n, h]."""
+        along = vectors.T @ self.mean
+        return vectors.T @ (vectors * (self.frequency * self.scale**2)[:, None]) - np.outer(along, along)
 
 
 class OneHot:
@@ -92,7 +104,8 @@ class OneHot:
 
     def constants(self) -> np.ndarray:
         """log N(w; 0, D) of every word, as a density of the one-hot vector: [n]."""
-        frequency = self.coordinates.frequency
-        distance = 1 / frequency - 1 + np.einsum("ni,ij,nj->n", self.scores, self.surplus, self.scores, optimize=True)
+        frequency, variance = self.coordinates.frequency, self.coordinates.variance
+        distance = (1 - 2 * frequency) / variance + (frequency**2 / variance).sum()
+        distance += ((self.scores @ self.surplus) * self.scores).sum(1)
         volume = (len(frequency) - 1) * np.log(2 * np.pi) + self.log_det
         return -0.5 * (volume + distance) + self.coordinates.log_volume

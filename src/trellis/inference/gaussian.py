@@ -3,7 +3,7 @@
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
 A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
 covariances do not depend on what was observed, only on where: they are computed once for all sequences, and no longer
-once they have settled. No covariance is inverted, so noise may be singular. With P = Cov(x_t | y_<t), W = (I + P Phi)^-1:
+once they have settled. None is inverted, so noise may be singular. With P = Cov(x_t | y_<t), W = (I + P Phi)^-1:
     filter    e = v - Phi m,  x^ = m + V e,  V = W P
     smoother  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P"""
 
@@ -68,17 +68,26 @@ class Smoothed(NamedTuple):
     lagged: Tensor  # [B or 1, T - 1, h, h]: Cov(x_{t+1}, x_t | y)
 
 
-class Forward(NamedTuple):
-    """Means [B, T, h], and covariances of the steps that differ [B or 1, S, h, h]; step t has those of `at[t]`."""
+class Covs(NamedTuple):
+    """The covariances of the steps that differ, [B or 1, S, h, h] each; step t has those of `at[t]`."""
 
-    predicted: Tensor  # m
-    errors: Tensor  # e
-    means: Tensor  # x^
     priors: Tensor  # P
     shrink: Tensor  # W
     log_dets: Tensor  # [B or 1, S]: log |I + P Phi|
-    phi: Tensor  # [B or 1, S, h, h]
+    phi: Tensor
     at: Tensor  # [T]
+
+    def filtered(self) -> Tensor:
+        """V."""
+        return symmetric(self.shrink @ self.priors)
+
+
+class Means(NamedTuple):
+    """[B, T, h] each."""
+
+    predicted: Tensor  # m
+    errors: Tensor  # e
+    filtered: Tensor  # x^
 
 
 def observe(observation: Observation, values: Tensor) -> Potentials:
@@ -109,34 +118,32 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
 def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
     """E[x_t | y_<=t] and its covariance for every step (Kalman)."""
     potentials, inside = within(potentials, lengths)
-    forward = run_forward(prior, dynamics, potentials, inside)
-    covs = forward.shrink @ forward.priors
-    return Filtered(
-        log_norms(forward, potentials, inside), forward.means * inside.unsqueeze(-1), symmetric(covs)[:, forward.at]
-    )
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    norms = log_norms(covs, means, potentials, inside)
+    return Filtered(norms, means.filtered * inside.unsqueeze(-1), covs.filtered()[:, covs.at])
 
 
 def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(y), summed in float64: [B]."""
     potentials, inside = within(potentials, lengths)
-    forward = run_forward(prior, dynamics, potentials, inside)
-    return log_norms(forward, potentials, inside).sum(1, dtype=torch.float64)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    return log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
 
 
 def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Smoothed:
     """E[x_t | y] for every step, its covariance, and that of neighbouring steps (Rauch-Tung-Striebel)."""
     potentials, inside = within(potentials, lengths)
-    forward = run_forward(prior, dynamics, potentials, inside)
-    total = log_norms(forward, potentials, inside).sum(1, dtype=torch.float64)
-    means = smooth_means(forward, dynamics.transition) * inside.unsqueeze(-1)
-    return Smoothed(total, means, *smooth_covs(forward, dynamics.transition, inside))
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    total = log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
+    smoothed = smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
+    return Smoothed(total, smoothed, *smooth_covs(covs, dynamics.transition, inside))
 
 
 def smoothed_means(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """E[x_t | y] alone: [B, T, h], zero past the end; O(h^2) a step once the covariances have settled."""
     potentials, inside = within(potentials, lengths)
-    forward = run_forward(prior, dynamics, potentials, inside)
-    return smooth_means(forward, dynamics.transition) * inside.unsqueeze(-1)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
 
 
 def sample_prior(
@@ -186,101 +193,98 @@ def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, 
     return Potentials(potentials.information, rows.masked_fill(~inside, MISSING), vectors, constants), inside
 
 
-def shared_rows(potentials: Potentials, inside: Tensor) -> Tensor | None:
+def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
     """The one row that all steps before the ends have; None where they differ."""
     found = potentials.rows[inside]
     alike = found.numel() > 0 and int(found[0]) != MISSING and bool((found == found[0]).all())
     return found[0] if alike else None
 
 
-def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor) -> Forward:
-    steps, shared = potentials.rows.shape[1], shared_rows(potentials, inside)
-    empty = torch.zeros_like(potentials.information[:1])
-    information = torch.cat([potentials.information, empty])  # row -1 says nothing
+def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor) -> tuple[Covs, Means]:
+    shared = shared_row(potentials, inside)
+    covs = forward_covs(prior, dynamics, potentials, shared)
+    ended = (
+        None if shared is None or bool(inside.all()) else ~inside
+    )  # where Phi goes on although the sequence does not
+    return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, ended)
+
+
+def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shared: Tensor | None) -> Covs:
+    """For each sequence, or once for all of them where they share the `shared` row; then only until they settle."""
+    steps, (transition, noise) = potentials.rows.shape[1], dynamics
+    information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])  # [-1]: nothing
     rows = potentials.rows if shared is None else shared.expand(1, steps)
     cov = prior.cov.expand(len(rows), -1, -1)
-    eye, settled = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device), SETTLED[cov.dtype]
-    priors, shrinks, log_dets, phis, at = [], [], [], [], []
+    eye, settled, parts = torch.eye(cov.shape[-1]).to(cov), SETTLED[cov.dtype], []
     for t in range(steps):
         phi = information[rows[:, t]]
         factors = torch.linalg.lu_factor(eye + cov @ phi)
         shrink = torch.linalg.lu_solve(*factors, eye.expand_as(cov))
-        priors.append(cov)
-        shrinks.append(shrink)
-        log_dets.append(factors.LU.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1))
-        phis.append(phi)
-        at.append(t)
-        following = dynamics.transition @ symmetric(shrink @ cov) @ dynamics.transition.T + dynamics.noise
-        change = (following - cov).abs().max() if shared is not None else None
-        cov = following
-        if change is not None and bool(change <= settled * cov.abs().max()):
+        log_det = factors.LU.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+        parts.append((cov, shrink, log_det, phi))
+        before, cov = cov, transition @ symmetric(shrink @ cov) @ transition.T + noise
+        if shared is not None and bool((cov - before).abs().max() <= settled * cov.abs().max()):
             break
-    index = torch.tensor(at + [len(at) - 1] * (steps - len(at)), dtype=torch.int64, device=cov.device)
-    stacks = [torch.stack(parts, 1) for parts in (priors, shrinks, log_dets, phis)]
-    means = forward_means(
-        prior, dynamics.transition, potentials.vectors, stacks, inside if shared is not None else None
-    )
-    return Forward(*means, *stacks, index)
+    at = torch.arange(steps, device=cov.device).clamp(max=len(parts) - 1)
+    priors, shrinks, log_dets, phis = (torch.stack(part, 1) for part in zip(*parts, strict=True))
+    return Covs(priors, shrinks, log_dets, phis, at)
 
 
-def forward_means(
-    prior: Normal, transition: Tensor, vectors: Tensor, stacks: list[Tensor], inside: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """m, e and x^ of every step; `inside` tells where a sequence has ended although Phi goes on."""
-    priors, shrinks, _, phis = stacks
-    covs, last = shrinks @ priors, priors.shape[1] - 1
+def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs, ended: Tensor | None) -> Means:
+    gains, at = covs.filtered(), covs.at.tolist()
     mean = prior.mean.expand(len(vectors), -1)
-    predicted, errors, means = [], [], []
-    for t in range(vectors.shape[1]):
-        step = min(t, last)
-        error = vectors[:, t] - (phis[:, step] @ mean.unsqueeze(-1)).squeeze(-1)
-        if inside is not None:
-            error = error * inside[:, t, None]
-        predicted.append(mean)
-        errors.append(error)
-        means.append(mean + (covs[:, step] @ error.unsqueeze(-1)).squeeze(-1))
-        mean = means[-1] @ transition.T
-    return torch.stack(predicted, 1), torch.stack(errors, 1), torch.stack(means, 1)
+    found = []
+    for t, step in enumerate(at):
+        error = vectors[:, t] - times(covs.phi[:, step], mean)
+        if ended is not None:
+            error = error.masked_fill(ended[:, t, None], 0.0)
+        filtered = mean + times(gains[:, step], error)
+        found.append((mean, error, filtered))
+        mean = filtered @ transition.T
+    predicted, errors, means = (torch.stack(part, 1) for part in zip(*found, strict=True))
+    return Means(predicted, errors, means)
 
 
-def log_norms(forward: Forward, potentials: Potentials, inside: Tensor) -> Tensor:
+def times(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """One matrix for all, or each its own, times vectors: [B or 1, h, h], [B, h] -> [B, h]."""
+    if len(matrices) == 1:
+        return vectors @ matrices[0].T
+    return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
+
+
+def log_norms(covs: Covs, means: Means, potentials: Potentials, inside: Tensor) -> Tensor:
     """log p(y_t | y_<t): [B, T], zero past the end."""
-    m, e = forward.predicted, forward.errors
-    gained = (m * (potentials.vectors + e)).sum(-1) + (e * (forward.means - m)).sum(-1)
-    return (potentials.constants + 0.5 * (gained - forward.log_dets[:, forward.at])) * inside
+    m, e, filtered = means
+    gained = (m * (potentials.vectors + e)).sum(-1) + (e * (filtered - m)).sum(-1)
+    return (potentials.constants + 0.5 * (gained - covs.log_dets[:, covs.at])) * inside
 
 
-def smooth_means(forward: Forward, transition: Tensor) -> Tensor:
-    gains, at = forward.shrink.mT, forward.at.tolist()
-    ahead, adjoint = torch.zeros_like(forward.errors[:, 0]), []
+def smooth_means(covs: Covs, means: Means, transition: Tensor) -> Tensor:
+    back, at = covs.shrink.mT, covs.at.tolist()
+    adjoint, found = torch.zeros_like(means.errors[:, 0]), []
     for t in range(len(at) - 1, -1, -1):
-        ahead = (gains[:, at[t]] @ (forward.errors[:, t] + ahead @ transition).unsqueeze(-1)).squeeze(-1)
-        adjoint.append(ahead)
-    moved = torch.stack(adjoint[::-1], 1)
-    return forward.predicted + (forward.priors[:, forward.at] @ moved.unsqueeze(-1)).squeeze(-1)
+        adjoint = times(back[:, at[t]], means.errors[:, t] + adjoint @ transition)
+        found.append(means.predicted[:, t] + times(covs.priors[:, at[t]], adjoint))
+    return torch.stack(found[::-1], 1)
 
 
-def smooth_covs(forward: Forward, transition: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     """Cov(x_t | y) and Cov(x_{t+1}, x_t | y); for one sequence where all have the same."""
-    ends, at = inside[:1] if bool(inside.all()) else inside, forward.at.tolist()
+    ends, at = inside[:1] if bool(inside.all()) else inside, covs.at.tolist()
     settled, step = SETTLED[transition.dtype], -1
-    ahead = last = torch.zeros_like(forward.priors[:, 0])
+    adjoint = before = torch.zeros_like(covs.priors[:, 0])
     found = []
     for t in range(len(at) - 1, -1, -1):
-        if at[t] == step and len(ends) == 1 and bool((ahead - last).abs().max() <= settled * ahead.abs().max()):
-            found.append(ahead)
-            continue
-        step, last = at[t], ahead
-        W = forward.shrink[:, step]
-        ahead = (
-            symmetric(W.mT @ (forward.phi[:, step] + transition.T @ ahead @ transition @ W)) * ends[:, t, None, None]
-        )
-        found.append(ahead)
-    adjoint, priors = torch.stack(found[::-1], 1), forward.priors[:, forward.at]
-    moved = transition @ symmetric(forward.shrink @ forward.priors)[:, forward.at[:-1]]
-    lagged = moved - priors[:, 1:] @ (adjoint[:, 1:] @ moved)
-    ends = ends[..., None, None]
-    return symmetric(priors - priors @ adjoint @ priors) * ends, lagged * ends[:, 1:]
+        still = at[t] == step and len(ends) == 1 and len(adjoint) == 1
+        if not still or bool((adjoint - before).abs().max() > settled * adjoint.abs().max()):
+            step, before, W = at[t], adjoint, covs.shrink[:, at[t]]
+            seen = W.mT @ (covs.phi[:, step] + transition.T @ adjoint @ transition @ W)
+            adjoint = symmetric(seen) * ends[:, t, None, None]
+        found.append(adjoint)
+    stacked, priors, ends = torch.stack(found[::-1], 1), covs.priors[:, covs.at], ends[..., None, None]
+    moved = transition @ covs.filtered()[:, covs.at[:-1]]
+    lagged = moved - priors[:, 1:] @ (stacked[:, 1:] @ moved)
+    return symmetric(priors - priors @ stacked @ priors) * ends, lagged * ends[:, 1:]
 
 
 def square_root(matrix: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recurs
     Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
     Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
     X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
-closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2), however
-long the text is."""
+closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
+however long the text is."""
 
 from __future__ import annotations
 
@@ -145,8 +145,9 @@ def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> floa
     emission, steady, A = model.emission, model.steady, model.transition
     information, size = emission.information, len(ahead)
     seen = np.eye(len(A)) - steady.filtered @ information
-    own = size - 1 + np.trace(emission.surplus @ emission.overlap)  # tr(D^-1 Psi_0)
-    own -= np.trace(steady.filtered @ emission.lift @ emission.overlap @ emission.lift.T)
+    observed = emission.coordinates.product(emission.scaled)
+    own = emission.coordinates.total()  # tr(D^-1 Psi_0), in parts
+    own += np.trace((emission.surplus - emission.lift.T @ steady.filtered @ emission.lift) @ observed)
     cross = np.trace(A @ (ahead.T @ emission.sensing) @ seen)
     square = np.trace(A @ spread @ A.T @ information @ seen)
     root = np.linalg.cholesky(steady.predicted)

@@ -37,9 +37,11 @@ class Lagged(LinearOperator):
 class Covariances:
     """Psi_0 .. Psi_r of a counted text."""
 
-    def __init__(self, moments: Moments, pseudocount: float = 0.0, whiten: bool = True):
+    def __init__(self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
+        """`pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise."""
         self.moments, self.tokens = moments, moments.tokens
-        self.coordinates = Whitening(moments.counts / self.tokens, pseudocount / self.tokens, whiten)
+        shares = pseudocount / self.tokens, prior / self.tokens
+        self.coordinates = Whitening(moments.counts / self.tokens, *shares, whiten)
 
     @property
     def lags(self) -> int:

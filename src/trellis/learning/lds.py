@@ -41,19 +41,22 @@ def fit_lds(
     blocks: int = 4,
     horizon: int = 7,
     pseudocount: float = 0.0,
+    prior: float = 0.0,
     seed: int = 0,
     watch: Watch | None = None,
 ) -> LDS:
-    """Subspace identification and `iterations` of EM; `pseudocount` of each word tempers the whitening.
+    """Subspace identification and `iterations` of EM.
 
-    Where `watch` says True, learning ends with the model it was shown; it ends early where EM can go no further."""
+    `pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise and keeps rare words from
+    being overfitted. Where `watch` says True, learning ends with the model it was shown; it
+    ends early where EM can go no further."""
     if min(dim, blocks - 1, horizon) < 1:
         raise TrellisError("An LDS needs model.dim and model.horizon of one or more, and model.blocks of two or more.")
-    covariances = Covariances(moments, pseudocount)
+    covariances = Covariances(moments, pseudocount, prior)
 
     def model(parameters: Parameters, spread: np.ndarray) -> LDS:
         tables = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
-        return LDS(vocab, *tables, parameters, torch.from_numpy(spread), pseudocount)
+        return LDS(vocab, *tables, parameters, torch.from_numpy(spread), pseudocount, prior)
 
     last = best_start(identify(covariances, dim, blocks, seed), covariances, horizon)
     steps = learn(last, covariances, horizon)
@@ -79,5 +82,5 @@ def best_start(candidates: dict[str, Parameters], covariances: Covariances, hori
         except Indefinite as problem:
             log.info("The start %r is left out: %s", name, problem)
     if not reached:
-        raise TrellisError("No start for EM was found; use a smaller model.dim, or more model.pseudocounts.")
+        raise TrellisError("No start for EM was found; use a smaller model.dim, or a model.noise_prior.")
     return candidates[max(reached, key=reached.__getitem__)]

@@ -51,14 +51,14 @@ def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     model = load(path, device)
     if not isinstance(model, LanguageModel):
         raise TrellisError(
-            f"A {model.name} model gives words no probabilities; ask it for vectors, with 'trellis embed', 'neighbours' "
-            "or 'dynamics'."
+            f"An {model.name} model gives words no probabilities; ask it for vectors: 'trellis embed', 'neighbours' or "
+            "'dynamics'."
         )
     return model
 
 
 def load(path: str | Path, device: str = "cpu") -> Any:
-    """Read a model of any family from its file (an n-gram model also from ARPA), or from the folder of the run that made it."""
+    """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it."""
     file = find_model(path)
     if is_arpa(file):
         return read_arpa(file, device)

@@ -45,11 +45,12 @@ class LDS(Saved):
         counts: Tensor,
         parameters: Parameters,
         spread: Tensor,
-        pseudocount: float,
+        pseudocount: float = 0.0,
+        prior: float = 0.0,
     ) -> None:
         """`rows` [V] are those of `Moments`, `spread` [h, h] is the covariance of the smoothed vectors of the text."""
         self.vocab, self.rows, self.counts, self.parameters = vocab, rows, counts, parameters
-        self.spread, self.pseudocount, self.where = spread, pseudocount, torch.device("cpu")
+        self.spread, self.pseudocount, self.prior, self.where = spread, pseudocount, prior, torch.device("cpu")
 
     @property
     def dim(self) -> int:
@@ -61,14 +62,16 @@ class LDS(Saved):
 
     def to(self, device: str | torch.device) -> LDS:
         """The same model with its inference on another device."""
-        model = LDS(self.vocab, self.rows, self.counts, self.parameters, self.spread, self.pseudocount)
+        model = LDS(self.vocab, self.rows, self.counts, self.parameters, self.spread, self.pseudocount, self.prior)
         model.where = torch.device(device)
         return model
 
     @cached_property
     def emission(self) -> OneHot:
         total = int(self.counts.sum())
-        return self.parameters.emission(Whitening(self.counts.numpy() / total, self.pseudocount / total))
+        return self.parameters.emission(
+            Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total)
+        )
 
     @cached_property
     def tables(self) -> dict[str, Tensor]:
@@ -166,7 +169,7 @@ class LDS(Saved):
         return said[0], said[1]
 
     def settings(self) -> dict[str, Any]:
-        return {"dim": self.dim, "pseudocount": self.pseudocount}
+        return {"dim": self.dim, "pseudocount": self.pseudocount, "prior": self.prior}
 
     def tensors(self) -> dict[str, Tensor]:
         numbers = {name: torch.from_numpy(array) for name, array in self.parameters._asdict().items()}
@@ -182,7 +185,9 @@ class LDS(Saved):
         parameters = Parameters(*(host[name].numpy() for name in Parameters._fields))
         if len(host["rows"]) != len(vocab) or parameters.loadings.shape != (len(host["counts"]), settings["dim"]):
             raise ValueError("its words are not as many as it says")
-        model = cls(vocab, host["rows"], host["counts"], parameters, host["spread"], float(settings["pseudocount"]))
+        model = cls(
+            vocab, host["rows"], host["counts"], parameters, host["spread"], settings["pseudocount"], settings["prior"]
+        )
         return model.to(device)
 
 

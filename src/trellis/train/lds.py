@@ -54,7 +54,7 @@ def train_lds(config: RunConfig, corpus: Corpus, device: str, folder: Path) -> t
         better(
             fit_lds(
                 corpus.vocab, moments, settings.dim, config.train.epochs, settings.blocks, settings.horizon,
-                settings.pseudocounts, config.seed, watch,
+                settings.pseudocounts, settings.noise_prior, config.seed, watch,
             )
         )  # fmt: skip
     seconds = time.perf_counter() - begun
