@@ -1,11 +1,11 @@
-"""A one-hot word as a Gaussian observation of a hidden vector: w_t = C x_t + noise, on the n - 1 dimensions it lives in.
+"""A one-hot word as a Gaussian observation of a hidden vector, w_t = C x_t + noise, on its n - 1 dimensions.
 
 The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), which leaves them no
 variance along n ~ W^-1 1. The noise has the covariance
     D = Delta - g g' - C E C',  Delta = W diag(mu') W,  g = W mu' / sqrt(sum mu'),  mu' = mu + prior,
 where C E C' is what the hidden vector explains; without a prior (pseudocounts of noise: an inverse Wishart one),
-Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' does the work of D in every gain and on all
-data, and its inverse and determinant are [h, h] matters:
+Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' does the work of D in every gain and on
+all data, and its inverse and determinant are [h, h] matters:
     N = C' Delta^-1 C,  Phi = C'(D + g g')^-1 C = (I - N E)^-1 N,  C'(D + g g')^-1 = (I - N E)^-1 C' Delta^-1."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from trellis.errors import TrellisError
 
 
-class Indefinite(TrellisError):
+class IndefiniteError(TrellisError):
     """The noise would have a negative variance."""
 
 
@@ -72,7 +72,7 @@ class OneHot:
             root = np.linalg.cholesky(explained)
             left = np.linalg.cholesky(np.eye(len(root)) - root.T @ self.overlap @ root)
         except np.linalg.LinAlgError as error:
-            raise Indefinite(
+            raise IndefiniteError(
                 "The noise of the words would have a negative variance, so learning stops here; use fewer iterations, "
                 "a smaller hidden vector or more pseudocounts."
             ) from error

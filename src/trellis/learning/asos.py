@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.emissions.onehot import Indefinite, OneHot, Whitening
+from trellis.emissions.onehot import IndefiniteError, OneHot, Whitening
 from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
 from trellis.learning.covariance import Covariances
 from trellis.params.lds import Parameters, whiten_state
@@ -164,14 +164,14 @@ def maximise(statistics: Statistics) -> Parameters:
     try:
         return whiten_state(transition, statistics.words @ inverse, statistics.state, noise)
     except np.linalg.LinAlgError as error:
-        raise Indefinite(
+        raise IndefiniteError(
             "The noise of the hidden vector would have a negative variance, so learning stops here; use fewer "
             "iterations, a longer horizon or a smaller hidden vector."
         ) from error
 
 
 def learn(parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2) -> Iterator[Step]:
-    """Iterations of EM without end; raises `Indefinite` when the approximation no longer gives covariances."""
+    """Iterations of EM without end; raises `IndefiniteError` when the approximation no longer gives covariances."""
     while True:
         statistics = expect(parameters, covariances, horizon, workers)
         updated = maximise(statistics)

@@ -11,7 +11,7 @@ import torch
 
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import Moments, choose_rows, count_moments
-from trellis.emissions.onehot import Indefinite
+from trellis.emissions.onehot import IndefiniteError
 from trellis.errors import TrellisError
 from trellis.learning.asos import expect, learn
 from trellis.learning.covariance import Covariances
@@ -63,7 +63,7 @@ def fit_lds(
     for number in range(iterations):
         try:
             step = next(steps)
-        except Indefinite as problem:
+        except IndefiniteError as problem:
             log.info("EM ends before iteration %d: %s", number + 1, problem)
             break
         if watch and watch(number, step.log_likelihood, model(last, step.smoothed)):
@@ -79,7 +79,7 @@ def best_start(candidates: dict[str, Parameters], covariances: Covariances, hori
         try:
             trial = islice(learn(parameters, covariances, horizon), TRIAL)
             reached[name] = [step.log_likelihood for step in trial][-1]
-        except Indefinite as problem:
+        except IndefiniteError as problem:
             log.info("The start %r is left out: %s", name, problem)
     if not reached:
         raise TrellisError("No start for EM was found; use a smaller model.dim, or a model.noise_prior.")

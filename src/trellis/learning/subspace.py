@@ -54,12 +54,14 @@ def decompose(covariances: Covariances, dim: int, blocks: int, seed: int) -> Spe
     return Spectrum(transition, left[:size] * root, past[:, -1])
 
 
-def randomised_svd(matrix: Hankel, rank: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def randomised_svd(
+    matrix: Hankel, rank: int, seed: int, power_steps: int = POWER_STEPS
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The largest `rank` singular values with their vectors, by products alone."""
     width = min(rank + OVERSAMPLING, matrix.shape[0])
     basis = np.random.default_rng(seed).standard_normal((matrix.shape[1], width))
     basis = np.linalg.qr(matrix.matmat(basis))[0]
-    for _ in range(POWER_STEPS):
+    for _ in range(power_steps):
         basis = np.linalg.qr(matrix.rmatmat(basis))[0]
         basis = np.linalg.qr(matrix.matmat(basis))[0]
     left, values, right = np.linalg.svd(matrix.rmatmat(basis).T, full_matrices=False)
