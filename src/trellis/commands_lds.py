@@ -26,10 +26,7 @@ def trained(result: RunResult) -> Answer:
     """What a training came to."""
     found = result.densities
     assert found is not None
-    rows = [
-        {"split": name, "nats per token": nats, "more than without memory": found.gain[name]}
-        for name, nats in found.nats_per_token.items()
-    ]
+    rows = [{"split": name, "nats": nats, "gain": found.gain[name]} for name, nats in found.nats_per_token.items()]
     data = {"run": str(result.folder), "corpus": result.corpus, "densities": vars(found)}
 
     def show() -> None:

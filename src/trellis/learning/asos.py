@@ -9,7 +9,7 @@ however long the text is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,49 +63,92 @@ class Step:
     parameters: Parameters
 
 
-def expect(parameters: Parameters, covariances: Covariances, horizon: int, workers: int = 2) -> Statistics:
-    """The E-step."""
+class Edges(NamedTuple):
+    """What happens at the ends of a text that is no circle: x^_0 = 0, and nothing follows the last word."""
+
+    words: np.ndarray  # w_T, w_{T-1}, ..., w_{T-r}: [r + 1, n]
+    filtered: np.ndarray  # x^_T, ..., x^_{T-r}: [r + 1, h]
+    first: np.ndarray  # x-_1: [h]
+
+
+def no_edges(horizon: int, words: int, dim: int) -> Edges:
+    """Those of a circle."""
+    return Edges(np.zeros((horizon + 1, words)), np.zeros((horizon + 1, dim)), np.zeros(dim))
+
+
+def find_edges(model: Filter, rows: np.ndarray, horizon: int, memory: int = 500) -> Edges:
+    """From the first and the last `memory` tokens of a text, given as rows."""
+    coordinates, (_, _, _, H, J, P) = model.emission.coordinates, model.steady
+
+    def run(piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        words = (np.eye(len(coordinates.scale))[piece] - coordinates.frequency) * coordinates.scale
+        filtered = [np.zeros(len(H))]
+        for entry in words @ model.gain:
+            filtered.append(H @ filtered[-1] + entry)
+        return words, np.array(filtered[1:])
+
+    words, filtered = run(rows[-memory - horizon :])
+    beginning = run(rows[:memory])[1][::-1]
+    first = beginning[0]
+    for state in beginning[1:]:
+        first = J @ first + P @ state
+    return Edges(words[::-1][: horizon + 1], filtered[::-1][: horizon + 1], first)
+
+
+def expect(
+    parameters: Parameters,
+    covariances: Covariances,
+    horizon: int,
+    workers: int = 2,
+    edges: Callable[[Filter], Edges] | None = None,
+) -> Statistics:
+    """The E-step; `edges` (see `find_edges`) corrects it for the ends of a short text whose covariances are `sums`."""
     model = Filter(parameters, covariances.coordinates)
     _, _, smoothed, H, J, P = model.steady
     A, gain, forecast = model.transition, model.gain, model.forecast  # gain is K', forecast C A
     inner = gain.T @ forecast  # K C A
+    ends = edges(model) if edges else no_edges(horizon, *gain.shape)
+    last, share = ends.filtered[0], 1 / covariances.tokens  # x^_T
 
-    before = after = np.zeros_like(gain)  # Y_{k+1}, Y_k without what comes from the horizon
+    ahead = now = -share * np.outer(
+        forecast @ last, ends.filtered[horizon]
+    )  # Y_{k+1}, Y_k; the rest of Y_{r+1} follows
     for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
-        before, after = after, after @ H.T + product
-    ahead, now = before, after  # Y_1, Y_0
+        ahead, now = now, now @ H.T + product
 
-    back, part, spread, words = P, now, [], now @ P.T  # words: F_0'; part: Z_k'
-    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers)):
-        spread.append(part.T @ gain)  # Z_k K'
-        part = part @ H.T + product
-        back = J @ back if k + 1 < horizon else np.linalg.matrix_power(J, horizon)
+    # words: F_0' = sum_k (J^k P Z_k)' + (J^r Z_r)'; part: Z_k'
+    back, part, spread, words = P, now, [now.T @ gain], now @ P.T
+    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
+        part = (part - share * np.outer(ends.words[k - 1], last)) @ H.T + product
+        back = J @ back if k < horizon else np.linalg.matrix_power(J, horizon)
         words = words + part @ back.T
-    spread.append(part.T @ gain)
+        spread.append(part.T @ gain)  # Z_k K'
 
     powers = [np.eye(len(H))]
     for _ in range(2 * horizon + 1):
         powers.append(H @ powers[-1])
-    far = close_horizon(A, H, powers[2 * horizon + 1], inner, spread[horizon])  # X_r
+    tail = share * np.outer(A @ last, ends.filtered[horizon])
+    far = close_horizon(A, H, powers[2 * horizon + 1], inner, spread[horizon] - tail @ H.T)  # X_r
     ahead = ahead + forecast @ (far @ powers[horizon].T)
-    coefficients = sum(
-        np.linalg.matrix_power(J, k) @ (P if k < horizon else np.eye(len(J))) @ powers[horizon + 1 + k]
-        for k in range(horizon + 1)
-    )
+    steps = [np.linalg.matrix_power(J, k) for k in range(horizon + 1)]
+    coefficients = sum(steps[k] @ P @ powers[horizon + 1 + k] for k in range(horizon))
+    coefficients = coefficients + steps[horizon] @ powers[2 * horizon + 1]
     words = words + forecast @ (coefficients @ far.T).T
+    leave = share * (J @ A @ last)  # what the last x^ adds to x- of each step before it
+    words = words + sum(np.outer(ends.words[k], steps[k] @ leave) for k in range(horizon))
 
-    crossed, X = [far], far  # X_r .. X_0
+    crossed = [far]  # X_0 .. X_r
     for k in range(horizon - 1, -1, -1):
-        X = X @ H.T + spread[k] + powers[horizon + 1 + k] @ far.T @ inner.T
-        crossed.insert(0, X)
+        crossed.insert(0, crossed[0] @ H.T + spread[k] + powers[horizon + 1 + k] @ far.T @ inner.T)
     toward = far  # G_k = E[x-_{t+k} x^_t'], down to k = 1
     for k in range(horizon - 1, 0, -1):
-        toward = J @ toward + P @ crossed[k]
-    X = symmetric(X)
-    mixed = J @ toward @ P.T
-    means = lyapunov(J, symmetric(mixed + mixed.T + P @ X @ P.T))
-    moved = means @ J.T + toward @ P.T
-    likelihood = log_likelihood(model, ahead, X)
+        toward = J @ toward + P @ crossed[k] + np.outer(leave, ends.filtered[k])
+    X, mixed = symmetric(crossed[0]), J @ toward @ P.T
+    begin, final = share * np.outer(ends.first, ends.first), share * np.outer(last, last)
+    rest = mixed + mixed.T + P @ (X - final) @ P.T + final - J @ begin @ J.T
+    means = lyapunov(J, symmetric(rest))
+    moved = (means - begin) @ J.T + toward @ P.T
+    likelihood = log_likelihood(model, ahead, X - final)
     return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, likelihood)
 
 
