@@ -81,7 +81,8 @@ def find_edges(model: Filter, rows: np.ndarray, horizon: int, memory: int = 500)
     coordinates, (_, _, _, H, J, P) = model.emission.coordinates, model.steady
 
     def run(piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        words = (np.eye(len(coordinates.scale))[piece] - coordinates.frequency) * coordinates.scale
+        words = np.repeat(-coordinates.mean[None], len(piece), 0)
+        words[np.arange(len(piece)), piece] += coordinates.scale[piece]
         filtered = [np.zeros(len(H))]
         for entry in words @ model.gain:
             filtered.append(H @ filtered[-1] + entry)
@@ -95,6 +96,30 @@ def find_edges(model: Filter, rows: np.ndarray, horizon: int, memory: int = 500)
     return Edges(words[::-1][: horizon + 1], filtered[::-1][: horizon + 1], first)
 
 
+class Sweep(NamedTuple):
+    """What the lags say, before the horizon is closed (as if X_r = 0)."""
+
+    ahead: np.ndarray  # Y_1 [n, h]
+    words: np.ndarray  # F_0' [n, h], F_0 = sum_{k<r} J^k P Z_k + J^r Z_r
+    spread: list[np.ndarray]  # Z_k K' [h, h], k = 0..r
+
+
+def sweep(model: Filter, covariances: Covariances, horizon: int, edges: Edges, workers: int) -> Sweep:
+    """The only part that touches the words: two products with every lag, and no more than a few [n, h] at a time."""
+    _, _, _, H, J, P = model.steady
+    gain, last, share = model.gain, edges.filtered[0], 1 / covariances.tokens
+    ahead = now = -share * np.outer(model.forecast @ last, edges.filtered[horizon])  # Y_{k+1}, Y_k
+    for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
+        ahead, now = now, now @ H.T + product
+    part, back, words, spread = now, P, now @ P.T, [now.T @ gain]  # part: Z_k'
+    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
+        part = (part - share * np.outer(edges.words[k - 1], last)) @ H.T + product
+        back = J @ back if k < horizon else np.linalg.matrix_power(J, horizon)
+        words += part @ back.T
+        spread.append(part.T @ gain)
+    return Sweep(ahead, words, spread)
+
+
 def expect(
     parameters: Parameters,
     covariances: Covariances,
@@ -105,37 +130,20 @@ def expect(
     """The E-step; `edges` (see `find_edges`) corrects it for the ends of a short text whose covariances are `sums`."""
     model = Filter(parameters, covariances.coordinates)
     _, _, smoothed, H, J, P = model.steady
-    A, gain, forecast = model.transition, model.gain, model.forecast  # gain is K', forecast C A
-    inner = gain.T @ forecast  # K C A
-    ends = edges(model) if edges else no_edges(horizon, *gain.shape)
-    last, share = ends.filtered[0], 1 / covariances.tokens  # x^_T
-
-    ahead = now = -share * np.outer(
-        forecast @ last, ends.filtered[horizon]
-    )  # Y_{k+1}, Y_k; the rest of Y_{r+1} follows
-    for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
-        ahead, now = now, now @ H.T + product
-
-    # words: F_0' = sum_k (J^k P Z_k)' + (J^r Z_r)'; part: Z_k'
-    back, part, spread, words = P, now, [now.T @ gain], now @ P.T
-    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
-        part = (part - share * np.outer(ends.words[k - 1], last)) @ H.T + product
-        back = J @ back if k < horizon else np.linalg.matrix_power(J, horizon)
-        words = words + part @ back.T
-        spread.append(part.T @ gain)  # Z_k K'
-
-    powers = [np.eye(len(H))]
-    for _ in range(2 * horizon + 1):
-        powers.append(H @ powers[-1])
-    tail = share * np.outer(A @ last, ends.filtered[horizon])
-    far = close_horizon(A, H, powers[2 * horizon + 1], inner, spread[horizon] - tail @ H.T)  # X_r
-    ahead = ahead + forecast @ (far @ powers[horizon].T)
+    A, forecast, inner = model.transition, model.forecast, model.gain.T @ model.forecast  # A, C A, K C A
+    ends = edges(model) if edges else no_edges(horizon, *forecast.shape)
+    ahead, words, spread = sweep(model, covariances, horizon, ends, workers)
+    powers = [np.linalg.matrix_power(H, k) for k in range(2 * horizon + 2)]
     steps = [np.linalg.matrix_power(J, k) for k in range(horizon + 1)]
-    coefficients = sum(steps[k] @ P @ powers[horizon + 1 + k] for k in range(horizon))
-    coefficients = coefficients + steps[horizon] @ powers[2 * horizon + 1]
-    words = words + forecast @ (coefficients @ far.T).T
-    leave = share * (J @ A @ last)  # what the last x^ adds to x- of each step before it
-    words = words + sum(np.outer(ends.words[k], steps[k] @ leave) for k in range(horizon))
+    last, share = ends.filtered[0], 1 / covariances.tokens
+    leave = share * (J @ A @ last)  # what the last x^ adds to the x- before it
+
+    tail = share * np.outer(A @ last, ends.filtered[horizon])
+    far = close_horizon(A, H, powers[-1], inner, spread[horizon] - tail @ H.T)  # X_r
+    ahead += forecast @ (far @ powers[horizon].T)
+    reached = sum((steps[k] @ P @ powers[horizon + 1 + k] for k in range(horizon)), steps[horizon] @ powers[-1])
+    words += forecast @ (far @ reached.T)
+    words += ends.words[:horizon].T @ np.array([steps[k] @ leave for k in range(horizon)])
 
     crossed = [far]  # X_0 .. X_r
     for k in range(horizon - 1, -1, -1):
@@ -143,13 +151,12 @@ def expect(
     toward = far  # G_k = E[x-_{t+k} x^_t'], down to k = 1
     for k in range(horizon - 1, 0, -1):
         toward = J @ toward + P @ crossed[k] + np.outer(leave, ends.filtered[k])
-    X, mixed = symmetric(crossed[0]), J @ toward @ P.T
-    begin, final = share * np.outer(ends.first, ends.first), share * np.outer(last, last)
-    rest = mixed + mixed.T + P @ (X - final) @ P.T + final - J @ begin @ J.T
+    spent, mixed = symmetric(crossed[0]) - share * np.outer(last, last), J @ toward @ P.T
+    begin = share * np.outer(ends.first, ends.first)
+    rest = mixed + mixed.T + P @ spent @ P.T + share * np.outer(last, last) - J @ begin @ J.T
     means = lyapunov(J, symmetric(rest))
     moved = (means - begin) @ J.T + toward @ P.T
-    likelihood = log_likelihood(model, ahead, X - final)
-    return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, likelihood)
+    return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, log_likelihood(model, ahead, spent))
 
 
 def products(

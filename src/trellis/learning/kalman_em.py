@@ -10,7 +10,8 @@ from torch import Tensor
 
 from trellis.errors import TrellisError
 from trellis.inference import gaussian
-from trellis.inference.gaussian import Dynamics, Normal, Observation, symmetric
+from trellis.inference.gaussian import Dynamics, Normal, Observation
+from trellis.inference.kalman import symmetric
 
 NOISES: dict[str, Callable[[Tensor], Tensor]] = {
     "full": lambda cov: cov,
