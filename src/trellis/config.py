@@ -39,7 +39,7 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | lds | ngram | unigram | bigram
+    family: str = "hmm"  # hmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -56,13 +56,13 @@ class ModelConfig:
     pseudocounts: float = 0.0  # lds: of each word, in the scale that it is given
     noise_prior: float = 0.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
     words: int = 0  # lds: the commonest ones have vectors of their own; 0: all
-    # neural, lds:
+    # neural, feedforward, lstm, rnn, lds:
     dim: int = 256  # of the embeddings, of the hidden vector
-    # neural:
-    tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS)
+    tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
+    window: int = 4  # feedforward: previous words that it sees
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too
-    depth: int = 1  # residual layers of each net
+    depth: int = 1  # residual layers of each net; layers of the network
     net_dropout: float = 0.0
     spread: float = 0.2  # standard deviation of the embeddings at first
     precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32

@@ -16,14 +16,17 @@ from trellis.errors import TrellisError
 from trellis.models.arpa import is_arpa
 from trellis.models.arpa_read import read_arpa
 from trellis.models.base import LanguageModel, Saved
+from trellis.models.feedforward import FeedForward
 from trellis.models.hmm import HMM
 from trellis.models.lds import LDS
 from trellis.models.ngram import ORDERS, NGram
+from trellis.models.rnn import LSTM, RNN
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-FAMILIES: dict[str, type[Saved]] = {"hmm": HMM, "lds": LDS, "ngram": NGram, **dict.fromkeys(ORDERS, NGram)}
+MODELS: tuple[type[Saved], ...] = (HMM, LDS, NGram, FeedForward, LSTM, RNN)
+FAMILIES: dict[str, type[Saved]] = {m.family: m for m in MODELS} | dict.fromkeys(ORDERS, NGram)
 
 
 def family(name: str) -> type[Saved]:
