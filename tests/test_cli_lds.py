@@ -76,6 +76,16 @@ def test_neighbours_and_dynamics(folder: Path, capsys) -> None:
     assert run("dynamics", folder) == run("info", folder) == run("embed", folder, "a b") == 0
 
 
+def test_a_recurrent_network_starts_from_it(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
+    arguments = ["--model", "rnn", "--data", folder.parent / "text.txt", "--run", tmp_path / "rnn", "--quiet"]
+    settings = ["train.learner=gradient", "train.max_steps=1", f"model.start={folder}", "train.lr=0.0001"]
+    assert run("train", *arguments, *(word for setting in settings for word in ("--set", setting))) == 0
+    capsys.readouterr()
+    assert answer(capsys, "info", tmp_path / "rnn")["dim"] == 4
+    assert run("train", *arguments[:5], tmp_path / "no", "--quiet", "--set", f"model.start={tmp_path / 'rnn'}") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -59,6 +59,7 @@ class ModelConfig:
     # neural, feedforward, lstm, rnn, lds:
     dim: int = 256  # of the embeddings, of the hidden vector
     tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
+    start: str = ""  # rnn: the run of an lds as whose filter it begins; its dim is then that of the lds and one
     window: int = 4  # feedforward: previous words that it sees
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too

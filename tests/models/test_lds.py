@@ -12,7 +12,7 @@ from lds_oracle import log_density, markov_text, one_hot, written_out
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
 from trellis.learning.lds import count_text, fit_lds
-from trellis.models import LDS, load, load_model, save_model
+from trellis.models import LDS, RNN, load, load_model, save_model
 from trellis.models.lds_rnn import rnn_weights
 
 WORDS = ["<eos>", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "never"]
@@ -146,6 +146,17 @@ def test_the_network_is_the_filter_as_long_as_its_units_stay_small(model, text) 
         errors.append(worst)
     assert errors[0] < 0.2
     assert errors[1] < 0.02
+
+
+def test_the_recurrent_network_begins_better_than_word_frequencies(model, text) -> None:
+    network = RNN.from_lds(model).eval()
+    tokens = torch.from_numpy(text[None, :2000])
+    with torch.no_grad():
+        log_probs, _ = network.score(tokens, network.start(1))
+    frequency = torch.bincount(tokens[0], minlength=len(WORDS)) / tokens.numel()
+    alone = float((frequency * frequency.log().nan_to_num(neginf=0)).sum())
+    assert network.dim == DIM + 1
+    assert float(log_probs.mean()) > alone
 
 
 def test_what_cannot_be_fitted_is_told(vocab) -> None:

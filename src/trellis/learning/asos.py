@@ -111,12 +111,14 @@ def sweep(model: Filter, covariances: Covariances, horizon: int, edges: Edges, w
     ahead = now = -share * np.outer(model.forecast @ last, edges.filtered[horizon])  # Y_{k+1}, Y_k
     for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
         ahead, now = now, now @ H.T + product
-    part, back, words, spread = now, P, now @ P.T, [now.T @ gain]  # part: Z_k'
+    into = [np.linalg.matrix_power(J, horizon).T]  # what Psi_k' K' is multiplied with in F_0', k = 0..r
+    for k in range(horizon - 1, -1, -1):
+        into.insert(0, (np.linalg.matrix_power(J, k) @ P).T + H.T @ into[0])
+    words, spread = now @ into[0], [now.T @ gain]
     for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
-        part = (part - share * np.outer(edges.words[k - 1], last)) @ H.T + product
-        back = J @ back if k < horizon else np.linalg.matrix_power(J, horizon)
-        words += part @ back.T
-        spread.append(part.T @ gain)
+        product -= share * np.outer(edges.words[k - 1], H @ last)
+        words += product @ into[k]
+        spread.append(H @ spread[-1] + product.T @ gain)
     return Sweep(ahead, words, spread)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import linalg
 
 from trellis.emissions.onehot import Whitening
 from trellis.errors import TrellisError
@@ -60,12 +61,27 @@ def randomised_svd(
     """The largest `rank` singular values with their vectors, by products alone."""
     width = min(rank + OVERSAMPLING, matrix.shape[0])
     basis = np.random.default_rng(seed).standard_normal((matrix.shape[1], width))
-    basis = np.linalg.qr(matrix.matmat(basis))[0]
+    basis, _ = orthonormal(matrix.matmat(basis))
     for _ in range(power_steps):
-        basis = np.linalg.qr(matrix.rmatmat(basis))[0]
-        basis = np.linalg.qr(matrix.matmat(basis))[0]
-    left, values, right = np.linalg.svd(matrix.rmatmat(basis).T, full_matrices=False)
-    return (basis @ left)[:, :rank], values[:rank], right[:rank]
+        basis, _ = orthonormal(matrix.rmatmat(basis))
+        basis, _ = orthonormal(matrix.matmat(basis))
+    right, small = orthonormal(matrix.rmatmat(basis))
+    left, values, turn = np.linalg.svd(small.T)
+    return (basis @ left)[:, :rank], values[:rank], (right @ turn.T).T[:rank]
+
+
+def orthonormal(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """columns = Q R, tall and thin: by Cholesky of the Gram matrix, twice; by Householder where that fails."""
+    factor = np.eye(columns.shape[1])
+    try:
+        basis = columns
+        for _ in range(2):
+            root = np.linalg.cholesky(basis.T @ basis)
+            basis = linalg.solve_triangular(root, basis.T, lower=True).T
+            factor = root.T @ factor
+    except np.linalg.LinAlgError:
+        return np.linalg.qr(columns)
+    return basis, factor
 
 
 def with_unit_noise(spectrum: Spectrum, coordinates: Whitening) -> Parameters:

@@ -21,7 +21,7 @@ from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, LDS, LSTM, RNN, FeedForward, LanguageModel, save_model
+from trellis.models import HMM, LDS, LSTM, RNN, FeedForward, LanguageModel, load, save_model
 from trellis.models.base import Saved
 from trellis.models.files import FILE, family
 from trellis.models.neural import NeuralModel
@@ -67,7 +67,12 @@ def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
 
 
 def new_rnn(config: RunConfig, corpus: Corpus) -> RNN:
-    return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
+    if not config.model.start:
+        return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
+    lds = load(config.model.start)
+    if not isinstance(lds, LDS) or lds.vocab.words != corpus.vocab.words:
+        raise TrellisError(f"model.start is {config.model.start}: it must be an lds trained on the same vocabulary.")
+    return RNN.from_lds(lds, config.model.net_dropout)
 
 
 UNTRAINED: dict[str, Callable[[RunConfig, Corpus], HMM | NeuralModel]] = {
