@@ -137,17 +137,22 @@ class RunConfig:
 
 def load_config(path: str | Path) -> RunConfig:
     """Read a run from a TOML file; what the file leaves out keeps its default."""
+    return read_config(path, RunConfig)
+
+
+def read_config(path: str | Path, kind: type[T]) -> T:
+    """Read what a dataclass describes from a TOML file."""
     try:
-        return from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return build(kind, tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise TrellisError(f"Cannot read the configuration {path}: {error.strerror or error}.") from error
     except (TrellisError, ValueError) as error:
         raise TrellisError(f"{path}: {error}") from error
 
 
-def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
+def apply_overrides(config: T, overrides: Iterable[str]) -> T:
     """The same run with some values replaced, each given as "section.key=value"."""
-    tables: dict[str, Any] = asdict(config)
+    tables: dict[str, Any] = asdict(cast(Any, config))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
@@ -158,8 +163,8 @@ def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
             table = table.setdefault(section, {}) if isinstance(table, dict) else None
         if not isinstance(table, dict):
             raise TrellisError(f"Override {override!r} does not name a section and a key.")
-        table[last] = _toml_value(text, _type_of([*sections, last]))
-    return from_dict(tables)
+        table[last] = _toml_value(text, _type_of(type(config), [*sections, last]))
+    return build(type(config), tables)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -174,7 +179,7 @@ def to_toml(config: RunConfig) -> str:
 
 def from_dict(tables: Mapping[str, Any]) -> RunConfig:
     """Build and check a run from nested tables."""
-    return _build(RunConfig, tables, "")
+    return build(RunConfig, tables)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -184,7 +189,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(choices)}."
 
 
-def _build(cls: type[T], table: Any, where: str) -> T:
+def build(cls: type[T], table: Any, where: str = "") -> T:
     """An instance of a config dataclass from a table, every key and every type checked."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
@@ -200,7 +205,7 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if get_args(kind):  # an optional field: X | None
         return None if value is None else _checked(get_args(kind)[0], value, where)
     if is_dataclass(kind):
-        return _build(cast(type, kind), value, where + ".")
+        return build(cast(type, kind), value, where + ".")
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -208,9 +213,8 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _type_of(path: list[str]) -> Any:
-    """The type of the field that a path of keys leads to; None where it leads nowhere."""
-    kind: Any = RunConfig
+def _type_of(kind: Any, path: list[str]) -> Any:
+    """The type of the field of a dataclass that a path of keys leads to; None where it leads nowhere."""
     for key in path:
         kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
     return kind
