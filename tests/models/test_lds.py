@@ -128,6 +128,8 @@ def test_rare_words_share_a_row(vocab, text) -> None:
 def test_the_network_is_the_filter_as_long_as_its_units_stay_small(model, text) -> None:
     steady = model.tables["gain"], model.tables["vectors"], model.tables["whiten"]
     coordinates = model.emission.coordinates
+    forecast = model.parameters.loadings @ model.parameters.transition / coordinates.scale[:, None]
+    deviation = np.sqrt(np.einsum("ni,ij,nj->n", forecast, model.spread.numpy(), forecast))
     errors = []
     for reach in (0.1, 0.01):
         weights = {name: value.double() for name, value in rnn_weights(model, reach).items()}
@@ -139,8 +141,8 @@ def test_the_network_is_the_filter_as_long_as_its_units_stay_small(model, text) 
             mean = moved + steady[0] @ (steady[1][row] - model.tables["information"] @ moved)
             worst = max(worst, float((4 / reach * (hidden[:-1] - 0.5) - steady[2] @ mean).abs().max()))
             logits = weights["output"] @ hidden
-            change = model.parameters.loadings @ (model.parameters.transition @ mean.numpy())
-            level = np.log(coordinates.frequency) + change / coordinates.scale / coordinates.frequency
+            change = forecast @ mean.numpy()
+            level = np.log(coordinates.frequency) + change / (coordinates.frequency + deviation)
             difference = np.abs(logits.numpy()[:12] - level[model.rows.numpy()[:12]]).max()
             worst = max(worst, float(difference))
         errors.append(worst)

@@ -16,8 +16,8 @@ def rnn_weights(lds: LDS, reach: float = 0.5) -> dict[str, Tensor]:
     `embedding` is B' [V, d], `recurrent` R [d, d], `output` O [V, d]. With z the filter's mean in coordinates where it
     has unit variance, h = 1/2 + reach z / 4: the sigmoid works within about `reach` of zero, where it is the line
     1/2 + u / 4 up to u^2 / 12 of u. The last unit is 1/2 after any word and 0 before the first: it takes back the
-    other units' halves, and tells the softmax how frequent words are. The forecast of the filter is C A z, a change of
-    probability; in the softmax it is divided by the word's frequency, a change of its logarithm."""
+    other units' halves, and tells the softmax how frequent words are. The forecast of the filter, C A z, changes
+    a word's probability by d; log p changes by d / (mu + deviation of d) in the softmax, about one at most."""
     A, tables = lds.parameters.transition, {name: value.cpu().numpy() for name, value in lds.tables.items()}
     forget = steady_state(A, np.eye(lds.dim), tables["information"]).forget
     whiten, colour, step = tables["whiten"], np.linalg.inv(tables["whiten"]), reach / 4
@@ -25,8 +25,9 @@ def rnn_weights(lds: LDS, reach: float = 0.5) -> dict[str, Tensor]:
     seen = (rows >= 0)[:, None]
     forget = whiten @ forget @ colour
     inputs = tables["vectors"] @ tables["gain"] @ whiten
-    change = lds.parameters.loadings @ A @ colour / (coordinates.scale * coordinates.frequency)[:, None]
-    level = np.log(np.where(seen[:, 0], coordinates.frequency[rows], 0.5 / int(lds.counts.sum())))
+    change = lds.parameters.loadings @ A @ colour / coordinates.scale[:, None]
+    change /= coordinates.frequency[:, None] + np.linalg.norm(change, axis=1, keepdims=True)
+    level = np.log(np.maximum(lds.vocab.counts, 0.5) / int(lds.counts.sum()))
     change, inputs = (np.where(seen, table[rows], 0.0) for table in (change, inputs))
     size = lds.dim + 1
     recurrent, embedding, output = np.zeros((size, size)), np.zeros((len(rows), size)), np.zeros((len(rows), size))
