@@ -7,14 +7,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep bet
 from typing import TYPE_CHECKING, Any
 
 from trellis.errors import TrellisError
-from trellis.models import HMM, load_model
+from trellis.models import HMM, LDS, load, load_model
 
 if TYPE_CHECKING:
     from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM, GaussianHMM, PoissonHMM
 
 __version__ = "0.1.0"
-
-load = load_model
 
 ESTIMATORS = (
     "CategoricalHMM",
@@ -26,6 +24,7 @@ ESTIMATORS = (
 
 __all__ = [
     "HMM",
+    "LDS",
     "CategoricalHMM",
     "DenseHMM",
     "GaussianDenseHMM",

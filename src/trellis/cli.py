@@ -12,16 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trellis import __version__, commands
+from trellis import __version__, commands, commands_lds
+from trellis.answer import Answer
 from trellis.config import RunConfig
 from trellis.errors import TrellisError
+from trellis.models.lds import VECTORS
 from trellis.progress import set_quiet
 
 
 class Command(NamedTuple):
     """One command: what runs, how it reads in --help, and the arguments it takes."""
 
-    run: Callable[[argparse.Namespace], commands.Answer]
+    run: Callable[[argparse.Namespace], Answer]
     summary: str
     example: str
     arguments: Callable[[argparse.ArgumentParser], None]
@@ -98,8 +100,24 @@ def infill_arguments(parser: argparse.ArgumentParser) -> None:
 
 def embed_arguments(parser: argparse.ArgumentParser) -> None:
     text_arguments(parser)
-    parser.add_argument("--what", choices=tuple(commands.FEATURES), default="posterior", help="features of each token")
-    parser.add_argument("-o", "--output", type=Path, help="write float32 rows, a token each, to this .npy file")
+    parser.add_argument(
+        "--what", choices=(*commands.FEATURES, *sorted({*VECTORS} - {*commands.FEATURES})), help="features"
+    )
+    parser.add_argument("-o", "--output", type=Path, help="write float32 rows, a token each, to this .npy file; of an "
+                        "lds also .txt (word2vec) or .safetensors")  # fmt: skip
+
+
+def neighbours_arguments(parser: argparse.ArgumentParser) -> None:
+    model_argument(parser)
+    parser.add_argument("text", help="a sentence")
+    parser.add_argument("--word", required=True, help="the word in it")
+    parser.add_argument("-n", type=positive, default=10, help="how many neighbours")
+
+
+def dynamics_arguments(parser: argparse.ArgumentParser) -> None:
+    model_argument(parser)
+    parser.add_argument("-n", type=positive, default=10, help="how many pairs")
+    parser.add_argument("--words", type=positive, default=9, help="words to show of each side")
 
 
 def states_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +183,14 @@ COMMANDS = {
     ),
     "states": Command(
         commands.states, "what the states have learned", "trellis states runs/demo -n 20", states_arguments
+    ),
+    "neighbours": Command(
+        commands_lds.neighbours, "words near a word in its context, by the vectors of an lds",
+        'trellis neighbours runs/lds "the bank of the river" --word bank', neighbours_arguments,
+    ),
+    "dynamics": Command(
+        commands_lds.dynamics, "what an lds moves to what: singular vector pairs of its transition",
+        "trellis dynamics runs/lds -n 20", dynamics_arguments,
     ),
     "info": Command(commands.info, "what a model is", "trellis info runs/demo --json", model_argument),
     "export": Command(

@@ -8,19 +8,21 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trellis import console
+from trellis import commands_lds, console
 from trellis import export as exports
+from trellis.answer import Answer
 from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.models import FHMM, HMM, LanguageModel, NGram, load_model, read_about, write_arpa
+from trellis.models import FHMM, HMM, LDS, LanguageModel, NGram, load, load_model, read_about, write_arpa
+from trellis.models.base import Saved
 from trellis.report import write_comparison, write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
@@ -29,14 +31,6 @@ from trellis.tasks.data import load_split
 from trellis.tasks.measures import measure_states
 from trellis.tasks.states import summarise_states
 from trellis.train import run
-
-
-class Answer(NamedTuple):
-    """What a command found: for machines, and for people."""
-
-    data: Any
-    show: Callable[[], None]
-    exit_code: int = 0
 
 
 def train(args: argparse.Namespace) -> Answer:
@@ -50,6 +44,8 @@ def train(args: argparse.Namespace) -> Answer:
     if result.interrupted:
         advice = f"Interrupted; go on with: trellis train --run {folder} --resume"
         return Answer(data, lambda: console.note(advice), 130)
+    if result.densities is not None:
+        return commands_lds.trained(result)
     report = write_report(folder, load_model(folder), result)
 
     def show() -> None:
@@ -136,14 +132,19 @@ FEATURES: dict[str, Callable[[HMM | FHMM, Tensor], Tensor]] = {
 
 
 def embed(args: argparse.Namespace) -> Answer:
-    loaded = load_model(args.model)
+    loaded = load(args.model)
+    if isinstance(loaded, LDS):
+        return commands_lds.embed(loaded, args, lines_of(args))
     model = loaded if isinstance(loaded, FHMM) else stateful(loaded, "embed")
+    what = args.what or "posterior"
+    if what not in FEATURES:
+        raise TrellisError(f"An {model.name} has no {what} vectors; ask for {', '.join(FEATURES)}.")
     words: list[str] = []
     features: list[np.ndarray] = []
     for line in lines_of(args):
         tokens = model.encode_line(line)
         words += model.vocab.decode(tokens[0].tolist())
-        features.append(FEATURES[args.what](model, tokens).float().numpy())
+        features.append(FEATURES[what](model, tokens).float().numpy())
     table = np.concatenate(features)
     if args.output is not None:
         with atomic_write(args.output) as file:
@@ -173,7 +174,7 @@ def states(args: argparse.Namespace) -> Answer:
 
 
 def info(args: argparse.Namespace) -> Answer:
-    model, about = load_model(args.model), read_about(args.model)
+    model, about = load(args.model), read_about(args.model)
     facts = {"family": model.family, **model.settings(), "parameters": model.num_parameters()}
     facts |= {"words": len(model.vocab), "tokenizer": model.vocab.tokenizer, **about}
     return Answer(facts, lambda: console.show_facts(facts))
@@ -246,7 +247,7 @@ def cache(args: argparse.Namespace) -> Answer:
     return Answer(rows, lambda: console.show_rows(title, ["name", "size", "date", "path"], rows))
 
 
-def stateful(model: LanguageModel, command: str) -> HMM:
+def stateful(model: Saved, command: str) -> HMM:
     """The model, if it has hidden states, one at a time."""
     if isinstance(model, FHMM):
         raise TrellisError(f"'trellis {command}' is for HMMs; the layers of a {model.name} model have no single state.")

@@ -39,7 +39,7 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | fhmm | ngram | unigram | bigram | feedforward | lstm | rnn
+    family: str = "hmm"  # hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -51,9 +51,15 @@ class ModelConfig:
     dropout: str = "none"  # in training: none | state (whole states of each class) | unstructured (single transitions)
     dropout_rate: float = 0.5  # what fraction is left out ...
     dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
-    # neural, feedforward, lstm, rnn:
-    dim: int = 256  # of the embeddings
+    blocks: int = 4  # lds: lags that subspace identification looks back and ahead
+    horizon: int = 7  # lds: lags that EM takes from the text
+    pseudocounts: float = 0.0  # lds: of each word, in the scale that it is given
+    noise_prior: float = 0.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
+    words: int = 0  # lds: the commonest ones have vectors of their own; 0: all
+    # neural, feedforward, lstm, rnn, lds:
+    dim: int = 256  # of the embeddings, of the hidden vector
     tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
+    start: str = ""  # rnn: the run of an lds as whose filter it begins; its dim is then that of the lds and one
     window: int = 4  # feedforward: previous words that it sees
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too

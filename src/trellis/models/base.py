@@ -1,4 +1,4 @@
-"""What every language model answers, whatever its family: token by token, and in text."""
+"""What every model can do, and what every language model answers: token by token, and in text."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ class SequenceModel(ABC):
         """log p(next token | past): [B, V]."""
 
 
-class LanguageModel(SequenceModel):
-    """The text face of a SequenceModel, and what it takes to save and load one."""
+class Saved(ABC):
+    """A model that reads text, and can be saved and loaded."""
 
+    vocab: Vocabulary
     family: ClassVar[str]
 
     @property
@@ -58,12 +59,8 @@ class LanguageModel(SequenceModel):
 
     @classmethod
     @abstractmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LanguageModel:
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Saved:
         """The model that `settings` and `tensors` came from."""
-
-    def sentence_start(self, batch: int) -> Any:
-        """The state in which a new sentence begins."""
-        return self.start(batch)
 
     @property
     def device(self) -> torch.device:
@@ -72,6 +69,29 @@ class LanguageModel(SequenceModel):
     def num_parameters(self) -> int:
         """How many numbers were learned."""
         return sum(t.numel() for t in self.tensors().values() if t.is_floating_point())
+
+    def encode(self, text: str, eos: bool = True, gap: str | None = None) -> list[Tensor]:
+        """The lines of a text as token rows [1, T]; a line without tokens is an error."""
+        lines = self.vocab.encode_text(text, eos, gap)
+        for number, ids in enumerate(lines, 1):
+            if not len(ids):
+                raise TrellisError(f"Line {number} of the text is empty: there is nothing to work on; give it a word.")
+        return [torch.as_tensor(np.asarray(ids), dtype=torch.int64, device=self.device)[None] for ids in lines]
+
+    def encode_line(self, text: str, eos: bool = False, gap: str | None = None) -> Tensor:
+        """One line as a token row [1, T]."""
+        rows = self.encode(text, eos, gap)
+        if len(rows) != 1:
+            raise TrellisError(f"The text has {len(rows)} lines; give one line.")
+        return rows[0]
+
+
+class LanguageModel(SequenceModel, Saved):
+    """The text face of a SequenceModel."""
+
+    def sentence_start(self, batch: int) -> Any:
+        """The state in which a new sentence begins."""
+        return self.start(batch)
 
     @torch.no_grad()
     def log_prob(self, text: str) -> float:
@@ -107,21 +127,6 @@ class LanguageModel(SequenceModel):
         """Rows of tokens [B, T] as text, each up to its first <eos>."""
         rows = (row[: row.index(self.vocab.eos)] if self.vocab.eos in row else row for row in tokens.tolist())
         return [self.vocab.join(self.vocab.decode(row)) for row in rows]
-
-    def encode(self, text: str, eos: bool = True, gap: str | None = None) -> list[Tensor]:
-        """The lines of a text as token rows [1, T]; a line without tokens is an error."""
-        lines = self.vocab.encode_text(text, eos, gap)
-        for number, ids in enumerate(lines, 1):
-            if not len(ids):
-                raise TrellisError(f"Line {number} of the text is empty: there is nothing to work on; give it a word.")
-        return [torch.as_tensor(np.asarray(ids), dtype=torch.int64, device=self.device)[None] for ids in lines]
-
-    def encode_line(self, text: str, eos: bool = False, gap: str | None = None) -> Tensor:
-        """One line as a token row [1, T]."""
-        rows = self.encode(text, eos, gap)
-        if len(rows) != 1:
-            raise TrellisError(f"The text has {len(rows)} lines; give one line.")
-        return rows[0]
 
     def rank(self, log_probs: Tensor, n: int) -> Ranked:
         """The n best words of log-probabilities [V]."""

@@ -15,28 +15,29 @@ from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
 from trellis.models.arpa import is_arpa
 from trellis.models.arpa_read import read_arpa
-from trellis.models.base import LanguageModel
+from trellis.models.base import LanguageModel, Saved
 from trellis.models.feedforward import FeedForward
 from trellis.models.fhmm import FHMM
 from trellis.models.hmm import HMM
+from trellis.models.lds import LDS
 from trellis.models.ngram import ORDERS, NGram
 from trellis.models.rnn import LSTM, RNN
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-MODELS: tuple[type[LanguageModel], ...] = (HMM, FHMM, NGram, FeedForward, LSTM, RNN)
-FAMILIES: dict[str, type[LanguageModel]] = {m.family: m for m in MODELS} | dict.fromkeys(ORDERS, NGram)
+MODELS: tuple[type[Saved], ...] = (HMM, FHMM, LDS, NGram, FeedForward, LSTM, RNN)
+FAMILIES: dict[str, type[Saved]] = {m.family: m for m in MODELS} | dict.fromkeys(ORDERS, NGram)
 
 
-def family(name: str) -> type[LanguageModel]:
+def family(name: str) -> type[Saved]:
     """The class of a family of models."""
     if name not in FAMILIES:
         raise TrellisError(f"Unknown model family {name!r}{suggestion(name, FAMILIES)}")
     return FAMILIES[name]
 
 
-def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | None = None) -> None:
+def save_model(path: str | Path, model: Saved, about: dict[str, Any] | None = None) -> None:
     """Write the model; `about` is what else a reader may want to know (data, figures), as JSON values."""
     header = {
         "format": FORMAT,
@@ -50,7 +51,18 @@ def save_model(path: str | Path, model: LanguageModel, about: dict[str, Any] | N
 
 
 def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
-    """Read a model from its file (an n-gram model also from ARPA), or from the folder of the run that made it."""
+    """Read a language model, as `load` does."""
+    model = load(path, device)
+    if not isinstance(model, LanguageModel):
+        raise TrellisError(
+            f"An {model.name} model gives words no probabilities; ask it for vectors: 'trellis embed', 'neighbours' or "
+            "'dynamics'."
+        )
+    return model
+
+
+def load(path: str | Path, device: str = "cpu") -> Any:
+    """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it."""
     file = find_model(path)
     if is_arpa(file):
         return read_arpa(file, device)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from trellis.corpus import Vocabulary
+from trellis.models.lds import LDS
+from trellis.models.lds_rnn import rnn_weights
 from trellis.models.neural import NeuralModel, State, at_least_one
 
 
@@ -63,6 +65,13 @@ class RNN(Recurrent):
     def __init__(self, vocab: Vocabulary, dim: int, dropout: float = 0.0) -> None:
         super().__init__(vocab, dim, dropout, tied=False, bias=False)
         self.recurrent = nn.Parameter(torch.randn(dim, dim) * dim**-0.5)
+
+    @classmethod
+    def from_lds(cls, lds: LDS, dropout: float = 0.0, reach: float = 0.5) -> RNN:
+        """The network that begins as the filter of a linear dynamical system (see `rnn_weights`); one unit more."""
+        model = cls(lds.vocab, lds.dim + 1, dropout)
+        model.load_state_dict(rnn_weights(lds, reach))
+        return model
 
     def memory(self, batch: int) -> State:
         return {"hidden": self.embedding.new_zeros(batch, self.dim)}

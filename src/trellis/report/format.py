@@ -87,6 +87,11 @@ COLUMNS = {
     "state": Column("state", whole),
     "size": Column("bytes", whole),
     "token": Column("token", word),
+    "word": Column("word", word),
+    "cosine": Column("cosine", probability),
+    "value": Column("value", probability),
+    "nats": Column("nats per token", log_prob),
+    "gain": Column("more than without memory", log_prob),
 }
 
 

@@ -22,7 +22,8 @@ from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
-from trellis.models import FHMM, HMM, LSTM, RNN, FeedForward, LanguageModel, save_model
+from trellis.models import FHMM, HMM, LDS, LSTM, RNN, FeedForward, LanguageModel, load, save_model
+from trellis.models.base import Saved
 from trellis.models.files import FILE, family
 from trellis.models.neural import NeuralModel
 from trellis.models.ngram import ORDERS, NGram
@@ -31,6 +32,7 @@ from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import READINGS, evaluate
 from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
+from trellis.train.lds import Densities, train_lds
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
@@ -79,7 +81,12 @@ def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
 
 
 def new_rnn(config: RunConfig, corpus: Corpus) -> RNN:
-    return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
+    if not config.model.start:
+        return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
+    lds = load(config.model.start)
+    if not isinstance(lds, LDS) or lds.vocab.words != corpus.vocab.words:
+        raise TrellisError(f"model.start is {config.model.start}: it must be an lds trained on the same vocabulary.")
+    return RNN.from_lds(lds, config.model.net_dropout)
 
 
 Trained = HMM | FHMM | NeuralModel
@@ -113,6 +120,7 @@ class RunResult:
     state: TrainState | None
     corpus: str
     folder: Path
+    densities: Densities | None = None  # of a model that has no perplexity
 
     @property
     def interrupted(self) -> bool:
@@ -164,15 +172,18 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
             )
 
 
-def train_in(
-    folder: Path, model_class: type[LanguageModel], config: RunConfig, corpus: Corpus, resume: bool
-) -> RunResult:
+def train_in(folder: Path, model_class: type[Saved], config: RunConfig, corpus: Corpus, resume: bool) -> RunResult:
     """`train` in a folder that is ours."""
     write_text(folder / CONFIG, to_toml(config))
     if issubclass(model_class, NGram):
         order = ORDERS.get(config.model.family, config.model.order)
         model = NGram.fit(corpus.vocab, corpus["train"], order, config.model.crossing)
         return conclude(model, None, corpus, config, folder)
+    if issubclass(model_class, LDS):
+        lds, densities = train_lds(config, corpus, choose_device(config.device), folder)
+        save_model(folder / FILE, lds, {"corpus": corpus.description, "data": asdict(config.data), **asdict(densities)})
+        write_text(folder / RESULTS, json.dumps({"corpus": corpus.description, **asdict(densities)}, indent=1) + "\n")
+        return RunResult([], None, corpus.description, folder, densities)
     trained, state = train_model(config, corpus, folder, resume)
     if state.outcome == "interrupted":
         return RunResult([], state, corpus.description, folder)

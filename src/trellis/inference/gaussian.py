@@ -1,0 +1,149 @@
+"""Exact inference in a linear dynamical system: pure functions over Gaussian potentials, as `discrete` is for chains.
+
+    x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
+A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
+covariances do not depend on what was observed, only on where: they are computed once for all sequences, and no longer
+once they have settled. None is inverted, so noise may be singular. The passes are in `trellis.inference.kalman`."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.errors import TrellisError
+from trellis.inference.kalman import (
+    MISSING,
+    Dynamics,
+    Normal,
+    Potentials,
+    log_norms,
+    run_forward,
+    smooth_covs,
+    smooth_means,
+    within,
+)
+
+
+class Observation(NamedTuple):
+    """y_t = C x_t + N(0, D)."""
+
+    loadings: Tensor  # C [p, h]
+    noise: Tensor  # D [p, p]
+
+
+class Filtered(NamedTuple):
+    """What a forward pass knows; all [B, ...] are zero past the end of a sequence."""
+
+    log_norms: Tensor  # [B, T]: log p(y_t | y_<t)
+    means: Tensor  # [B, T, h]: E[x_t | y_<=t]
+    covs: Tensor  # [B or 1, T, h, h]: of the same
+
+
+class Smoothed(NamedTuple):
+    """What a forward and a backward pass know together."""
+
+    log_likelihood: Tensor  # [B]
+    means: Tensor  # [B, T, h]: E[x_t | y]
+    covs: Tensor  # [B or 1, T, h, h]: Cov(x_t | y)
+    lagged: Tensor  # [B or 1, T - 1, h, h]: Cov(x_{t+1}, x_t | y)
+
+
+def observe(observation: Observation, values: Tensor) -> Potentials:
+    """Potentials of dense observations [B, T, p]; NaN is missing, a whole step or a part of it."""
+    seen = ~values.isnan()
+    patterns, rows = seen.reshape(-1, values.shape[-1]).unique(dim=0, return_inverse=True)
+    rows = rows.view(values.shape[:2])
+    values = values.nan_to_num(0.0)
+    loadings = patterns.unsqueeze(-1) * observation.loadings  # [N, p, h]
+    both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
+    eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
+    noise = torch.where(both, observation.noise, eye)
+    root, failed = torch.linalg.cholesky_ex(noise)
+    if bool(failed.any()):
+        raise TrellisError("The noise of the observations is not positive definite; give it a positive variance.")
+    sensing = torch.cholesky_solve(loadings, root)  # D^-1 C
+    half = torch.cholesky_inverse(root)
+    vectors, squares = torch.zeros(*rows.shape, loadings.shape[-1]).to(values), torch.zeros(rows.shape).to(values)
+    for number in range(len(patterns)):
+        here = rows == number
+        vectors[here] = values[here] @ sensing[number]
+        squares[here] = ((values[here] @ half[number]) * values[here]).sum(-1)
+    volume = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + patterns.sum(-1).to(values) * math.log(2 * math.pi)
+    rows_seen = rows.masked_fill(~patterns.any(-1)[rows], MISSING)
+    return Potentials(loadings.mT @ sensing, rows_seen, vectors, -0.5 * (volume[rows] + squares))
+
+
+def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
+    """E[x_t | y_<=t] and its covariance for every step (Kalman)."""
+    potentials, inside = within(potentials, lengths)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    norms = log_norms(covs, means, potentials, inside)
+    return Filtered(norms, means.filtered * inside.unsqueeze(-1), covs.filtered()[:, covs.at])
+
+
+def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
+    """log p(y), summed in float64: [B]."""
+    potentials, inside = within(potentials, lengths)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    return log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
+
+
+def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Smoothed:
+    """E[x_t | y] for every step, its covariance, and that of neighbouring steps (Rauch-Tung-Striebel)."""
+    potentials, inside = within(potentials, lengths)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    total = log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
+    smoothed = smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
+    return Smoothed(total, smoothed, *smooth_covs(covs, dynamics.transition, inside))
+
+
+def smoothed_means(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
+    """E[x_t | y] alone: [B, T, h], zero past the end; O(h^2) a step once the covariances have settled."""
+    potentials, inside = within(potentials, lengths)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
+
+
+def sample_prior(
+    prior: Normal, dynamics: Dynamics, steps: int, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """n paths from the system itself: [n, steps, h]."""
+    size, like = len(dynamics.transition), dynamics.transition
+    noise = torch.randn(n, steps, size, generator=generator, dtype=like.dtype, device=like.device)
+    root, start = square_root(dynamics.noise), square_root(prior.cov)
+    path = [prior.mean + noise[:, 0] @ start.T]
+    for t in range(1, steps):
+        path.append(path[-1] @ dynamics.transition.T + noise[:, t] @ root.T)
+    return torch.stack(path, 1)
+
+
+def emit(observation: Observation, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Observations [..., p] of states [..., h]."""
+    mean = states @ observation.loadings.T
+    noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+    return mean + noise @ square_root(observation.noise).T
+
+
+def sample_posterior(
+    prior: Normal,
+    dynamics: Dynamics,
+    observation: Observation,
+    values: Tensor,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """One path from p(x | y) for each sequence [B, T, p], gaps allowed: [B, T, h].
+
+    A path and its observations are drawn from the system, and moved by what the true observations say in difference."""
+    path = sample_prior(prior, dynamics, values.shape[1], len(values), generator)
+    difference = values - emit(observation, path, generator)
+    centred = Normal(torch.zeros_like(prior.mean), prior.cov)
+    return path + smoothed_means(centred, dynamics, observe(observation, difference))
+
+
+def square_root(matrix: Tensor) -> Tensor:
+    """R with R R' = matrix, which may be singular."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors * values.clamp(min=0).sqrt()

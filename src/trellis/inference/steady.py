@@ -1,0 +1,101 @@
+"""The steady state of a Kalman filter and smoother: what their covariances and gains settle at.
+
+x_t = A x_{t-1} + eta, and each observation has the potential exp(-x' Phi x / 2 + eta_t' x); all matrices are [h, h]:
+    Sigma_1 = A Sigma_0 A' + Q,  Sigma_0 = (Sigma_1^-1 + Phi)^-1     (discrete algebraic Riccati equation)
+    filter    x^_t = H x^_{t-1} + Sigma_0 eta_t,  H = A - Sigma_0 Phi A
+    smoother  x-_t = J x-_{t+1} + P x^_t,  J = Sigma_0 A' Sigma_1^-1,  P = I - J A"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from trellis.errors import TrellisError
+
+ROUNDS, SETTLED = 60, 1e-13
+
+
+class Steady(NamedTuple):
+    predicted: np.ndarray  # Sigma_1 = Cov(x_t | y_<t)
+    filtered: np.ndarray  # Sigma_0 = Cov(x_t | y_<=t)
+    smoothed: np.ndarray  # Lambda_0 = Cov(x_t | y)
+    forget: np.ndarray  # H
+    back: np.ndarray  # J
+    keep: np.ndarray  # P
+
+
+def steady_state(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> Steady:
+    """From A, Q and Phi."""
+    check_stable(transition)
+    eye = np.eye(len(transition))
+    predicted = riccati(transition, noise, information)
+    filtered = symmetric(np.linalg.solve(eye + predicted @ information, predicted))
+    back = np.linalg.solve(predicted, transition @ filtered).T
+    smoothed = lyapunov(back, symmetric(filtered - back @ predicted @ back.T))
+    forget = transition - filtered @ information @ transition
+    return Steady(predicted, filtered, smoothed, forget, back, eye - back @ transition)
+
+
+def check_stable(transition: np.ndarray) -> None:
+    radius = spectral_radius(transition)
+    if not radius < 1:
+        raise TrellisError(f"The transition is unstable: its largest eigenvalue is {radius:.4f}, and must be below 1.")
+
+
+def riccati(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """Sigma_1, by scipy; by doubling where scipy fails or is not exact."""
+    values, vectors = np.linalg.eigh(symmetric(information))
+    root = vectors * np.sqrt(values.clip(0))
+    try:
+        found = symmetric(linalg.solve_discrete_are(transition.T, root, noise, np.eye(len(root))))
+    except (np.linalg.LinAlgError, ValueError):
+        return doubling(transition, noise, information)
+    rest = riccati_residual(found, transition, noise, information)
+    return found if rest <= 1e-10 * np.abs(found).max() else doubling(transition, noise, information)
+
+
+def riccati_residual(
+    predicted: np.ndarray, transition: np.ndarray, noise: np.ndarray, information: np.ndarray
+) -> float:
+    """By how much Sigma_1 misses its equation."""
+    filtered = np.linalg.solve(np.eye(len(predicted)) + predicted @ information, predicted)
+    return float(np.abs(transition @ filtered @ transition.T + noise - predicted).max())
+
+
+def doubling(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """The same; each round looks back twice as far."""
+    step, gathered, seen = transition.T, noise.copy(), information.copy()
+    for _ in range(ROUNDS):
+        inverse = np.linalg.inv(np.eye(len(step)) + seen @ gathered)
+        more = step.T @ gathered @ inverse @ step
+        seen = seen + step @ inverse @ seen @ step.T
+        gathered, step = symmetric(gathered + more), step @ inverse @ step
+        if np.abs(more).max() <= SETTLED * np.abs(gathered).max():
+            return gathered
+    raise TrellisError("The steady state of the filter was not found: its transition is too close to unstable.")
+
+
+def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """X = left X right' + middle, by squaring; the product of the two spectral radii must be below 1."""
+    total = middle
+    for _ in range(ROUNDS):
+        more = left @ total @ right.T
+        total, left, right = total + more, left @ left, right @ right
+        if np.abs(more).max(initial=0) <= SETTLED * np.abs(total).max(initial=0):
+            return total
+    raise TrellisError("A covariance was not found: the transition is too close to unstable.")
+
+
+def lyapunov(left: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """X = left X left' + middle, middle symmetric."""
+    return symmetric(stein(left, middle, left))
+
+
+def spectral_radius(matrix: np.ndarray) -> float:
+    return float(np.abs(np.linalg.eigvals(matrix)).max(initial=0.0))
+
+
+def symmetric(matrix: np.ndarray) -> np.ndarray:
+    return 0.5 * (matrix + matrix.T)

@@ -1,0 +1,57 @@
+"""Exact EM for a linear dynamical system with dense observations: Kalman smoothing, then least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.errors import TrellisError
+from trellis.inference import gaussian
+from trellis.inference.gaussian import Dynamics, Normal, Observation
+from trellis.inference.kalman import symmetric
+
+NOISES: dict[str, Callable[[Tensor], Tensor]] = {
+    "full": lambda cov: cov,
+    "diagonal": lambda cov: cov.diagonal().diag(),
+    "spherical": lambda cov: cov.diagonal().mean() * torch.eye(len(cov)).to(cov),
+}
+
+
+class KalmanStep(NamedTuple):
+    """The log-likelihood before an iteration, and the system after it."""
+
+    log_likelihood: float
+    prior: Normal
+    dynamics: Dynamics
+    observation: Observation
+
+
+def learn_exactly(
+    prior: Normal, dynamics: Dynamics, observation: Observation, values: Tensor, noise: str = "full"
+) -> Iterator[KalmanStep]:
+    """Iterations of EM without end, on sequences [B, T, p] of one length and without gaps."""
+    if noise not in NOISES:
+        raise TrellisError(f"The noise {noise!r} is not known; use {', '.join(NOISES)}.")
+    if values.shape[1] < 2 or bool(values.isnan().any()):
+        raise TrellisError("Exact EM needs sequences of two steps or more, without missing values.")
+    batch, steps, _ = values.shape
+    second = torch.einsum("bti,btj->ij", values, values)
+    while True:
+        found = gaussian.smooth(prior, dynamics, gaussian.observe(observation, values))
+        x, covs = found.means, found.covs.expand(batch, -1, -1, -1)
+        squares = x.unsqueeze(-1) * x.unsqueeze(-2) + covs  # E[x_t x_t'] [B, T, h, h]
+        moved = (x[:, 1:, :, None] * x[:, :-1, None] + found.lagged.expand(batch, -1, -1, -1)).sum((0, 1))
+        all_steps, first, last = squares.sum((0, 1)), squares[:, 0].sum(0), squares[:, -1].sum(0)
+        crossed = torch.einsum("bti,btj->ij", values, x)
+        transition = torch.linalg.solve(all_steps - last, moved, left=False)
+        loadings = torch.linalg.solve(all_steps, crossed, left=False)
+        mean = x[:, 0].mean(0)
+        prior = Normal(mean, symmetric(first / batch - torch.outer(mean, mean)))
+        state_noise = (all_steps - first - transition @ moved.T) / (batch * (steps - 1))
+        dynamics = Dynamics(transition, symmetric(state_noise))
+        rest = symmetric((second - loadings @ crossed.T) / (batch * steps))
+        observation = Observation(loadings, NOISES[noise](rest))
+        yield KalmanStep(float(found.log_likelihood.sum()), prior, dynamics, observation)

@@ -1,0 +1,198 @@
+"""The linear dynamical system over words: every token has a hidden vector, and a text is a path through them.
+
+It is a Gaussian model of one-hot vectors, so it gives densities (nats per token), never perplexities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.corpus import Split, Vocabulary
+from trellis.corpus.moments import ABSENT
+from trellis.emissions.onehot import OneHot, Whitening
+from trellis.errors import TrellisError
+from trellis.inference import gaussian
+from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
+from trellis.inference.steady import lyapunov, steady_state
+from trellis.models.base import Ranked, Saved
+from trellis.params.lds import Parameters
+
+LANES = 64  # pieces of a stream whose likelihood is taken side by side
+
+
+class Pair(NamedTuple):
+    """A singular vector pair of A: states that say the words `before` are moved to states that say `after`."""
+
+    value: float
+    before: list[str]
+    after: list[str]
+
+
+class LDS(Saved):
+    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), w_t the one-hot word, centred and scaled."""
+
+    family: ClassVar[str] = "lds"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        rows: Tensor,
+        counts: Tensor,
+        parameters: Parameters,
+        spread: Tensor,
+        pseudocount: float = 0.0,
+        prior: float = 0.0,
+    ) -> None:
+        """`rows` [V] are those of `Moments`, `spread` [h, h] is the covariance of the smoothed vectors of the text."""
+        self.vocab, self.rows, self.counts, self.parameters = vocab, rows, counts, parameters
+        self.spread, self.pseudocount, self.prior, self.where = spread, pseudocount, prior, torch.device("cpu")
+
+    @property
+    def dim(self) -> int:
+        return len(self.parameters.transition)
+
+    @property
+    def device(self) -> torch.device:
+        return self.where
+
+    def to(self, device: str | torch.device) -> LDS:
+        """The same model with its inference on another device."""
+        model = LDS(self.vocab, self.rows, self.counts, self.parameters, self.spread, self.pseudocount, self.prior)
+        model.where = torch.device(device)
+        return model
+
+    @cached_property
+    def emission(self) -> OneHot:
+        total = int(self.counts.sum())
+        return self.parameters.emission(
+            Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total)
+        )
+
+    @cached_property
+    def tables(self) -> dict[str, Tensor]:
+        """What inference looks up: per-word vectors [n, h] and constants [n], and matrices [h, h]."""
+        A, unit = self.parameters.transition, np.eye(self.dim)
+        values, vectors = np.linalg.eigh(self.spread.numpy())
+        whiten = (vectors / np.sqrt(values.clip(1e-12 * values.max()))) @ vectors.T
+        arrays = {
+            "transition": A,
+            "noise": unit,
+            "stationary": lyapunov(A, unit),
+            "information": self.emission.information,
+            "vectors": self.emission.vectors(),
+            "constants": self.emission.constants(),
+            "gain": steady_state(A, unit, self.emission.information).filtered,
+            "whiten": whiten,
+        }
+        return {name: torch.from_numpy(array).to(self.where) for name, array in arrays.items()}
+
+    def problem(self, tokens: Tensor) -> tuple[Normal, Dynamics, Potentials]:
+        """What inference takes, for tokens [B, T]; -1, or a word that training never saw, is missing."""
+        tables, rows = self.tables, self.rows.to(self.where)
+        row = torch.where(tokens < 0, ABSENT, rows[tokens.clamp(min=0)])
+        seen = row.clamp(min=0)
+        information = tables["information"][None]
+        potentials = Potentials(
+            information, torch.where(row < 0, MISSING, 0), tables["vectors"][seen], tables["constants"][seen]
+        )
+        prior = Normal(torch.zeros_like(information[0, 0]), tables["stationary"])
+        return prior, Dynamics(tables["transition"], tables["noise"]), potentials
+
+    @torch.no_grad()
+    def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
+        """E[x_t | w_<=t], its covariance and log p(w_t | w_<t) of sequences [B, T]."""
+        return gaussian.filter(*self.problem(tokens), lengths)
+
+    @torch.no_grad()
+    def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """E[x_t | w]: [B, T, h]."""
+        return gaussian.smoothed_means(*self.problem(tokens), lengths)
+
+    @torch.no_grad()
+    def nats_per_token(self, split: Split) -> float:
+        """Mean log density of the words of a split, read as a few streams side by side."""
+        tokens = torch.from_numpy(np.asarray(split.tokens, np.int64)).to(self.where)
+        lanes = min(LANES, len(tokens))
+        steps = -(-len(tokens) // lanes)
+        padded = torch.nn.functional.pad(tokens, (0, lanes * steps - len(tokens)))
+        lengths = (len(tokens) - steps * torch.arange(lanes, device=self.where)).clamp(0, steps)
+        return float(gaussian.log_likelihood(*self.problem(padded.view(lanes, steps)), lengths).sum()) / len(tokens)
+
+    def static_nats_per_token(self, split: Split) -> float:
+        """The same of the Gaussian that has the words' mean and covariance, and no memory."""
+        alone = OneHot(self.emission.coordinates, 0 * self.parameters.loadings, np.eye(self.dim)).constants()
+        rows = self.rows.numpy()[split.tokens]
+        return float(np.where(rows < 0, 0.0, alone[rows]).mean())
+
+    @torch.no_grad()
+    def transform(self, text: str, what: str = "smoothed") -> list[Tensor]:
+        """The vectors [T, h] of the tokens of each line: whitened, of unit length (see VECTORS)."""
+        if what not in VECTORS:
+            raise TrellisError(f"An LDS has no {what} vectors; ask for {', '.join(VECTORS)}.")
+        return [self.unit(VECTORS[what](self, tokens))[0] for tokens in self.encode(text, eos=False)]
+
+    def unit(self, vectors: Tensor) -> Tensor:
+        """In coordinates where the training text's smoothed vectors are white, on the unit sphere."""
+        return torch.nn.functional.normalize(vectors @ self.tables["whiten"], dim=-1)
+
+    def type_vectors(self) -> Tensor:
+        """A vector for each word of the vocabulary on its own, its Kalman gain: [V, h], zero for unseen words."""
+        vectors = self.unit(self.tables["vectors"] @ self.tables["gain"])
+        rows = self.rows.to(self.where)
+        return vectors[rows.clamp(min=0)] * (rows >= 0).unsqueeze(-1)
+
+    def neighbours(self, text: str, position: int, n: int = 10) -> Ranked:
+        """The words whose own vectors are nearest to that of a token in its context, with their cosines."""
+        cosines = self.type_vectors() @ self.transform(text)[0][position]
+        top = cosines.topk(min(n, len(cosines)))
+        return list(zip(self.vocab.decode(top.indices.tolist()), top.values.tolist(), strict=True))
+
+    def dynamics(self, n: int = 10, words: int = 9) -> list[Pair]:
+        """The n largest singular vector pairs of A, by the words that their states make likelier."""
+        left, values, right = np.linalg.svd(self.parameters.transition)
+        pairs = zip(values[:n], right[:n], left.T[:n], strict=True)
+        return [Pair(float(value), *self.speak(before, after, words)) for value, before, after in pairs]
+
+    def speak(self, before: np.ndarray, after: np.ndarray, words: int) -> tuple[list[str], list[str]]:
+        """The likeliest words of two states; a pair of vectors is turned to the side on which it is more telling."""
+        first = np.full(self.counts.numel(), -1)
+        known = np.flatnonzero(self.rows.numpy() >= 0)[::-1]
+        first[self.rows.numpy()[known]] = known
+        scores = [self.parameters.loadings @ side for side in (before, after)]
+        sign = 1.0 if scores[0].max() >= -scores[0].min() else -1.0
+        said = [self.vocab.decode(first[np.argsort(-sign * score)[:words]].tolist()) for score in scores]
+        return said[0], said[1]
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "pseudocount": self.pseudocount, "prior": self.prior}
+
+    def tensors(self) -> dict[str, Tensor]:
+        numbers = {name: torch.from_numpy(array) for name, array in self.parameters._asdict().items()}
+        return {"rows": self.rows, "counts": self.counts, "spread": self.spread, **numbers}
+
+    def num_parameters(self) -> int:
+        return sum(array.size for array in self.parameters)
+
+    @classmethod
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LDS:
+        device = tensors["rows"].device
+        host = {name: value.cpu() for name, value in tensors.items()}
+        parameters = Parameters(*(host[name].numpy() for name in Parameters._fields))
+        if len(host["rows"]) != len(vocab) or parameters.loadings.shape != (len(host["counts"]), settings["dim"]):
+            raise ValueError("its words are not as many as it says")
+        model = cls(
+            vocab, host["rows"], host["counts"], parameters, host["spread"], settings["pseudocount"], settings["prior"]
+        )
+        return model.to(device)
+
+
+VECTORS: dict[str, Callable[[LDS, Tensor], Tensor]] = {
+    "smoothed": lambda model, tokens: model.smooth(tokens),
+    "filtered": lambda model, tokens: model.filter(tokens).means,
+    "type": lambda model, tokens: model.type_vectors()[tokens],
+}

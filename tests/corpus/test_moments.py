@@ -1,0 +1,56 @@
+"""Counts of words some positions apart, against a loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trellis.corpus import moments
+from trellis.corpus.moments import choose_rows, count_moments
+from trellis.errors import TrellisError
+
+
+def looped(text: np.ndarray, rows: np.ndarray, lag: int, circular: bool) -> np.ndarray:
+    size = rows.max() + 1
+    table = np.zeros((size, size))
+    for t in range(len(text) if circular else len(text) - lag):
+        table[rows[text[(t + lag) % len(text)]], rows[text[t]]] += 1
+    return table
+
+
+@pytest.mark.parametrize("circular", [True, False])
+@pytest.mark.parametrize("chunk", [7, 10, 50, 1000])
+@pytest.mark.parametrize("most", [0, 3])
+def test_counts_are_those_of_a_loop(monkeypatch, circular, chunk, most) -> None:
+    monkeypatch.setattr(moments, "CHUNK", chunk)
+    text = np.random.default_rng(chunk).integers(1, 7, 50)
+    rows = choose_rows(np.bincount(text, minlength=9), most)
+    found = count_moments(text, rows, 4, circular)
+    assert rows[0] == rows[8] == -1
+    assert found.tokens == 50
+    np.testing.assert_array_equal(found.counts, np.bincount(rows[text]))
+    for lag in range(1, 5):
+        np.testing.assert_array_equal(found.lags[lag - 1].toarray(), looped(text, rows, lag, circular))
+    if circular:
+        np.testing.assert_array_equal(found.lags[3].sum(0), found.counts)
+    assert found.pairs == sum(np.count_nonzero(lag.toarray()) for lag in found.lags)
+
+
+def test_counts_of_two_texts_add() -> None:
+    first, second = np.array([0, 1, 2, 1, 0]), np.array([2, 2, 1, 0, 0])
+    rows = np.arange(3)
+    total = count_moments(first, rows, 2) + count_moments(second, rows, 2)
+    np.testing.assert_array_equal(total.lags[1].toarray(), looped(first, rows, 2, True) + looped(second, rows, 2, True))
+    with pytest.raises(TrellisError, match="other lags"):
+        total + count_moments(first, rows, 1)
+
+
+def test_the_commonest_words_have_rows_of_their_own() -> None:
+    assert choose_rows(np.array([3, 9, 0, 5, 5]), 3).tolist() == [2, 0, -1, 1, 2]
+
+
+def test_what_cannot_be_counted_is_told() -> None:
+    with pytest.raises(TrellisError, match="longer text"):
+        count_moments(np.array([0, 1]), np.arange(2), 2)
+    with pytest.raises(TrellisError, match="count of zero"):
+        count_moments(np.array([0, 1, 1, 1]), np.array([-1, 0]), 2)

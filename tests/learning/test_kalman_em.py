@@ -1,0 +1,59 @@
+"""Exact EM of a linear dynamical system."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+
+from trellis.errors import TrellisError
+from trellis.inference import gaussian
+from trellis.inference.gaussian import Dynamics, Normal, Observation
+from trellis.learning.kalman_em import NOISES, learn_exactly
+
+SLACK = 1e-7  # by which rounding may lower a likelihood
+
+
+@pytest.fixture(scope="module")
+def values() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    true = start(generator)
+    states = gaussian.sample_prior(*true[:2], steps=60, n=4, generator=generator)
+    return gaussian.emit(true[2], states, generator)
+
+
+def start(generator: torch.Generator) -> tuple[Normal, Dynamics, Observation]:
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    eye = torch.eye(2, dtype=torch.float64)
+    dynamics = Dynamics(0.7 * eye + 0.1 * draw(2, 2), eye)
+    return Normal(draw(2), eye), dynamics, Observation(draw(4, 2), 0.5 * torch.eye(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("noise", sorted(NOISES))
+def test_the_likelihood_never_falls(values, noise) -> None:
+    begin = start(torch.Generator().manual_seed(1))
+    steps = list(islice(learn_exactly(*begin, values, noise), 25))
+    likelihood = torch.tensor([step.log_likelihood for step in steps])
+    assert bool((likelihood.diff() > -SLACK).all())
+    assert likelihood[-1] > likelihood[0] + 10
+
+
+@pytest.mark.parametrize(("noise", "same"), [("full", True), ("diagonal", True), ("spherical", False)])
+def test_scaling_the_observations_changes_nothing_unless_their_noise_is_spherical(values, noise, same) -> None:
+    scale = torch.tensor([1.0, 3.0, 0.2, 5.0], dtype=torch.float64)
+    prior, dynamics, (loadings, cov) = start(torch.Generator().manual_seed(1))
+    ours = next(islice(learn_exactly(prior, dynamics, Observation(loadings, cov), values, noise), 3, None))
+    scaled = Observation(loadings * scale[:, None], cov * scale[:, None] * scale)
+    other = next(islice(learn_exactly(prior, dynamics, scaled, values * scale, noise), 3, None))
+    volume = values.shape[0] * values.shape[1] * float(scale.log().sum())
+    difference = abs(ours.log_likelihood - other.log_likelihood - volume)
+    assert (difference < 1e-6) is same
+
+
+def test_what_cannot_be_is_told(values) -> None:
+    begin = start(torch.Generator())
+    with pytest.raises(TrellisError, match="not known"):
+        next(learn_exactly(*begin, values, "striped"))
+    with pytest.raises(TrellisError, match="missing"):
+        next(learn_exactly(*begin, torch.full_like(values, torch.nan)))

@@ -1,0 +1,103 @@
+"""A linear dynamical system on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lds_oracle import markov_text
+from trellis.cli import main
+from trellis.storage import load_tensors
+
+SMALL = ["model.dim=3", "model.blocks=3", "model.noise_prior=5", "train.epochs=4"]
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run."""
+    place = tmp_path_factory.mktemp("lds")
+    words = np.array(list("abcdefghijkl"))[markov_text(words=12)]
+    (place / "text.txt").write_text("\n".join(" ".join(line) for line in words.reshape(-1, 20)) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_CACHE", str(place / "cache"))
+        settings = [word for setting in SMALL for word in ("--set", setting)]
+        arguments = ["--model", "lds", "--data", place / "text.txt", "--run", place / "run", *settings, "--quiet"]
+        assert run("train", *arguments) == 0
+    return place / "run"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object):
+    assert run(*words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_training_measures_densities_and_never_perplexity(folder: Path) -> None:
+    results = json.loads((folder / "results.json").read_text())
+    assert set(results["nats_per_token"]) == {"train", "valid", "test"}
+    assert all(gain > 0 for gain in results["gain"].values())
+    assert "perplexity" not in json.dumps(results)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert lines[-1]["train_nats"] > lines[0]["train_nats"]
+
+
+@pytest.mark.parametrize("what", ["smoothed", "filtered", "type"])
+def test_embed_in_every_format(folder: Path, tmp_path: Path, capsys, what: str) -> None:
+    rows = answer(capsys, "embed", folder, "a b c", "d a", "--what", what)
+    vectors = np.array([row["vector"] for row in rows])
+    assert [row["token"] for row in rows] == list("abcda")
+    for name in ("x.npy", "x.txt", "x.safetensors"):
+        facts = answer(capsys, "embed", folder, "a b c", "d a", "--what", what, "-o", tmp_path / name)
+        assert (facts["tokens"], facts["dimensions"]) == (5, 3)
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), vectors, atol=1e-6)
+    np.testing.assert_allclose(load_tensors(tmp_path / "x.safetensors")["vectors"].numpy(), vectors, atol=1e-6)
+    first, *lines = (tmp_path / "x.txt").read_text().splitlines()
+    assert first == "5 3"
+    assert [line.split()[0] for line in lines] == list("abcda")
+    np.testing.assert_allclose(np.array([line.split()[1:] for line in lines], float), vectors, atol=1e-5)
+
+
+def test_neighbours_and_dynamics(folder: Path, capsys) -> None:
+    rows = answer(capsys, "neighbours", folder, "a b c", "--word", "b", "-n", 3)
+    assert len(rows) == 3
+    assert rows[0]["cosine"] >= rows[1]["cosine"]
+    pairs = answer(capsys, "dynamics", folder, "-n", 2, "--words", 4)
+    assert [len(pair["from"].split()) for pair in pairs] == [4, 4]
+    assert run("dynamics", folder) == run("info", folder) == run("embed", folder, "a b") == 0
+
+
+def test_a_recurrent_network_starts_from_it(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
+    arguments = ["--model", "rnn", "--data", folder.parent / "text.txt", "--run", tmp_path / "rnn", "--quiet"]
+    settings = ["train.learner=gradient", "train.max_steps=1", f"model.start={folder}", "train.lr=0.0001"]
+    assert run("train", *arguments, *(word for setting in settings for word in ("--set", setting))) == 0
+    capsys.readouterr()
+    assert answer(capsys, "info", tmp_path / "rnn")["dim"] == 4
+    assert run("train", *arguments[:5], tmp_path / "no", "--quiet", "--set", f"model.start={tmp_path / 'rnn'}") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["score", "RUN", "a b"], "no probabilities"),
+        (["sample", "RUN"], "no probabilities"),
+        (["embed", "RUN", "a b", "--what", "viterbi"], "no viterbi vectors"),
+        (["embed", "RUN", "a b", "-o", "x.doc"], "no known format"),
+        (["neighbours", "RUN", "a b", "--word", "c"], "not in the text"),
+    ],
+)
+def test_what_it_cannot_do_is_told_in_one_sentence(folder: Path, capsys, words: list[str], told: str) -> None:
+    assert run(*(folder if word == "RUN" else word for word in words)) == 2
+    message = capsys.readouterr().err.strip()
+    assert told in message
+    assert len(message.splitlines()) == 1
