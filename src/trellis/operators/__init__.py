@@ -1,7 +1,10 @@
 """Structure: non-negative linear maps between states."""
 
+from trellis.operators.algebra import Sum
+from trellis.operators.banded import Banded
 from trellis.operators.base import Transition
 from trellis.operators.dense import Dense
+from trellis.operators.lowrank import LowRank
 from trellis.operators.softmax import LogBlocks, Softmax
 
-__all__ = ["Dense", "LogBlocks", "Softmax", "Transition"]
+__all__ = ["Banded", "Dense", "LogBlocks", "LowRank", "Softmax", "Sum", "Transition"]
