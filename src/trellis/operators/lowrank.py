@@ -28,8 +28,8 @@ class LowRank(Unwritten):
 
     Its statistics are the expected steps z -> f and f -> z', [2, K, F]. Leading dimensions [T-1] or [B, T-1] are
     transitions that vary with time; their statistics are the pairs, as those of `Dense`. `dtype` is the precision of
-    products (bfloat16 on a GPU), added up in float32. Rows of other states than the columns give a rectangular operator,
-    of which only `blocks` has a meaning."""
+    products (bfloat16 on a GPU), added up in float32. Rows of other states than the columns give a rectangular
+    operator, of which only `blocks` has a meaning."""
 
     def __init__(self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None) -> None:
         self.into, self.out = into, out
@@ -109,7 +109,7 @@ class LowRank(Unwritten):
         return invert(select(self.out, feature, -1), rest)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(z' | f) beta_f with beta = weights I, one product as in the forward pass; then z ~ weights(z) p(f | z)."""
+        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z); beta = weights I is a product as of the forward pass."""
         beta = (weights.unsqueeze(-2) @ self.into).squeeze(-2) if self.varies else self.gather(weights)
         feature, rest = invert_rest(beta * select(self.out, states, -2), uniform)
         return invert(weights * select(self.into, feature, -1), rest)
