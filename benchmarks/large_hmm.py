@@ -27,7 +27,7 @@ WORDS, DIM, LIVE, CLASSES = 10_000, 256, 256, 128
 LANES, WINDOW, RATE = 64, 32, 0.5
 GROWTH = [2**n for n in range(13, 19)]
 PRODUCT = 8192  # rows and columns of the product that measures the machine's rate
-PTB_TOKENS = 929_589
+PTB_TOKENS, VALID_TOKENS = 929_589, 73_760
 
 
 def timed(work: Callable[[], object], repeats: int, device: torch.device) -> float:
@@ -74,12 +74,17 @@ def word_classes(classes: int) -> Tensor:
     return torch.randint(classes, (WORDS,), generator=seeded())
 
 
-def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES) -> Callable[[], object]:
-    """A step of training a neural HMM with state dropout, its belief carried."""
+def build(states: int, classes: int) -> HMM:
+    """A neural HMM with state dropout."""
     words = ["<eos>", "<unk>", *(f"w{n}" for n in range(WORDS - 2))]
     choices = ModelConfig(states=states, params="neural", dim=DIM, dropout="state", dropout_rate=RATE, spread=0.05)
     partition = Partition(word_classes(classes), [states // classes] * classes)
-    model = HMM.build(Vocabulary(words, [1] * WORDS), choices, True, 0, partition).to(device)
+    return HMM.build(Vocabulary(words, [1] * WORDS), choices, True, 0, partition)
+
+
+def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES) -> Callable[[], object]:
+    """A step of training a neural HMM with state dropout, its belief carried."""
+    model = build(states, classes).to(device)
     learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3, average=0.999), 1000)
     tokens, full = text(lanes, WINDOW), torch.full((lanes,), WINDOW)
     first = Batch(tokens, full, torch.ones(lanes, dtype=torch.bool), True, True)
@@ -153,6 +158,23 @@ def compare(states: int, classes: int, device: torch.device, repeats: int) -> No
         emit(BENCH, case, "memory", memory, "published way", their_memory, ratio, "GB")
 
 
+def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
+    """The whole model, no dropout, on a text as long as PTB's valid split, read as one stream."""
+    fresh_memory(device)
+    model = build(states, classes).to(device).eval()
+    tokens = text(1, VALID_TOKENS).to(device)
+    with torch.no_grad():
+        model.score(tokens[:, :100], model.start(1))
+        model.memory.clear()
+        settle(device)
+        begun = time.perf_counter()
+        model.score(tokens, model.start(1))
+        settle(device)
+    seconds = time.perf_counter() - begun
+    case = f"{states} states, {classes} classes, {VALID_TOKENS} tokens as one stream"
+    emit(BENCH, case, "evaluation", seconds, "none", None, None, "s", memory_gb=peak_memory(device))
+
+
 def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
     """Time and memory as the states grow, with a fixed number per class and with a fixed number of classes."""
     for name, classes_of in (
@@ -202,5 +224,6 @@ def main(argv: list[str]) -> None:
     device = torch.device("cuda")
     for states, classes in ((32768, 128), (65536, 256)):
         compare(states, classes, device, options.repeats)
+    evaluate_whole(65536, 256, device)
     if not options.skip_growth:
         grow(device, options.repeats, [size for size in GROWTH if size <= options.largest])

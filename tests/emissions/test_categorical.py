@@ -177,3 +177,14 @@ def test_sampled_words_have_the_right_distribution(sparse: bool) -> None:
     for column, state in enumerate(states[0].tolist()):
         probs = pair.full.table[:, state].exp().numpy()
         assert chi_square(words[:, column].numpy(), probs) > SMALLEST_P
+
+
+@pytest.mark.parametrize("which", ["sparse", "full"])
+def test_a_few_states_at_a_time(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    emission = getattr(make_pair(False), which)
+    monkeypatch.setattr("trellis.emissions.categorical.ENTRIES", 2 * len(emission.table))
+    dense, some = emission.dense(), torch.tensor([2, 0])
+    close(emission.columns(some).exp(), dense[:, some].exp())
+    close(torch.cat(list(emission.by_state()), -1).exp(), dense.exp())
+    close(emission.best()[0], dense.max(0).values)
+    close(emission.log_totals(), dense.logsumexp(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -63,15 +65,34 @@ class Categorical:
         full = self.table.new_full((len(self.table), self.num_states), -torch.inf)
         return full.scatter(-1, self.support, self.table)
 
+    def columns(self, states: Tensor) -> Tensor:
+        """log p(word | state) of some states, none of them twice: [n] -> [V, n]."""
+        if self.support is None:
+            return self.table[:, states]
+        place = torch.full((self.num_states,), len(states), device=states.device)
+        place[states] = torch.arange(len(states), device=states.device)
+        spare = self.table.new_full((len(self.table), len(states) + 1), -torch.inf)  # the last column: all other states
+        return spare.scatter(-1, place[self.support], self.table)[:, :-1]
+
+    def by_state(self) -> Iterator[Tensor]:
+        """log p(word | state), a few states at a time: [V, n], one after the other."""
+        states = torch.arange(self.num_states, device=self.table.device)
+        return (self.columns(some) for some in states.split(max(1, ENTRIES // len(self.table))))
+
     def best(self) -> tuple[Tensor, Tensor]:
         """The log-probability of each state's most probable word, and that word: [K], [K]."""
-        return self.dense().max(0)
+        values, words = zip(*(some.max(0) for some in self.by_state()), strict=True)
+        return torch.cat(values), torch.cat(words)
+
+    def log_totals(self) -> Tensor:
+        """log sum over words of p(word | state), zero unless words were taken away: [K]."""
+        return torch.cat([some.logsumexp(0) for some in self.by_state()])
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One word from each state: [...] -> [...]."""
         needed, position = states.flatten().unique(return_inverse=True)
         uniform = torch.rand(len(position), generator=generator, dtype=torch.float64, device=states.device)
-        cumulative = self.dense()[:, needed].T.double().exp().cumsum(-1)  # [states needed, V]
+        cumulative = self.columns(needed).T.double().exp().cumsum(-1)  # [states needed, V]
         total = cumulative[:, -1:]
         ladder = (cumulative / total + torch.arange(len(needed), device=states.device)[:, None]).flatten()
         words = torch.searchsorted(ladder, uniform + position, right=True) - position * len(self.table)

@@ -30,7 +30,7 @@ class Chain(NamedTuple):
         """The potentials of tokens; a missing word is summed out over all that it may be."""
         if self.gaps is None:
             return self.emission.potentials(tokens)
-        return self.with_gaps(tokens, self.gaps.dense().logsumexp(0))
+        return self.with_gaps(tokens, self.gaps.log_totals())
 
     def with_gaps(self, tokens: Tensor, scores: Tensor) -> Potentials:
         """The potentials of tokens, those of a missing word given as scores [K]."""

@@ -54,7 +54,7 @@ class Softmax(Unwritten):
         if torch.is_grad_enabled():
             return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
         total = torch.zeros_like(probs)
-        reached = (probs != 0).flatten(0, -2).any(0).nonzero().flatten()  # rows without mass cost nothing
+        reached = (probs != 0).view(-1, self.num_states).any(0).nonzero().flatten()  # rows without mass cost nothing
         for rows in chunks(len(reached), self.num_states, probs.device):
             total += probs[..., reached[rows]] @ self.rows(reached[rows])
         return total

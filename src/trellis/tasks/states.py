@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from trellis.models.base import Ranked
 from trellis.models.hmm import HMM
@@ -24,11 +25,11 @@ class StateSummary(NamedTuple):
 def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3) -> list[StateSummary]:
     """The n most telling states, most telling first."""
     _, transition, emission = model.parts()
-    share, log_words = model.occupancy(), emission.dense().T
-    log_average = emission.predict(share)
-    divergence = torch.where(log_words > -torch.inf, log_words.exp() * (log_words - log_average), 0.0).sum(-1)
-    telling = share * divergence
+    share = model.occupancy()
+    log_average = emission.predict(share).unsqueeze(-1)
+    telling = share * torch.cat([divergence(some, log_average) for some in emission.by_state()])
     chosen = telling.topk(min(n, model.num_states)).indices
+    log_words = emission.columns(chosen).T
     one_hot = torch.nn.functional.one_hot(chosen, model.num_states).to(share.dtype)
     follow = transition.forward(one_hot).topk(min(followers, model.num_states))
     return [
@@ -36,8 +37,13 @@ def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3
             int(z),
             float(share[z]),
             float(telling[z]),
-            model.rank(log_words[z], words),
+            model.rank(log_words[row], words),
             list(zip(follow.indices[row].tolist(), follow.values[row].tolist(), strict=True)),
         )
         for row, z in enumerate(chosen)
     ]
+
+
+def divergence(log_words: Tensor, log_average: Tensor) -> Tensor:
+    """KL(p(word | state) || p(word)): [V, n], [V, 1] -> [n]."""
+    return torch.where(log_words > -torch.inf, log_words.exp() * (log_words - log_average), 0.0).sum(0)
