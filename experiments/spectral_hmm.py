@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from trellis.inference import discrete
-from trellis.learning.spectral import ObservableOperators, Probabilities, by_anchors, by_eigenvectors, moments
+from trellis.learning.spectral import ObservableOperators, Probabilities, by_anchors, by_eigenvectors, initial, moments
 from trellis.operators import Dense
 from trellis.operators.base import invert
 from trellis.params import TableParams
@@ -18,7 +18,6 @@ from trellis.types import Belief, Potentials
 
 STATES, SYMBOLS, LENGTH = 5, 20, 1000
 TOKENS = (10_000, 100_000, 1_000_000)
-SMOOTHING = 1e-3  # so that EM can leave no symbol impossible
 
 
 class Error(NamedTuple):
@@ -55,7 +54,7 @@ def error(found: Probabilities, truth: Probabilities) -> Error:
 def fit(text: NDArray[np.int64], begin: Probabilities, rounds: int) -> float:
     """The log-likelihood of a text after rounds of EM."""
     params = TableParams(len(begin.start), begin.emission.shape[1]).double()
-    params.set_probabilities(*begin.smoothed(SMOOTHING).tensors())
+    params.set_probabilities(*begin.tensors())
     tokens = torch.from_numpy(text)
     reached = -np.inf
     with torch.no_grad():
@@ -97,7 +96,7 @@ def likelihood(model: Probabilities, text: NDArray[np.int64]) -> float:
 def starts(seed: int, tokens: int, rounds: int = 100, others: int = 10) -> dict[str, float]:
     """Nats per token of the text after EM that begins with the estimate, and with random numbers."""
     text = sampled(random_hmm(STATES, SYMBOLS, seed), tokens // LENGTH, LENGTH, seed)
-    begun = fit(text, by_eigenvectors(moments(text, SYMBOLS), STATES), rounds)
+    begun = fit(text, initial(moments(text, SYMBOLS), STATES), rounds)
     random = [fit(text, random_hmm(STATES, SYMBOLS, 1000 + n, 1.0), rounds) for n in range(others)]
     return {
         "spectral": -begun / text.size,

@@ -24,6 +24,7 @@ from trellis.errors import TrellisError
 
 Array = NDArray[np.float64]
 SMALLEST = 1e-12  # a conditional probability at or beneath zero counts as this
+SMOOTHING = 1e-3
 TRIALS = 40  # random mixtures of operators, of which the one is used that fits the counts best
 
 
@@ -137,12 +138,19 @@ def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities
     return min(found, key=lambda model: misfit(given, model))
 
 
+def initial(given: Moments, states: int, seed: int = 0) -> Probabilities:
+    """Something to begin EM or gradients with: whichever estimate fits the triples better, nothing in it impossible."""
+    found = by_eigenvectors(given, states, seed), by_anchors(given, states)
+    return min(found, key=lambda model: misfit(given, model)).smoothed(SMOOTHING)
+
+
 def misfit(given: Moments, model: Probabilities) -> float:
-    """How far the triples of a model are from those counted: the sum of absolute differences over those that occur."""
+    """Nats of a triple under a model: the cross-entropy of three neighbours, as they were counted."""
+    model = model.smoothed(SMOOTHING)
     joint = (model.start[:, None] * model.transition)[:, :, None] * model.transition  # p(z_1, z_2, z_3)
     late, here, early = (model.emission[:, symbols] for symbols in given.triples)
     expected = np.einsum("abc,an,bn,cn->n", joint, early, here, late, optimize=True)
-    return float(np.abs(expected - given.shares).sum())
+    return float(-given.shares @ np.log(expected))
 
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
