@@ -93,7 +93,7 @@ def likelihood(model: Probabilities, text: NDArray[np.int64]) -> float:
     return float(discrete.log_likelihood(Belief(start.expand(len(text), -1)), Dense(transition), potentials).sum())
 
 
-def starts(seed: int, tokens: int, rounds: int = 100, others: int = 10) -> dict[str, float]:
+def starts(seed: int, tokens: int, rounds: int = 60, others: int = 10) -> dict[str, float]:
     """Nats per token of the text after EM that begins with the estimate, and with random numbers."""
     text = sampled(random_hmm(STATES, SYMBOLS, seed), tokens // LENGTH, LENGTH, seed)
     begun = fit(text, initial(moments(text, SYMBOLS), STATES), rounds)

@@ -89,9 +89,9 @@ def test_error_falls_with_the_length_of_the_text() -> None:
 
 
 def test_em_begun_there_is_as_good_as_the_best_of_ten_random_starts() -> None:
-    text = sampled(random_hmm(5, 20, 1), 30, 1000, 1)
-    begun = fit(text, initial(moments(text, 20), 5), 60)
-    assert begun >= max(fit(text, random_hmm(5, 20, seed, 1.0), 60) for seed in range(100, 110))
+    text = sampled(random_hmm(5, 20, 1), 60, 1000, 1)
+    begun = fit(text, initial(moments(text, 20), 5), 40)
+    assert begun >= max(fit(text, random_hmm(5, 20, seed, 1.0), 40) for seed in range(100, 110))
 
 
 def test_negative_probabilities_are_told() -> None:
