@@ -70,7 +70,7 @@ class Banded(Unwritten):
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         offset, inside = self.offsets(before, after)
-        return self.probs[before.unsqueeze(-1), offset] * inside
+        return take(self.probs.flatten(), before.unsqueeze(-1) * self.width + offset) * inside
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
         offset, inside = self.offsets(before, after)
