@@ -113,7 +113,8 @@ def learned(log_true: Tensor, features: int, steps: int) -> float:
 def ranks(states: int, features: int, width: int, spread: float) -> dict[str, dict[str, float]]:
     """Numerical rank and mean row entropy of random matrices with and without a band of as much weight."""
     torch.manual_seed(3)
-    low = of_features(*(spread * torch.randn(states, features, dtype=torch.float64) for _ in "uv"))
+    left, right = (spread * torch.randn(states, features, dtype=torch.float64) for _ in "uv")
+    low = of_features(left, right)
     band, band_norm = of_band(spread * torch.randn(states, width, dtype=torch.float64))
     both = Sum.normalised(low, (band, low[1] + 0 * band_norm))
     found = {}
@@ -163,7 +164,7 @@ def plots(figures: dict[str, Any]) -> dict[str, str]:
                 Series(f"{kind}, {how}", {int(m): found[kind][how] for m, found in errors.items()}, how == "predicted")
                 for kind in ESTIMATORS
                 for how in ("measured", "predicted")
-                if how in errors[FEATURES[0]][kind]
+                if how in next(iter(errors.values()))[kind]
             ],
         )
     }
