@@ -57,7 +57,7 @@ def weights_of(hmm: HMM, features: Tensor | None = None) -> Tensor:
     else:
         assert isinstance(params, LowRankParams)
         left = params.features(params.nets["move"](params.embed("in")) * params.scale)
-        right = params.features(params.embed("out") * params.scale)
+        right = params.features(params.nets["arrive"](params.embed("out")) * params.scale)
         band = left[:, :0] if params.band is None else params.band
     chosen = slice(None) if features is None else features
     weights = left[:, chosen].exp() @ right[:, chosen].exp().T

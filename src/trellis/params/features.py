@@ -88,7 +88,7 @@ def orthogonal(features: int, dim: int) -> Tensor:
 
 
 FEATURE_MAPS: dict[str, Callable[[int, int], FeatureMap]] = {  # dim, features -> map
-    "learned": lambda dim, features: Exponential(gaussian(features, dim) / dim**0.5, learned=True),
+    "learned": lambda dim, features: Exponential(gaussian(features, dim) / dim**0.25, learned=True),
     "random": lambda dim, features: Exponential(gaussian(features, dim), learned=False),
     "orthogonal": lambda dim, features: Exponential(orthogonal(features, dim), learned=False),
     "taylor": Taylor,

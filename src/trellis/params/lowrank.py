@@ -19,6 +19,7 @@ from trellis.operators.lowrank import of_features
 from trellis.params.base import NOTHING, Support, restored_support
 from trellis.params.dropout import Dropped
 from trellis.params.features import FEATURE_MAPS
+from trellis.params.nets import Residual
 from trellis.params.neural import SETTINGS, NeuralParams
 from trellis.params.table import TableParams, replace
 
@@ -39,7 +40,9 @@ def operator(
 
 
 class LowRankParams(NeuralParams):
-    """u_z = f_move(e_z) and v_z = e'_z as in `NeuralParams`, over the square root of the temperature."""
+    """u_z = f_move(e_z) and v_z = f_arrive(e'_z), both over the square root of the temperature; else `NeuralParams`.
+
+    The nets end in a layer norm, so that |v|^2 is about the same for all states and prefers none."""
 
     kind = "lowrank"
     keys = (*SETTINGS, "features", "band", "feature_map", "temperature")
@@ -51,6 +54,7 @@ class LowRankParams(NeuralParams):
         self.scale = config.temperature**-0.5
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + 1)
+            self.nets["arrive"] = Residual(config.dim, config.depth, config.net_dropout)
             self.features = FEATURE_MAPS[config.feature_map](config.dim, config.features)
         self.num_features = self.features.num_features
         self.register_parameter("band", None)
@@ -62,15 +66,16 @@ class LowRankParams(NeuralParams):
         """The log of the mean of phi(u) . phi(v) over pairs of states, a few of them."""
         some = torch.arange(min(self.num_states, 256), device=self.words.device)
         before, after = self.embed_roles(some, "in", "out")
-        _, log_norm = of_features(self.log_features(self.nets["move"](before)), self.log_features(after))
+        _, log_norm = of_features(*self.log_features(before, after))
         return float(log_norm.mean()) - math.log(len(some))
 
-    def log_features(self, vectors: Tensor, kept: Tensor | None = None) -> Tensor:
-        return self.features(vectors * self.scale, kept)
+    def log_features(self, before: Tensor, after: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """log phi(u) and log phi(v) of states embedded as `before` and `after`."""
+        u, v = self.nets["move"](before.to(self.dtype)), self.nets["arrive"](after.to(self.dtype))
+        return self.features(u * self.scale, kept), self.features(v * self.scale, kept)
 
     def operator(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Transition:
-        left = self.log_features(self.nets["move"](before.to(self.dtype)), dropped.features)
-        right = self.log_features(after.to(self.dtype), dropped.features)
+        left, right = self.log_features(before, after, dropped.features)
         return operator(left, right, self.band, rows, dropped.ids, self.dtype)
 
 
