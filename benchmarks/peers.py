@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -149,21 +150,17 @@ class Numpy:
 
 
 class Hmmlearn:
-    """hmmlearn's CategoricalHMM with its faster, scaled recursions in C++."""
+    """hmmlearn's CategoricalHMM with its faster, scaled recursions in C++; or an estimator that takes its place."""
 
     compiles = False
 
-    def __init__(self, problem: Problem) -> None:
-        import hmmlearn.hmm  # noqa: F401
-
-        self.problem = problem
+    def __init__(self, problem: Problem, module: str = "hmmlearn.hmm") -> None:
+        self.problem, self.module, self.compiles = problem, import_module(module), module.startswith("trellis")
         self.data = problem.tokens.reshape(-1, 1), np.full(problem.sequences, problem.length)
         self.model = self.build(0)
 
     def build(self, iterations: int) -> Any:
-        from hmmlearn.hmm import CategoricalHMM
-
-        model = CategoricalHMM(
+        model = self.module.CategoricalHMM(
             self.problem.states, n_features=self.problem.symbols, implementation="scaling", init_params="",
             n_iter=iterations, tol=-np.inf,
         )  # fmt: skip
@@ -287,6 +284,7 @@ class Pomegranate:
 CONTESTANTS: dict[str, Callable[[Problem], Contestant]] = {
     "trellis-float32": partial(Trellis, dtype="float32"),
     "trellis-float64": partial(Trellis, dtype="float64"),
+    "trellis-estimator": partial(Hmmlearn, module="trellis.estimators"),
     "numpy-float32": partial(Numpy, dtype="float32"),
     "numpy-float64": partial(Numpy, dtype="float64"),
     "hmmlearn": Hmmlearn,
@@ -295,5 +293,6 @@ CONTESTANTS: dict[str, Callable[[Problem], Contestant]] = {
 }
 OURS = {name: ["trellis-float32"] for name in CONTESTANTS} | {
     "numpy-float64": ["trellis-float64"],
-    "hmmlearn": ["trellis-float32", "trellis-float64"],  # our default precision, and its only one
+    "hmmlearn": ["trellis-float32", "trellis-float64", "trellis-estimator"],  # our precision, its own, and its face
 }
+PRECISION = {"trellis-estimator": "float64"}

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import floor
-from benchmarks.peers import CONTESTANTS, OURS
+from benchmarks.peers import CONTESTANTS, OURS, PRECISION
 from benchmarks.problem import Problem
 from benchmarks.report import emit
 
@@ -139,17 +139,18 @@ def race(runners: Sequence[Runner], case: Case, task: str, repeats: int) -> dict
 
 
 def report(bench: str, case: Case, task: str, tracks: dict[str, Track], machine: floor.Machine) -> None:
-    """One line per peer, against Trellis in the same precision; for hmmlearn, in our default one as well."""
+    """One line per peer, against Trellis in the same precision; for hmmlearn, in our default and by estimator too."""
     work = case.problem.num_tokens * (case.iterations if task == "em" else 1)
     truth = next((tracks[name].digest for name in REFERENCES if name in tracks and tracks[name].digest), None)
     pairs = [(name, own) for name in tracks if not name.startswith("trellis") for own in OURS[name] if own in tracks]
     for name, own in pairs:
-        peer, ours, precision = tracks[name], tracks[own], own.removeprefix("trellis-")
+        peer, ours, precision = tracks[name], tracks[own], PRECISION.get(own, own.removeprefix("trellis-"))
         if ours.seconds is None:
             continue
         lowest = floor.seconds(machine, case.problem, task, precision) * (work / case.problem.num_tokens)
         emit(
-            bench=bench, case=case.problem.name, metric=task, unit="tokens/s",
+            bench=bench, case=case.problem.name, unit="tokens/s",
+            metric=f"{task}, estimator" if own in PRECISION else task,
             ours=work / ours.seconds,
             peer=name,
             peers=work / peer.seconds if peer.seconds else peer.error,

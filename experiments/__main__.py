@@ -39,7 +39,9 @@ def run_here(experiment: Experiment, run: str, seed: int, options: running.Optio
         return failed(f"{run}.{seed} failed: {describe(error)}")
     for analysis, reason in result.errors.items():
         failed(f"{run}.{seed}: the analysis {analysis!r} failed: {reason}")
-    figures = ", ".join(f"{split} {result.figures[split]:.2f}" for split in ("train", "valid", "test"))
+    known = {split: result.figures.get(split) for split in ("train", "valid", "test")}
+    figures = ", ".join(f"{split} {figure:.2f}" for split, figure in known.items() if figure is not None)
+    figures = figures or f"{result.training['seconds']:.0f} seconds"
     print(f"{run}.{seed}: {figures}" + (f"; {len(result.errors)} analyses failed" if result.errors else ""), flush=True)
     return 1 if result.errors else 0
 

@@ -12,8 +12,9 @@ from experiments.dropout_variance import dropout_variance
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Streams
 from trellis.models import HMM, LanguageModel
+from trellis.tasks.lm import READINGS
 from trellis.tasks.measures import check_normalisation, measure_states
-from trellis.train.run import BATCHES, EVALUATION, LEARNERS, on_device
+from trellis.train.run import BATCHES, LEARNERS
 
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
 STEPS = 3  # of training while memory is watched
@@ -27,13 +28,12 @@ def states(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """Occupancy and entropies, on the valid text."""
     if not isinstance(model, HMM):
         return {}
-    batches = EVALUATION[config.batches.order](corpus["valid"])
-    return dict(measure_states(model, on_device(batches, model))._asdict())
+    return dict(measure_states(model, READINGS[config.batches.order](corpus["valid"]))._asdict())
 
 
 def normalisation(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """Whether next-word probabilities sum to one, in contexts of the valid text."""
-    batches = on_device(Streams(corpus["valid"], LANES, WINDOW), model)
+    batches = Streams(corpus["valid"], LANES, WINDOW)
     return dict(check_normalisation(model, batches, CONTEXTS)._asdict())
 
 
@@ -41,8 +41,8 @@ def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
     """State dropout with and without a partition, on a batch of the training text."""
     if not isinstance(model, HMM):
         return {}
-    batch = next(iter(on_device(BATCHES[config.batches.order](corpus["train"], config.batches, config.seed), model)))
-    return dict(dropout_variance(model, batch, KEPT, DRAWS, config.seed))
+    batch = next(iter(BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)))
+    return dict(dropout_variance(model, batch.to(model.device), KEPT, DRAWS, config.seed))
 
 
 def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:

@@ -9,12 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from experiments.dense_config import DenseRun
 from experiments.results import Result, read_result
-from trellis.config import RunConfig, apply_overrides, load_config, suggestion
+from trellis.config import RunConfig, apply_overrides, read_config, suggestion
 from trellis.errors import TrellisError
 
 HERE = Path(__file__).parent
 TABLES = "tables.toml"
+KINDS: dict[str, type] = {"training": RunConfig, "dense": DenseRun}  # what the TOML of a run describes
+AnyRun = RunConfig | DenseRun
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Plot:
     """Which figure over which fact, and the fact of which every value has a line of its own."""
 
     x: str
-    y: str
+    y: str | list[str]  # several figures have a line each
     lines: str = ""
 
 
@@ -57,6 +60,7 @@ class Experiment:
     title: str
     published: str  # the heading of published figures
     tables: list[Table]
+    kind: str = "training"
 
     @property
     def name(self) -> str:
@@ -72,11 +76,11 @@ class Experiment:
         named = dict.fromkeys(row.run for table in self.tables for row in table.rows)
         return [run for run in named if run in written] + [run for run in written if run not in named]
 
-    def config(self, run: str, overrides: Iterable[str] = (), seed: int | None = None) -> RunConfig:
+    def config(self, run: str, overrides: Iterable[str] = (), seed: int | None = None) -> Any:
         """What the TOML of a run says, with other values on top."""
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
-        config = apply_overrides(load_config(self.folder / f"{run}.toml"), overrides)
+        config: Any = apply_overrides(read_config(self.folder / f"{run}.toml", KINDS[self.kind]), overrides)
         return config if seed is None else replace(config, seed=seed)
 
     def written(self, run: str) -> dict[str, Any]:
@@ -84,7 +88,7 @@ class Experiment:
         return tomllib.loads((self.folder / f"{run}.toml").read_text(encoding="utf-8"))
 
     @cached_property
-    def configs(self) -> dict[str, RunConfig]:
+    def configs(self) -> dict[str, AnyRun]:
         return {run: self.config(run) for run in self.runs()}
 
     @cached_property
@@ -112,7 +116,11 @@ def read_experiment(folder: Path) -> Experiment:
     path = folder / TABLES
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Experiment(folder, data["title"], data["published"], [read_table(table) for table in data["tables"]])
+        kind = data.get("kind", "training")
+        if kind not in KINDS:
+            raise TrellisError(f"{path}: kind is {kind!r}, which is not known{suggestion(kind, KINDS)}")
+        title, published = data["title"], data["published"]
+        return Experiment(folder, title, published, [read_table(table) for table in data["tables"]], kind)
     except KeyError as error:
         raise TrellisError(f"{path} has no key {error}.") from error
     except (OSError, ValueError, TypeError) as error:

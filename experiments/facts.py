@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from trellis.config import ModelConfig, RunConfig, suggestion
+from trellis.config import ModelConfig, suggestion
 from trellis.errors import TrellisError
 from trellis.report.format import NOTHING
 
@@ -16,7 +16,8 @@ LIVE: dict[str, Callable[[ModelConfig], int | None]] = {
     "uniform": lambda model: model.live,
     "cloned": lambda model: None,
 }
-NAMED: dict[str, Callable[[RunConfig], Any]] = {
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "n, l": lambda config: (config.model.states, config.model.length),
     "live": lambda config: LIVE[config.model.emission](config.model),  # states of a word
     "dropout": lambda config: (
         config.model.dropout
@@ -26,7 +27,7 @@ NAMED: dict[str, Callable[[RunConfig], Any]] = {
 }
 
 
-def fact(config: RunConfig | None, name: str) -> Any:
+def fact(config: Any, name: str) -> Any:
     """A named fact, or the value of a key "section.key"; None where there is no configuration."""
     if config is None:
         return None
@@ -51,6 +52,8 @@ def write_fact(value: Any) -> str:
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(write_fact, value))
     if isinstance(value, int) and value >= 1024 and value % 1024 == 0:
         return f"{value // 1024}k"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -51,16 +51,19 @@ def lines_of(experiment: Experiment, table: Table, plot: Plot) -> list[Line]:
     theirs: dict[str, list[tuple[Any, float]]] = {}
     for row in table.rows:
         config = experiment.configs.get(row.run)
-        if config is None:
-            continue
-        name = write_fact(fact(config, plot.lines)) if plot.lines else column(plot.y).heading
-        x = fact(config, plot.x)
-        ours.setdefault(name, []).extend((x, mean(v)) for v in [seed_values(experiment, row.run, plot.y)[0]] if v)
-        theirs.setdefault(name, []).extend((x, value) for value in numbers(row.published.get(plot.y, "")))
+        for y in figures(plot) if config is not None else ():
+            name = write_fact(fact(config, plot.lines)) if plot.lines else column(y).heading
+            x = fact(config, plot.x)
+            ours.setdefault(name, []).extend((x, mean(v)) for v in [seed_values(experiment, row.run, y)[0]] if v)
+            theirs.setdefault(name, []).extend((x, value) for value in numbers(row.published.get(y, "")))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(ours)}
     lines = [Line(name, colours[name], sorted(points), False) for name, points in ours.items()]
     lines += [Line(f"{name}, {experiment.published}", colours[name], sorted(p), True) for name, p in theirs.items()]
     return [line for line in lines if line.points]
+
+
+def figures(plot: Plot) -> list[str]:
+    return [plot.y] if isinstance(plot.y, str) else plot.y
 
 
 def numbers(printed: str) -> list[float]:
@@ -76,7 +79,7 @@ def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
     values = [value for line in lines for _, value in line.points]
     room = MARGIN * (max(values) - min(values)) or MARGIN * abs(values[0]) or 1.0
     y = Scale(min(values) - room, max(values) + room, BOTTOM, TOP)
-    write = column(plot.y).write
+    write = column(figures(plot)[0]).write
     grid = [
         element("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid")
         + element("text", write(tick), x=LEFT - 8, y=y(tick) + 4, text_anchor="end")
@@ -88,7 +91,7 @@ def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
         element("style", Markup(STYLE)),
         element("text", table.title, x=LEFT, y=16, class_="title"),
         element("text", plot.x.split(".")[-1], x=RIGHT, y=BOTTOM + 42, text_anchor="end"),
-        element("text", column(plot.y).heading, x=LEFT, y=BOTTOM + 42),
+        element("text", "" if isinstance(plot.y, list) else column(plot.y).heading, x=LEFT, y=BOTTOM + 42),
         *map(Markup, grid),
         *marks,
         *(draw_line(line, across, y, write) for line in lines),

@@ -14,7 +14,7 @@ import torch
 
 import trellis
 from trellis.cli import finite
-from trellis.config import RunConfig, from_dict
+from trellis.config import build
 from trellis.errors import TrellisError
 from trellis.train.run import write_text
 
@@ -26,7 +26,7 @@ class Result:
     run: str
     seed: int
     corpus: str
-    config: dict[str, Any]  # the whole RunConfig
+    config: dict[str, Any]  # the whole RunConfig, or what else describes a run
     figures: dict[str, float | None]
     training: dict[str, Any]  # steps, tokens, seconds, outcome; seconds alone where nothing is trained step by step
     hardware: dict[str, Any]
@@ -40,10 +40,10 @@ class Result:
         except (KeyError, TypeError):
             return None
 
-    def is_of(self, config: RunConfig) -> bool:
+    def is_of(self, config: Any) -> bool:
         """Whether this configuration, on any device and with any seed, gave the result."""
         try:
-            return essence(from_dict(self.config)) == essence(config)
+            return essence(build(type(config), self.config)) == essence(config)
         except TrellisError:
             return False
 
@@ -54,7 +54,7 @@ DERIVED: dict[str, Callable[[Result], float]] = {
 }
 
 
-def essence(config: RunConfig) -> RunConfig:
+def essence(config: Any) -> Any:
     """A configuration without what seeds and machines change."""
     return replace(config, seed=0, device="auto")
 

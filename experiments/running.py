@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
@@ -15,6 +16,7 @@ from pathlib import Path
 from torch import nn
 
 from experiments.analyses import analyse
+from experiments.dense import run_dense
 from experiments.experiment import Experiment
 from experiments.results import Result, essence, hardware, read_result, result_path, source_hash, write_result
 from trellis.config import RunConfig, load_config
@@ -40,7 +42,14 @@ class Options:
 
 
 def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
-    """Train a run (or go on with its training), measure it, and write its result."""
+    """Do a run, and write its result."""
+    result = RUNNERS[experiment.kind](experiment, run, seed, options)
+    write_result(result_path(options.out, run, seed), result)
+    return result
+
+
+def run_training(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
+    """Train a run (or go on with its training), and measure it."""
     config = experiment.config(run, options.overrides, seed)
     folder = options.runs / experiment.name / f"{run}.{seed}"
     if options.force:
@@ -51,9 +60,15 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
     if trained.interrupted:
         raise KeyboardInterrupt
     seconds = time.monotonic() - begun
-    result = measured(trained, config, run, seconds, experiment.analyses(run), options.jobs)
-    write_result(result_path(options.out, run, seed), result)
-    return result
+    return measured(trained, config, run, seconds, experiment.analyses(run), options.jobs)
+
+
+RUNNERS: dict[str, Callable[[Experiment, str, int, Options], Result]] = {
+    "training": run_training,
+    "dense": lambda experiment, run, seed, options: run_dense(
+        experiment.config(run, options.overrides, seed), run, options.jobs
+    ),
+}
 
 
 def refuse_another(config: RunConfig, folder: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.experiment import Experiment, Table
+from experiments.dense import CURVE
+from experiments.experiment import KINDS, Experiment, Table
 from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
-from trellis.config import RunConfig, suggestion
+from trellis.config import suggestion
 from trellis.errors import TrellisError
+from trellis.params.kernels import KERNELS
 from trellis.report.format import Column, compact, finite, log_prob, percent, perplexity, whole
 
 MISSING, STALE = "-", "†"
@@ -42,6 +44,18 @@ FIGURES = {
     "gradient_noise_anywhere": Column("gradient noise, anywhere", three_digits),
     "impossible_anywhere": Column("impossible draws, anywhere", percent),
 }
+
+
+MODELS = {"em": "dense EM", "direct": "dense direct", "standard": "standard", "fair": "standard, fair"}
+FIGURES |= {f"mad_{name}": Column(heading, finite("{:.5f}")) for name, heading in MODELS.items()}
+FIGURES |= {f"analytic_{name}": Column(heading, finite("{:.5f}")) for name, heading in MODELS.items()}
+FIGURES |= {f"nll_{name}": Column(heading, finite("{:.3f}")) for name, heading in MODELS.items()}
+FIGURES |= {f"seconds_{name}": Column(f"s, {heading}", finite("{:.1f}")) for name, heading in MODELS.items()}
+FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
+            for part in ("valid", "test") for name, heading in MODELS.items()}  # fmt: skip
+FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
+            for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
+FIGURES |= {"symbols": Column("symbols", whole)}
 
 
 class Cell(NamedTuple):
@@ -94,13 +108,16 @@ def column(name: str) -> Column:
 
 
 def figure_cell(experiment: Experiment, run: str, name: str) -> Cell:
-    """One figure of a run: its mean over seeds, their standard deviation and number."""
+    """One figure of a run: mean over seeds, standard deviation and number; a median has its quartiles instead."""
     values, current = seed_values(experiment, run, name)
     if not values:
         return Cell(MISSING, False)
     write = column(name).write
     text = write(mean(values))
-    if len(values) > 1 and stdev(values) > 0:
+    quartiles = [seed_values(experiment, run, f"{name}_{part}")[0] for part in (25, 75)]
+    if all(quartiles):
+        text += f" ({'/'.join(write(mean(part)) for part in quartiles)})"
+    elif len(values) > 1 and stdev(values) > 0:
         text += f" ± {write(stdev(values))} ({len(values)})"
     return Cell(text if current else text + STALE, current)
 
@@ -113,14 +130,14 @@ def seed_values(experiment: Experiment, run: str, name: str) -> tuple[list[float
     return current or [value for _, value in known if value is not None], bool(current)
 
 
-def is_current(result: Result, config: RunConfig | None) -> bool:
+def is_current(result: Result, config: Any) -> bool:
     return config is not None and result.is_of(config)
 
 
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: what the TOML of every run says; what all of them say alike is in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    keys = [key for key in flat(asdict(RunConfig())) if any(key in run for run in runs.values())]
+    keys = [key for key in flat(asdict(KINDS[experiment.kind]())) if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]
     shared = {key: run[key] for run in runs.values() for key in keys if key not in varied}

@@ -93,6 +93,43 @@ def test_eval_of_another_text_in_the_models_words(
     assert row["tokens"] == 160
 
 
+def test_eval_compares_interpolates_and_draws(
+    model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "--model", "bigram", "--data", text, "--run", tmp_path / "bigram", "--quiet") == 0
+    capsys.readouterr()
+    common = ["eval", model, tmp_path / "bigram", "--interpolate", "--plot", tmp_path / "x.svg"]
+    first, second, mixed = answer(capsys, *common, "--split", "valid")
+    assert [row["order"] for row in (first, second, mixed)] == ["sentences", "streams", "mixed"]
+    assert mixed["perplexity"] <= min(first["perplexity"], second["perplexity"]) * (1 + 1e-9)
+    assert sum(mixed["weights"]) == pytest.approx(1)
+    difference = second["against_first"]["perplexity"]
+    assert difference["difference"] == pytest.approx(second["perplexity"] - first["perplexity"])
+    assert difference["low"] <= difference["difference"] <= difference["high"]
+    assert (tmp_path / "x.svg").read_text().startswith("<svg")
+    assert run(*common) == 0
+    assert "paired bootstrap" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["feedforward", "lstm", "rnn"])
+def test_networks_train_and_answer(family: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, small = tmp_path / family, ["--set", "model.dim=4", "--set", "train.epochs=1"]
+    common = ["train", "--model", family, "--data", text, "--run", folder, "--quiet", *small]
+    assert run(*common) == 2
+    assert "learns by gradient alone; set train.learner=gradient" in capsys.readouterr().err
+    assert run(*common, "--set", "train.learner=gradient") == 0
+    capsys.readouterr()
+    trained = json.loads((folder / "results.json").read_text())["figures"][-1]
+    (row,) = answer(capsys, "eval", folder)
+    assert row["perplexity"] == pytest.approx(trained["test"], rel=1e-5)
+    assert answer(capsys, "info", folder)["dim"] == 4
+    assert len(answer(capsys, "sample", folder, "-n", "2")) == 2
+    (scored,) = answer(capsys, "score", folder, "the cat")
+    assert scored["log_prob"] == pytest.approx(trellis.load(folder).log_prob("the cat"))
+    assert run("states", folder) == 2
+    assert "no hidden states" in capsys.readouterr().err
+
+
 def test_score_and_its_tokens(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffthe cat sees\r\na dog\n".encode())))
     rows = answer(capsys, "score", model, "--tokens")
@@ -312,6 +349,10 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["info", d], "There is no model"),
         (lambda d: ["info", not_utf8(d)], "latin.txt"),
         (lambda d: ["eval", d / "run", "--split", "dev"], "has no dev split"),
+        (lambda d: ["eval", d / "run", "--plot", d / "x.png"], "ends in .svg"),
+        (lambda d: ["eval", d / "run", "--interpolate"], "at least two models"),
+        (lambda d: ["train", "--model", "lstm", "--set", "model.dim=0"], "model.dim is 0"),
+        (lambda d: ["train", "--model", "lstm", "--set", "model.tying=some"], "model.tying is 'some'"),
         (lambda d: ["embed", d / "run", ""], "is empty"),
         (lambda d: ["infill", d / "run", "the cat"], "no gap"),
         (lambda d: ["embed", d / "run", "the cat", "-o", d / "run"], "run"),

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ import pytest
 from trellis import console
 from trellis.models.hmm import Infilled
 from trellis.report.format import Column, perplexity
+from trellis.tasks.bands import Band
+from trellis.tasks.bootstrap import Difference
+from trellis.tasks.compare import Against, Context, Row
 from trellis.tasks.states import StateSummary
 from trellis.train.run import Figures
 
@@ -75,6 +79,23 @@ def test_hostile_words_are_text(shown: Callable[..., str]) -> None:
     assert "\x1b" not in out
     assert r"\x1b[2J" in out
     assert {"0.250", "0.125", "0.100"} <= set(out.split())
+
+
+def test_comparison_gives_every_model_a_letter(shown: Callable[..., str]) -> None:
+    bands = [Band("1-9", 40, 1234.5), Band("<eos>", 60, 7.0)]
+    first = Row("runs/a", "hmm", "sentences", 100, -500.0, 148.4, bands, bands)
+    contexts = [Context("the [cat] " + "sleeps " * 20, -9.0, -2.0)]
+    against = Against(Difference(-28.4, -30.0, -26.5, 0.0002), [], contexts)
+    other = replace(first, model="runs/b", perplexity=120.0, order="streams", against_first=against)
+    mixed = replace(other, family="interpolated", order="mixed", weights=[0.25, 0.75])
+    lines = [line.split() for line in shown(console.show_comparison, [first, other, mixed]).splitlines()]
+    assert ["A", "runs/a", "hmm", "148.4", "100", "reset"] in lines
+    assert ["B", "runs/b", "hmm", "120.0", "100", "carried"] in lines
+    assert ["C", "0.250", "A", "+", "0.750", "B", "interpolated", "120.0", "100", "mixed"] in lines
+    assert lines.count(["1-9", "40", "1,234.5", "1,234.5", "1,234.5"]) == 2
+    assert ["B", "-28.40", "-30.00", "-26.50", "0.0002"] in lines
+    assert ["where", "A", "loses", "most", "to", "B"] in lines
+    assert ["where", "B", "loses", "most", "to", "A"] not in lines
 
 
 def test_infilled_shows_every_answer(shown: Callable[..., str]) -> None:

@@ -4,11 +4,42 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between two operations instead of spinning
 
+from typing import TYPE_CHECKING, Any
+
 from trellis.errors import TrellisError
 from trellis.models import HMM, load_model
+
+if TYPE_CHECKING:
+    from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM, GaussianHMM, PoissonHMM
 
 __version__ = "0.1.0"
 
 load = load_model
 
-__all__ = ["HMM", "TrellisError", "load", "load_model"]
+ESTIMATORS = (
+    "CategoricalHMM",
+    "DenseHMM",
+    "GaussianDenseHMM",
+    "GaussianHMM",
+    "PoissonHMM",
+)  # imported when first asked for
+
+__all__ = [
+    "HMM",
+    "CategoricalHMM",
+    "DenseHMM",
+    "GaussianDenseHMM",
+    "GaussianHMM",
+    "PoissonHMM",
+    "TrellisError",
+    "load",
+    "load_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ESTIMATORS:
+        from trellis import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'trellis' has no attribute {name!r}")

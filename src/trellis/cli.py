@@ -66,6 +66,9 @@ def text_choice(parser: argparse.ArgumentParser) -> None:
 def eval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     text_choice(parser)
+    parser.add_argument("--interpolate", action="store_true", help="mix the models too, with weights fitted on valid")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw perplexity by frequency and by position")
+    parser.add_argument("-n", type=positive, default=5, help="contexts to show where one model loses most (default 5)")
 
 
 def sample_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +149,8 @@ COMMANDS = {
         "trellis train --data ptb --states 256 --set train.learner=em --run runs/ptb", train_arguments,
     ),
     "eval": Command(
-        commands.evaluate, "perplexity of models on a corpus, side by side",
-        "trellis eval runs/ptb runs/ptb-bigram --data ptb --split test", eval_arguments,
+        commands.evaluate, "models side by side on a corpus: perplexity, and where it comes from",
+        "trellis eval runs/ptb runs/ptb-bigram --data ptb --interpolate --plot ptb.svg", eval_arguments,
     ),
     "sample": Command(commands.sample, "draw sentences", "trellis sample runs/demo -n 3 --seed 1", sample_arguments),
     "score": Command(

@@ -21,9 +21,10 @@ from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
 from trellis.models import HMM, LanguageModel, NGram, load_model, read_about, write_arpa
-from trellis.report import write_report
+from trellis.report import write_comparison, write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
+from trellis.tasks.compare import compare
 from trellis.tasks.data import load_split
 from trellis.tasks.measures import measure_states
 from trellis.tasks.states import summarise_states
@@ -73,24 +74,12 @@ def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
-    rows = []
-    for path in args.models:
-        model, about = load_model(path), read_about(path)
-        split = load_split(model, about, args.data, args.split)
-        order = about.get("order", "sentences")
-        result = lm.evaluate(model, run.EVALUATION[order](split))
-        rows.append(
-            {
-                "model": str(path),
-                "family": model.name,
-                "perplexity": result.perplexity,
-                "log_likelihood": result.log_likelihood,
-                "tokens": result.tokens,
-                "order": order,
-            }
-        )
-    columns = ["model", "family", "perplexity", "tokens", "order"]
-    return Answer(rows, lambda: console.show_rows("evaluation", columns, rows))
+    if args.plot is not None and args.plot.suffix != ".svg":
+        raise TrellisError(f"The picture {args.plot} would be SVG; name a file that ends in .svg.")
+    rows = compare(args.models, args.data, args.split, args.interpolate, args.n)
+    if args.plot is not None:
+        write_comparison(args.plot, rows)
+    return Answer([asdict(row) for row in rows], lambda: console.show_comparison(rows))
 
 
 def sample(args: argparse.Namespace) -> Answer:
@@ -159,7 +148,7 @@ def states(args: argparse.Namespace) -> Answer:
     if args.measures:
         about = read_about(args.model)
         split = load_split(model, about, args.data, args.split)
-        facts = measure_states(model, run.EVALUATION[about.get("order", "sentences")](split))._asdict()
+        facts = measure_states(model, lm.READINGS[about.get("order", "sentences")](split))._asdict()
         return Answer(facts, lambda: console.show_facts(facts))
     summaries = summarise_states(model, args.n, args.words)
     return Answer([row._asdict() for row in summaries], lambda: console.show_states(summaries))

@@ -39,7 +39,7 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | ngram | unigram | bigram
+    family: str = "hmm"  # hmm | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -53,12 +53,13 @@ class ModelConfig:
     dropout: str = "none"  # in training: none | state (whole states of each class) | unstructured (single transitions)
     dropout_rate: float = 0.5  # what fraction is left out ...
     dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
-    # neural:
+    # neural, feedforward, lstm, rnn:
     dim: int = 256  # of the embeddings
-    tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS)
+    tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
+    window: int = 4  # feedforward: previous words that it sees
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too
-    depth: int = 1  # residual layers of each net
+    depth: int = 1  # residual layers of each net; layers of the network
     net_dropout: float = 0.0
     spread: float = 0.2  # standard deviation of the embeddings at first
     precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
@@ -138,17 +139,22 @@ class RunConfig:
 
 def load_config(path: str | Path) -> RunConfig:
     """Read a run from a TOML file; what the file leaves out keeps its default."""
+    return read_config(path, RunConfig)
+
+
+def read_config(path: str | Path, kind: type[T]) -> T:
+    """Read what a dataclass describes from a TOML file."""
     try:
-        return from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return build(kind, tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise TrellisError(f"Cannot read the configuration {path}: {error.strerror or error}.") from error
     except (TrellisError, ValueError) as error:
         raise TrellisError(f"{path}: {error}") from error
 
 
-def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
+def apply_overrides(config: T, overrides: Iterable[str]) -> T:
     """The same run with some values replaced, each given as "section.key=value"."""
-    tables: dict[str, Any] = asdict(config)
+    tables: dict[str, Any] = asdict(cast(Any, config))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
@@ -159,8 +165,8 @@ def apply_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
             table = table.setdefault(section, {}) if isinstance(table, dict) else None
         if not isinstance(table, dict):
             raise TrellisError(f"Override {override!r} does not name a section and a key.")
-        table[last] = _toml_value(text, _type_of([*sections, last]))
-    return from_dict(tables)
+        table[last] = _toml_value(text, _type_of(type(config), [*sections, last]))
+    return build(type(config), tables)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -175,7 +181,7 @@ def to_toml(config: RunConfig) -> str:
 
 def from_dict(tables: Mapping[str, Any]) -> RunConfig:
     """Build and check a run from nested tables."""
-    return _build(RunConfig, tables, "")
+    return build(RunConfig, tables)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -185,7 +191,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(choices)}."
 
 
-def _build(cls: type[T], table: Any, where: str) -> T:
+def build(cls: type[T], table: Any, where: str = "") -> T:
     """An instance of a config dataclass from a table, every key and every type checked."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
@@ -201,7 +207,7 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if get_args(kind):  # an optional field: X | None
         return None if value is None else _checked(get_args(kind)[0], value, where)
     if is_dataclass(kind):
-        return _build(cast(type, kind), value, where + ".")
+        return build(cast(type, kind), value, where + ".")
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -209,9 +215,8 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _type_of(path: list[str]) -> Any:
-    """The type of the field that a path of keys leads to; None where it leads nowhere."""
-    kind: Any = RunConfig
+def _type_of(kind: Any, path: list[str]) -> Any:
+    """The type of the field of a dataclass that a path of keys leads to; None where it leads nowhere."""
     for key in path:
         kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
     return kind

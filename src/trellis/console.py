@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import string
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from trellis.report.format import COLUMNS, FIGURES, Column, figure_rows, log_prob, percent, probability, text, word
+from trellis.report.format import (
+    COLUMNS,
+    FIGURES,
+    Column,
+    difference,
+    figure_rows,
+    log_prob,
+    p_value,
+    percent,
+    perplexity,
+    probability,
+    text,
+    word,
+)
 
 if TYPE_CHECKING:
     from trellis.models.base import Ranked
     from trellis.models.hmm import Infilled
+    from trellis.tasks.compare import Context, Row
     from trellis.tasks.states import StateSummary
     from trellis.train.run import Figures
 
 GAP = "  "
 NARROWEST = 12  # characters left to a column of text
+STATES = {"streams": "carried", "documents": "carried in documents", "sentences": "reset"}  # by the order of batches
+BANDS = {"by_frequency": "training count", "by_position": "words before"}
 
 
 def note(sentence: str) -> None:
@@ -95,6 +112,48 @@ def show_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, An
 def show_figures(figures: Sequence[Figures]) -> None:
     """The table of results; train, valid and test are perplexities."""
     table("perplexity", list(FIGURES.values()), figure_rows(figures))
+
+
+def show_comparison(rows: Sequence[Row]) -> None:
+    """Models side by side; the first table gives each a letter."""
+    names = [string.ascii_uppercase[i] if i < 26 else str(i + 1) for i in range(len(rows))]
+    lettered = list(zip(names, rows, strict=True))
+    _show_perplexities(lettered)
+    for kind, heading in BANDS.items():
+        bands = zip(*(getattr(row, kind) for row in rows), strict=True)
+        columns = Column(heading), COLUMNS["tokens"], *(Column(name, perplexity) for name in names)
+        values = [(same[0].name, same[0].tokens, *(band.perplexity for band in same)) for same in bands]
+        table(f"perplexity by {heading}", columns, values)
+    others = [(name, row.against_first) for name, row in lettered if row.against_first is not None]
+    if others:
+        signed = (Column(heading, difference) for heading in ("minus A", "95% from", "to"))
+        shown = [(name, *vars(other.perplexity).values()) for name, other in others]
+        table("difference in perplexity, paired bootstrap", (Column(""), *signed, Column("p", p_value)), shown)
+    for name, other in others:
+        show_contexts("A", name, other.gains)
+        show_contexts(name, "A", other.losses)
+
+
+def _show_perplexities(rows: Sequence[tuple[str, Row]]) -> None:
+    """One line for each model; an interpolation is written as a sum of models."""
+
+    def mixed(row: Row) -> str:
+        return " + ".join(f"{weight:.3f} {name}" for weight, (name, _) in zip(row.weights or (), rows, strict=False))
+
+    shown = [
+        (name, mixed(row) or row.model, row.family, row.perplexity, row.tokens, STATES.get(row.order, row.order))
+        for name, row in rows
+    ]
+    figures = Column("perplexity", perplexity, min), COLUMNS["tokens"]
+    columns = Column(""), Column("model"), Column("family"), *figures, Column("state")
+    table("every token counts, <eos> and <unk> too", columns, shown)
+
+
+def show_contexts(loser: str, winner: str, contexts: Sequence[Context]) -> None:
+    """Words in their sentences, with both log-probabilities."""
+    if contexts:
+        columns = Column("context"), Column(f"log p {loser}", log_prob), Column(winner, log_prob)
+        table(f"where {loser} loses most to {winner}", columns, [tuple(vars(context).values()) for context in contexts])
 
 
 def show_states(summaries: Sequence[StateSummary]) -> None:

@@ -3,3 +3,7 @@
 
 class TrellisError(Exception):
     """Something the user can put right; the command line prints it and exits with code 2."""
+
+
+class InputError(TrellisError, ValueError):
+    """The same for what an estimator is given: scikit-learn's users expect a ValueError there."""

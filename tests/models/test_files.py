@@ -10,7 +10,17 @@ import torch
 import trellis
 from corpora import hmm, split, vocabulary
 from trellis.errors import TrellisError
-from trellis.models import HMM, LanguageModel, NGram, load_model, read_about, save_model
+from trellis.models import (
+    HMM,
+    LSTM,
+    RNN,
+    FeedForward,
+    LanguageModel,
+    NGram,
+    load_model,
+    read_about,
+    save_model,
+)
 from trellis.params import TableParams
 from trellis.storage import save_tensors
 
@@ -21,7 +31,8 @@ def models() -> list[LanguageModel]:
     support = torch.tensor([[0, 1], [1, 2]] * 3 + [[0, 2]])
     sparse = HMM(vocabulary(), TableParams(3, 7, support))
     ngrams = [NGram.fit(vocabulary(), split(), order, crossing=order == 3) for order in (1, 2, 3)]
-    return [hmm(), hmm(carry=True), sparse, *ngrams]
+    nets = [FeedForward(vocabulary(), 4, window=2), LSTM(vocabulary(), 4, tied=False).double(), RNN(vocabulary(), 4)]
+    return [hmm(), hmm(carry=True), sparse, *ngrams, *(net.eval() for net in nets)]
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda m: m.name)
@@ -48,6 +59,14 @@ def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
     save_tensors(file, {"x": torch.zeros(1)}, {"format": "trellis.model", "version": "99"})
     with pytest.raises(TrellisError, match="newer than this Trellis"):
         load_model(file)
+
+
+def test_parts_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
+    model = LSTM(vocabulary(), 4)
+    model.dim = 5  # what the file will say
+    save_model(tmp_path / "model.safetensors", model)
+    with pytest.raises(TrellisError, match="its parts do not fit together"):
+        load_model(tmp_path)
 
 
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:

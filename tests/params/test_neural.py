@@ -8,18 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from corpora import vocabulary
+from corpora import split, vocabulary
 from strategies import close
 from trellis.config import ModelConfig
+from trellis.corpus import Streams
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.inference import discrete
 from trellis.models import HMM
 from trellis.models.hmm import Carried
 from trellis.params import Dropped, NeuralParams, Params, TableParams
 from trellis.params.base import NOTHING
 from trellis.params.nets import Residual
 from trellis.params.neural import TYINGS
-from trellis.types import Batch
+from trellis.types import Batch, Belief
 
 VOCABULARY = vocabulary()
 WORDS, STATES, DIM = len(VOCABULARY), 9, 4
@@ -270,3 +272,27 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
 def test_choices_that_do_not_go_together(support: str, choices: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
         neural(support, **choices)
+
+
+@EVERY_SUPPORT
+def test_a_settled_model_begins_sentences_as_texts_do(support: str) -> None:
+    hmm = model("neural", support).eval()
+    text = split()
+    hmm.settle(Streams(text, 1, 10_000))
+    with torch.no_grad():
+        filtered = discrete.filter(*problem(hmm, torch.from_numpy(text.tokens).long()[None])).probs[0]
+    ids = hmm.parts()[2].support
+    names = torch.arange(STATES) if ids is None else ids[VOCABULARY.eos]
+    ends = filtered[torch.from_numpy(text.tokens) == VOCABULARY.eos].sum(0)
+    assert hmm.ending is not None
+    close(hmm.ending, ends / ends.sum())
+    close(hmm.occupancy().sum(), torch.ones(()))
+    assert float(hmm.occupancy()[names].sum()) >= float(ends.sum()) / len(text.tokens) - 1e-9
+    again = HMM.restore(VOCABULARY, hmm.settings(), hmm.tensors())
+    assert again.log_prob("the cat") == hmm.log_prob("the cat")
+    assert again.num_parameters() == sum(p.numel() for p in hmm.params.parameters())
+
+
+def problem(hmm: HMM, tokens: Tensor) -> tuple[Any, ...]:
+    start, transition, emission = hmm.parts()
+    return Belief(start.expand(len(tokens), -1)), transition, emission.potentials(tokens)

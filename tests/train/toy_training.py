@@ -72,7 +72,8 @@ class ToyBatches:
         while self.position < len(self):
             self.position += 1
             fresh = torch.full((ROWS,), self.position == 1)
-            yield Batch(self.pieces[order[self.position - 1]], torch.full((ROWS,), LENGTH - 1), fresh)
+            lengths = torch.full((ROWS,), LENGTH - 1)  # the first token of a piece is given
+            yield Batch(self.pieces[order[self.position - 1]], lengths, fresh)
         self.epoch, self.position = self.epoch + 1, 0
 
     def state(self) -> dict[str, Any]:

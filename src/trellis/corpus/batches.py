@@ -44,6 +44,10 @@ class Batches(ABC):
             yield _batch(self.split.tokens, self._windows(self.position - 1))
         self.epoch, self.position = self.epoch + 1, 0
 
+    def windows(self) -> Iterator[Windows]:
+        """What each batch of the current epoch shows, the first one first."""
+        return (self._windows(position) for position in range(len(self)))
+
     def state(self) -> dict[str, int]:
         """Where the reading stands: the batches handed out so far are behind it."""
         return {"epoch": self.epoch, "position": self.position}

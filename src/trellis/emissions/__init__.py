@@ -1,6 +1,8 @@
 """What states say: distributions over observations."""
 
 from trellis.emissions.categorical import Categorical
+from trellis.emissions.gaussian import Gaussian
 from trellis.emissions.partition import Partition
+from trellis.emissions.poisson import Poisson
 
-__all__ = ["Categorical", "Partition"]
+__all__ = ["Categorical", "Gaussian", "Partition", "Poisson"]

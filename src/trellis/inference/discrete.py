@@ -25,7 +25,18 @@ from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
 MAX_ROUNDS, SETTLED = 2000, 1e-7
 
-__all__ = ["counts", "filter", "log_likelihood", "mode", "move", "sample_posterior", "sample_prior", "score", "smooth"]
+__all__ = [
+    "counts",
+    "counts_apart",
+    "filter",
+    "log_likelihood",
+    "mode",
+    "move",
+    "sample_posterior",
+    "sample_prior",
+    "score",
+    "smooth",
+]
 
 
 def full_lengths(potentials: Potentials, lengths: Tensor | None) -> Tensor:
@@ -104,6 +115,21 @@ def counts(
 ) -> tuple[Counts, Belief]:
     """Expected starts, transitions and visits under p(z | x), added up over the batch, and the belief to carry on.
 
+    See `counts_apart` for `carried` and `fresh`."""
+    apart, belief = counts_apart(prior, transition, potentials, lengths, carried, fresh)
+    return apart._replace(log_likelihood=apart.log_likelihood.sum(), start=apart.start.sum(0)), belief
+
+
+def counts_apart(
+    prior: Belief,
+    transition: Transition,
+    potentials: Potentials,
+    lengths: Tensor | None = None,
+    carried: Belief | None = None,
+    fresh: Tensor | None = None,
+) -> tuple[Counts, Belief]:
+    """`counts` with the log-likelihood [B] and the starts [B, K] of every sequence apart.
+
     `fresh` [B] tells which sequences begin with the start distribution (all, unless told); the others continue from the
     belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start. That
     transition comes before the first step, so it is counted only where transitions do not vary with time."""
@@ -125,7 +151,7 @@ def counts(
         starts = starts * fresh.unsqueeze(-1)
         before = spread(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.bilinear(before, entry)
-    return Counts(log_norms.sum(dtype=torch.float64), starts.sum(0), moves, visits), belief
+    return Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits), belief
 
 
 def mode(

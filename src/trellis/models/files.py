@@ -16,13 +16,16 @@ from trellis.errors import TrellisError
 from trellis.models.arpa import is_arpa
 from trellis.models.arpa_read import read_arpa
 from trellis.models.base import LanguageModel
+from trellis.models.feedforward import FeedForward
 from trellis.models.hmm import HMM
 from trellis.models.ngram import ORDERS, NGram
+from trellis.models.rnn import LSTM, RNN
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-FAMILIES: dict[str, type[LanguageModel]] = {"hmm": HMM, "ngram": NGram, **dict.fromkeys(ORDERS, NGram)}
+MODELS: tuple[type[LanguageModel], ...] = (HMM, NGram, FeedForward, LSTM, RNN)
+FAMILIES: dict[str, type[LanguageModel]] = {m.family: m for m in MODELS} | dict.fromkeys(ORDERS, NGram)
 
 
 def family(name: str) -> type[LanguageModel]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -45,12 +45,16 @@ class HMM(nn.Module, LanguageModel):
     `carry` says that sentences were trained as one stream, so a new sentence begins after an <eos>."""
 
     family = "hmm"
+    visits: Tensor | None  # [K]: share of a text's tokens, see `settle`
+    ending: Tensor | None  # [k]: the belief after an <eos>, at the states that may emit it
 
     def __init__(self, vocab: Vocabulary, params: Params, carry: bool = False, dropout: Dropout | None = None) -> None:
         super().__init__()
         self.vocab, self.params, self.carry = vocab, params, carry
         self.dropout = dropout or Dropout("none", 0.0)
         self.memory: dict[str, Any] = {}
+        self.register_buffer("visits", None)
+        self.register_buffer("ending", None)
 
     @classmethod
     def new(cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0, support: Support = None) -> HMM:
@@ -82,13 +86,35 @@ class HMM(nn.Module, LanguageModel):
         return self.remembered("parts", lambda: (self.params.start(), self.params.transition(), self.params.emission()))
 
     def occupancy(self) -> Tensor:
-        """The long-run share of tokens of each state under the model itself: [K].
+        """The long-run share of tokens of each state, under the model itself or as `settle` found it: [K].
 
         A state that emits <eos> is followed by the start of a new sentence, unless the model was trained on one
         unbroken stream."""
+        if self.visits is not None:
+            return self.visits
         start, transition, emission = self.parts()
         ends = torch.zeros_like(start) if self.carry else emission.log_probs(self.vocab.eos).exp()
         return self.remembered("occupancy", lambda: discrete.stationary(start, transition, ends))
+
+    @torch.no_grad()
+    def settle(self, batches: Iterable[Batch]) -> None:
+        """Read on a text where the model is in the long run, and after an <eos>: for so many states that iterating
+        their transitions until they settle would take too long."""
+        start, transition, emission = self.parts()
+        visits, endings = torch.zeros_like(start, dtype=torch.float64), []
+        for batch in batches:
+            batch = batch.to(self.device)
+            state = self.start(len(batch.tokens))
+            potentials = emission.potentials(batch.tokens)
+            prior = self.prior(state, start, transition, potentials.first_ids())
+            probs = discrete.filter(prior, transition, potentials, batch.lengths).probs
+            ids = potentials.ids
+            places = ids if ids is not None else torch.arange(self.num_states, device=probs.device).expand_as(probs)
+            visits.scatter_add_(0, places.flatten(), probs.flatten().double())
+            endings.append(probs[(batch.tokens == self.vocab.eos) & potentials.inside(batch.lengths)])
+        ending = torch.cat(endings).sum(0)
+        self.visits = (visits / visits.sum()).to(start.dtype)
+        self.ending = ending / ending.sum() if float(ending.sum()) > 0 else None
 
     def remembered(self, name: str, compute: Callable[[], T]) -> T:
         """What `compute` gives, kept until a parameter changes; computed afresh where gradients are asked for."""
@@ -109,9 +135,13 @@ class HMM(nn.Module, LanguageModel):
         if not self.carry:
             return self.start(batch)
         _, _, emission = self.parts()
+        going_on = torch.zeros(batch, dtype=torch.bool, device=self.device)
+        if self.ending is not None:
+            ids = None if emission.support is None else emission.support[self.vocab.eos].expand(batch, -1)
+            return Carried(Belief(self.ending.expand(batch, -1), ids), going_on)
         belief = self.occupancy() * emission.log_probs(self.vocab.eos).exp()
         ended = (belief / belief.sum()).expand(batch, -1)
-        return Carried(Belief(ended), torch.zeros(batch, dtype=torch.bool, device=self.device))
+        return Carried(Belief(ended), going_on)
 
     def reset(self, state: Carried, where: Tensor) -> Carried:
         probs, ids = (None if value is None else value[: len(where)] for value in state.belief)
@@ -283,9 +313,17 @@ class HMM(nn.Module, LanguageModel):
         return {"carry": self.carry, **self.params.settings()}
 
     def tensors(self) -> dict[str, Tensor]:
-        return {name: value.detach() for name, value in self.params.state_dict().items()}
+        tensors = {name: value.detach() for name, value in self.params.state_dict().items()}
+        settled = {"visits": self.visits, "ending": self.ending}
+        return tensors | {f"settled.{name}": value for name, value in settled.items() if value is not None}
+
+    def num_parameters(self) -> int:
+        return sum(weight.numel() for weight in self.params.parameters())
 
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> HMM:
-        params = PARAMS[settings.get("params", "scalar")].restore(vocab.words, settings, tensors)
-        return cls(vocab, params, bool(settings["carry"])).eval()
+        learned = {name: value for name, value in tensors.items() if not name.startswith("settled.")}
+        params = PARAMS[settings.get("params", "scalar")].restore(vocab.words, settings, learned)
+        model = cls(vocab, params, bool(settings["carry"])).eval()
+        model.visits, model.ending = tensors.get("settled.visits"), tensors.get("settled.ending")
+        return model

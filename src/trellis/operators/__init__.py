@@ -6,5 +6,6 @@ from trellis.operators.base import Transition
 from trellis.operators.dense import Dense
 from trellis.operators.lowrank import LowRank
 from trellis.operators.softmax import LogBlocks, Softmax
+from trellis.operators.stacked import Stacked
 
-__all__ = ["Banded", "Dense", "LogBlocks", "LowRank", "Softmax", "Sum", "Transition"]
+__all__ = ["Banded", "Dense", "LogBlocks", "LowRank", "Softmax", "Stacked", "Sum", "Transition"]

@@ -33,7 +33,7 @@ def finite(pattern: str) -> Callable[[float | None], str]:
 
 
 perplexity, log_prob, whole = finite("{:,.1f}"), finite("{:.2f}"), finite("{:,.0f}")
-probability = finite("{:.3f}")
+probability, difference, p_value = finite("{:.3f}"), finite("{:+,.2f}"), finite("{:.2g}")
 
 
 def percent(share: float) -> str:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 REPORT, METRICS = "report.html", "metrics.jsonl"
 HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
-TITLES = {"hmm": "Hidden Markov model"}
+TITLES = {
+    "hmm": "Hidden Markov model",
+    "lstm": "LSTM",
+    "rnn": "Recurrent network",
+    "feedforward": "Feed-forward network",
+}
 
 
 def write_report(folder: Path, model: LanguageModel, result: RunResult) -> Path:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from trellis.corpus import Split
+from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.models.base import SequenceModel
+from trellis.models.base import LanguageModel
 from trellis.types import Batch
+
+WINDOW, TOKENS, LANES = 4096, 1 << 14, 16
+
+READINGS: dict[str, Callable[[Split], Batches]] = {  # how a model trained on each order of batches reads a split
+    "streams": lambda split: Streams(split, 1, WINDOW),
+    "sentences": lambda split: Sentences(split, TOKENS, 0, shuffle=False),
+    "documents": lambda split: Documents(split, LANES, WINDOW, 0, shuffle=False),
+}
 
 
 class Evaluation(NamedTuple):
@@ -26,15 +38,26 @@ class Evaluation(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate(model: SequenceModel, batches: Iterable[Batch], carry: bool = True) -> Evaluation:
-    """Score every token of the batches; with `carry` a row goes on where the row of the batch before ended,
-    except where the batch calls it fresh."""
-    total, tokens, lanes, state = 0.0, 0, 0, None
+def token_log_probs(
+    model: LanguageModel, batches: Iterable[Batch], carry: bool = True
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Each batch with log p(x_t | past) of its tokens [B, T], zero past the end.
+
+    With `carry` a row goes on where the row of the batch before ended, except where the batch calls it fresh."""
+    lanes, state = 0, None
     for batch in batches:
+        batch = batch.to(model.device)
         if not carry or lanes < len(batch.tokens):
             state = model.start(len(batch.tokens))
         lanes = len(batch.tokens)
         log_probs, state = model.score(batch.tokens, model.reset(state, batch.fresh), batch.lengths)
+        yield batch, log_probs
+
+
+def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True) -> Evaluation:
+    """The log-likelihood of every token of the batches; see `token_log_probs` for `carry`."""
+    total, tokens = 0.0, 0
+    for batch, log_probs in token_log_probs(model, batches, carry):
         total += float(log_probs.sum(dtype=torch.float64))
         tokens += int(batch.lengths.sum())
     if not tokens:
@@ -42,6 +65,15 @@ def evaluate(model: SequenceModel, batches: Iterable[Batch], carry: bool = True)
     return Evaluation(total, tokens)
 
 
-def perplexity(model: SequenceModel, batches: Iterable[Batch], carry: bool = True) -> float:
+def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
+    """log p(x_t | past) of every token of the split, in the order of the text (not of the batches): [tokens]."""
+    result = np.empty(batches.tokens)
+    for (_, log_probs), windows in zip(token_log_probs(model, batches), batches.windows(), strict=True):
+        for row, start, length in zip(log_probs.double().cpu().numpy(), windows.starts, windows.lengths, strict=True):
+            result[start : start + length] = row[:length]
+    return result
+
+
+def perplexity(model: LanguageModel, batches: Iterable[Batch], carry: bool = True) -> float:
     """exp(-log p / tokens) over every token."""
     return evaluate(model, batches, carry).perplexity

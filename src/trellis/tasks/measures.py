@@ -14,7 +14,7 @@ from torch import Tensor
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.inference import discrete
-from trellis.models.base import SequenceModel
+from trellis.models.base import LanguageModel
 from trellis.models.hmm import HMM
 from trellis.operators import Transition
 from trellis.types import Batch
@@ -35,7 +35,7 @@ class StateMeasures(NamedTuple):
 
 @torch.no_grad()
 def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
-    """Occupancy and entropies; batches are on the model's device, and continue one another as in `evaluate`."""
+    """Occupancy and entropies; batches continue one another as in `evaluate`."""
     _, transition, emission = model.parts()
     visits, best = visit_states(model, batches)
     share = visits / visits.sum()
@@ -58,6 +58,7 @@ def visit_states(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     best = torch.zeros_like(visits, dtype=torch.bool)
     state = None
     for batch in batches:
+        batch = batch.to(model.device)
         state = model.continued(batch, state)
         potentials = emission.potentials(batch.tokens)
         prior = model.prior(state, start, transition, potentials.first_ids())
@@ -102,11 +103,12 @@ class Normalisation(NamedTuple):
 
 
 @torch.no_grad()
-def check_normalisation(model: SequenceModel, batches: Iterable[Batch], contexts: int = 1000) -> Normalisation:
+def check_normalisation(model: LanguageModel, batches: Iterable[Batch], contexts: int = 1000) -> Normalisation:
     """Sum p(x | context) over the vocabulary where each row of each batch ends, until enough contexts were seen."""
     state: Any = None
     sums: list[Tensor] = []
     for batch in batches:
+        batch = batch.to(model.device)
         state = model.start(len(batch.tokens)) if not sums or len(sums[-1]) < len(batch.tokens) else state
         _, state = model.score(batch.tokens, model.reset(state, batch.fresh), batch.lengths)
         sums.append(model.forecast(state).double().exp().sum(-1))

@@ -27,7 +27,8 @@ def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3
     _, transition, emission = model.parts()
     share = model.occupancy()
     log_average = emission.predict(share).unsqueeze(-1)
-    telling = share * torch.cat([divergence(some, log_average) for some in emission.by_state()])
+    surprise = torch.cat([divergence(some, log_average) for some in emission.by_state()])
+    telling = torch.where(share > 0, share * surprise, 0.0)
     chosen = telling.topk(min(n, model.num_states)).indices
     log_words = emission.columns(chosen).T
     one_hot = torch.nn.functional.one_hot(chosen, model.num_states).to(share.dtype)

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,20 @@ from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, LanguageModel, save_model
+from trellis.models import HMM, LSTM, RNN, FeedForward, LanguageModel, save_model
 from trellis.models.files import FILE, family
+from trellis.models.neural import NeuralModel
 from trellis.models.ngram import ORDERS, NGram
+from trellis.params import TableParams
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
-from trellis.tasks.lm import evaluate
+from trellis.tasks.lm import READINGS, evaluate
 from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
 CONFIG, RESULTS = "config.toml", "results.json"
-EVAL_WINDOW, EVAL_TOKENS, EVAL_LANES = 4096, 1 << 14, 16
+SETTLE_LANES, SETTLE_WINDOW, SETTLE_BATCHES = 16, 64, 64  # of the text that a large model settles on
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "gradient": GradientLearner,
@@ -43,10 +46,33 @@ BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
     "documents": lambda split, config, seed: Documents(split, config.lanes, config.window, seed),
 }
-EVALUATION: dict[str, Callable[[Split], Batches]] = {
-    "streams": lambda split: Streams(split, 1, EVAL_WINDOW),
-    "sentences": lambda split: Sentences(split, EVAL_TOKENS, 0, shuffle=False),
-    "documents": lambda split: Documents(split, EVAL_LANES, EVAL_WINDOW, 0, shuffle=False),
+TIED = {"all": True, "none": False}  # whether the output words of a network have the embeddings of its input words
+
+
+def new_hmm(config: RunConfig, corpus: Corpus) -> HMM:
+    support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
+    return HMM.build(corpus.vocab, config.model, config.batches.order != "sentences", config.seed, support)
+
+
+def new_feedforward(config: RunConfig, corpus: Corpus) -> FeedForward:
+    size, tied = config.model, choose(TIED, config.model.tying, "model.tying")
+    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, tied)
+
+
+def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
+    size, tied = config.model, choose(TIED, config.model.tying, "model.tying")
+    return LSTM(corpus.vocab, size.dim, size.depth, size.net_dropout, tied)
+
+
+def new_rnn(config: RunConfig, corpus: Corpus) -> RNN:
+    return RNN(corpus.vocab, config.model.dim, config.model.net_dropout)
+
+
+UNTRAINED: dict[str, Callable[[RunConfig, Corpus], HMM | NeuralModel]] = {
+    "hmm": new_hmm,
+    "feedforward": new_feedforward,
+    "lstm": new_lstm,
+    "rnn": new_rnn,
 }
 
 
@@ -131,35 +157,36 @@ def train_in(
         order = ORDERS.get(config.model.family, config.model.order)
         model = NGram.fit(corpus.vocab, corpus["train"], order, config.model.crossing)
         return conclude(model, None, corpus, config, folder)
-    hmm, state = train_hmm(config, corpus, folder, resume)
+    trained, state = train_model(config, corpus, folder, resume)
     if state.outcome == "interrupted":
         return RunResult([], state, corpus.description, folder)
-    return conclude(hmm, state, corpus, config, folder)
+    return conclude(trained, state, corpus, config, folder)
 
 
-def train_hmm(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM, TrainState]:
-    """Fit an HMM, and return it with the best weights that validation saw."""
+def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[HMM | NeuralModel, TrainState]:
+    """Fit a model, and return it with the best weights that validation saw."""
     torch.manual_seed(config.seed)
     make_batches = choose(BATCHES, config.batches.order, "batches.order")
     make_learner = choose(LEARNERS, config.train.learner, "train.learner")
-    support = choose(SUPPORTS, config.model.emission, "model.emission")(corpus, config.model, config.seed)
-    carry = config.batches.order != "sentences"
-    model = HMM.build(corpus.vocab, config.model, carry, config.seed, support).to(choose_device(config.device))
+    model = UNTRAINED[config.model.family](config, corpus).to(choose_device(config.device))
+    if make_learner is not GradientLearner and not isinstance(model, HMM):
+        raise TrellisError(
+            f"train.learner is {config.train.learner!r}, but a {model.family} model learns by gradient alone; "
+            "set train.learner=gradient."
+        )
     batches = make_batches(corpus["train"], config.batches, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
 
     def valid_perplexity() -> float:
-        return evaluate(model, on_device(EVALUATION[config.batches.order](corpus["valid"]), model)).perplexity
+        return evaluate(model, READINGS[config.batches.order](corpus["valid"])).perplexity
 
     state = fit(learner, batches, valid_perplexity, config.train, folder, resume)
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
-    return model.eval(), state
-
-
-def on_device(batches: Batches, model: LanguageModel) -> Any:
-    """The batches where the model is."""
-    return (batch.to(model.device) for batch in batches)
+    model.eval()
+    if isinstance(model, HMM) and not isinstance(model.params, TableParams):
+        model.settle(islice(Streams(corpus["train"], SETTLE_LANES, SETTLE_WINDOW), SETTLE_BATCHES))
+    return model, state
 
 
 def conclude(
@@ -188,8 +215,7 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
     perplexity, seconds = {}, 0.0
     for name in ("valid", "test", "train"):
         begun = time.perf_counter()
-        batches = on_device(EVALUATION[order](corpus[name]), model)
-        perplexity[name] = evaluate(model, batches).perplexity
+        perplexity[name] = evaluate(model, READINGS[order](corpus[name])).perplexity
         seconds = time.perf_counter() - begun
     speed = corpus["train"].tokens.size / seconds
     states = model.num_states if isinstance(model, HMM) else None

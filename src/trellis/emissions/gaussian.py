@@ -1,0 +1,237 @@
+"""Gaussian emissions, with covariances that are spherical, diagonal, full, or full and shared by all states."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.errors import InputError
+
+JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positive definite
+SMALLEST_WEIGHT = 1e-5  # of the visits that a variance is estimated from
+
+
+class GaussianPrior(NamedTuple):
+    """Normal prior on the means, inverse gamma (diagonal) or Wishart (full) prior on the covariances."""
+
+    mean: Tensor
+    mean_weight: Tensor
+    covar: Tensor
+    covar_weight: Tensor
+
+
+class Moments(NamedTuple):
+    """Expected visits [K, 1], sums of x [K, F], and sums of its squares or products [K, ...] over the visits."""
+
+    visits: Tensor
+    first: Tensor
+    second: Tensor
+
+
+class Covariance(ABC):
+    """One way to hold the covariances of K states over F features."""
+
+    @abstractmethod
+    def shape(self, states: int, features: int) -> tuple[int, ...]:
+        """Of the covariances."""
+
+    @abstractmethod
+    def free(self, states: int, features: int) -> int:
+        """How many numbers are free."""
+
+    @abstractmethod
+    def spread(self, covariance: Tensor, states: int) -> Tensor:
+        """The covariances of all states from one matrix [F, F]."""
+
+    @abstractmethod
+    def full(self, covars: Tensor, states: int, features: int) -> Tensor:
+        """As matrices [K, F, F]."""
+
+    @abstractmethod
+    def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
+        """log N(x; mean_z, covar_z): [N, F] -> [N, K]."""
+
+    @abstractmethod
+    def second(self, x: Tensor) -> Tensor:
+        """Squares or products of x [N, F], flat: [N, D]."""
+
+    @abstractmethod
+    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        """The covariances around the means [K, F] that are most probable given the moments and the prior."""
+
+    def visited(self, moments: Moments) -> Tensor:
+        """Which covariances have data to be estimated from, in a shape that broadcasts to theirs."""
+        return moments.visits.view(-1, *[1] * (len(self.shape(1, 1)) - 1)) > 0
+
+
+class Diagonal(Covariance):
+    """Variances [K, F]."""
+
+    def shape(self, states: int, features: int) -> tuple[int, ...]:
+        return states, features
+
+    def free(self, states: int, features: int) -> int:
+        return states * features
+
+    def spread(self, covariance: Tensor, states: int) -> Tensor:
+        return covariance.diagonal().repeat(states, 1)
+
+    def full(self, covars: Tensor, states: int, features: int) -> Tensor:
+        return torch.diag_embed(covars)
+
+    def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
+        variances = covars.clamp(min=torch.finfo(covars.dtype).tiny)
+        squares = x.new_zeros(len(x), len(means))
+        for feature, mean, variance in zip(x.T, means.T, variances.T, strict=True):
+            squares += (feature[:, None] - mean).square() / variance
+        return -0.5 * (x.shape[1] * math.log(2 * math.pi) + variances.log().sum(-1) + squares)
+
+    def second(self, x: Tensor) -> Tensor:
+        return x.square()
+
+    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        visits, first, second = moments
+        scatter = second - 2 * means * first + means.square() * visits
+        scatter = scatter + prior.mean_weight * (means - prior.mean).square()
+        weight = (prior.covar_weight - 1).clamp(min=0) + visits
+        return (prior.covar + scatter) / weight.clamp(min=SMALLEST_WEIGHT)
+
+
+class Spherical(Diagonal):
+    """One variance for each state, [K]."""
+
+    def shape(self, states: int, features: int) -> tuple[int, ...]:
+        return (states,)
+
+    def free(self, states: int, features: int) -> int:
+        return states
+
+    def spread(self, covariance: Tensor, states: int) -> Tensor:
+        """The mean of all entries, as hmmlearn has it."""
+        return covariance.mean().repeat(states)
+
+    def full(self, covars: Tensor, states: int, features: int) -> Tensor:
+        return torch.diag_embed(covars[:, None].expand(states, features))
+
+    def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
+        return super().log_density(x, means, covars[:, None].expand_as(means))
+
+    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        return super().estimate(moments, means, prior).mean(-1)
+
+
+class Full(Covariance):
+    """Matrices [K, F, F]."""
+
+    def shape(self, states: int, features: int) -> tuple[int, ...]:
+        return states, features, features
+
+    def free(self, states: int, features: int) -> int:
+        return states * features * (features + 1) // 2
+
+    def spread(self, covariance: Tensor, states: int) -> Tensor:
+        return covariance.repeat(states, 1, 1)
+
+    def full(self, covars: Tensor, states: int, features: int) -> Tensor:
+        return covars
+
+    def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
+        root = cholesky(covars)
+        distances = torch.linalg.solve_triangular(root, (x - means[:, None]).mT, upper=False).square().sum(-2)
+        log_det = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return -0.5 * (x.shape[1] * math.log(2 * math.pi) + log_det + distances.T)
+
+    def second(self, x: Tensor) -> Tensor:
+        return (x[:, :, None] * x[:, None, :]).flatten(1)
+
+    def scatter(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        """sum of the visits' (x - mean)(x - mean)', and the pull of the prior mean: [K, F, F]."""
+        visits, first, second = moments
+        cross, off = outer(first, means), means - prior.mean
+        around = second.view(*means.shape, -1) - cross - cross.mT + outer(means, means) * visits[:, None]
+        return around + outer(prior.mean_weight * off, off)
+
+    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        weight = (prior.covar_weight - means.shape[1]).clamp(min=0) + moments.visits[:, None]
+        return (prior.covar + self.scatter(moments, means, prior)) / weight.clamp(min=SMALLEST_WEIGHT)
+
+
+class Tied(Full):
+    """One matrix [F, F] for all states."""
+
+    def shape(self, states: int, features: int) -> tuple[int, ...]:
+        return features, features
+
+    def free(self, states: int, features: int) -> int:
+        return features * (features + 1) // 2
+
+    def spread(self, covariance: Tensor, states: int) -> Tensor:
+        return covariance
+
+    def full(self, covars: Tensor, states: int, features: int) -> Tensor:
+        return covars.expand(states, features, features)
+
+    def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
+        return super().log_density(x, means, covars.expand(len(means), *covars.shape))
+
+    def visited(self, moments: Moments) -> Tensor:
+        return moments.visits.sum() > 0
+
+    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        weight = (prior.covar_weight - means.shape[1]).clamp(min=0) + moments.visits.sum()
+        return (prior.covar + self.scatter(moments, means, prior).sum(0)) / weight.clamp(min=SMALLEST_WEIGHT)
+
+
+COVARIANCES: dict[str, Covariance] = {
+    "spherical": Spherical(),
+    "diag": Diagonal(),
+    "full": Full(),
+    "tied": Tied(),
+}
+
+
+class Gaussian:
+    """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their kind."""
+
+    def __init__(self, means: Tensor, covars: Tensor, kind: str) -> None:
+        self.means, self.covars, self.kind = means, covars, COVARIANCES[kind]
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """log p(x | z) of x [N, F]: -> [N, K]."""
+        return self.kind.log_density(x, self.means, self.covars)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the M-step needs to know of x [N, F]: a one, x, and its squares or products, [N, D]."""
+        return torch.cat([torch.ones_like(x[:, :1]), x, self.kind.second(x)], 1)
+
+    def maximise(self, statistics: Tensor, prior: GaussianPrior, params: str = "mc") -> tuple[Tensor, Tensor]:
+        """The M-step from expected features [K, D]: new means and covariances, those named in `params`.
+
+        A state that was never visited keeps its covariance, and its mean too unless there is a prior."""
+        features = self.means.shape[1]
+        moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
+        weight = prior.mean_weight + moments.visits
+        estimate = (prior.mean_weight * prior.mean + moments.first) / weight
+        means = torch.where(weight > 0, estimate, self.means) if "m" in params else self.means
+        if "c" not in params:
+            return means, self.covars
+        return means, torch.where(self.kind.visited(moments), self.kind.estimate(moments, means, prior), self.covars)
+
+
+def outer(left: Tensor, right: Tensor) -> Tensor:
+    """[..., F], [..., F] -> [..., F, F]."""
+    return left.unsqueeze(-1) * right.unsqueeze(-2)
+
+
+def cholesky(covars: Tensor) -> Tensor:
+    """The lower root of covariances [..., F, F]; where one falls short of positive definite, nudged."""
+    size = covars.diagonal(dim1=-2, dim2=-1).mean(-1)
+    for nudge in (torch.zeros_like(size), torch.full_like(size, JITTER), JITTER * (1 + size)):
+        root, failed = torch.linalg.cholesky_ex(covars + torch.diag_embed(nudge[..., None].expand(covars.shape[:-1])))
+        if not bool(failed.any()):
+            return root
+    raise InputError("A covariance is not symmetric and positive definite; use a larger covars_prior or min_covar.")

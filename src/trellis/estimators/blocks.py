@@ -1,0 +1,67 @@
+"""Sequences of similar length side by side, as inference takes them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.estimators.inputs import Array, Observations
+
+LARGEST = 1 << 24  # numbers in one block's posteriors
+
+
+class Block(NamedTuple):
+    """B sequences padded to T steps."""
+
+    rows: Tensor  # [B, T] int64: which row of the potentials' table; -1 where missing
+    lengths: Tensor  # [B]
+    values: Tensor | None  # [n, F]: the observations behind the rows; None where rows are symbols
+    order: Array  # [n]: where each step inside the sequences comes from
+
+    @property
+    def inside(self) -> Array:
+        """Which steps come before each sequence's end: [B, T] bool."""
+        return np.arange(self.rows.shape[1]) < self.lengths.cpu().numpy()[:, None]
+
+    def restore(self, steps: Tensor, total: Array) -> None:
+        """Put what belongs to each step, [B, T, ...], back where the observations came from."""
+        total[self.order] = steps.cpu().numpy()[self.inside]
+
+
+def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
+    """All sequences, the longest first; in a block none is shorter than half of the longest."""
+    offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
+    by_length = np.argsort(-observed.lengths, kind="stable")
+    return [
+        make_block(observed, offsets, group, device)
+        for group in groups(observed.lengths[by_length], numbers_per_step, by_length)
+    ]
+
+
+def groups(lengths: Array, numbers_per_step: int, names: Array) -> list[Array]:
+    """Cut descending lengths into runs that are not too large and hold little padding; the names of each run."""
+    found, begin = [], 0
+    while begin < len(lengths):
+        longest = int(lengths[begin])
+        most = max(1, LARGEST // (longest * numbers_per_step))
+        similar = int(np.searchsorted(-lengths, -longest / 2, side="right"))
+        end = min(begin + most, max(similar, begin + 1))
+        found.append(names[begin:end])
+        begin = end
+    return found
+
+
+def make_block(observed: Observations, offsets: Array, group: Array, device: str) -> Block:
+    """The sequences that a group names."""
+    lengths = observed.lengths[group]
+    steps = np.arange(lengths.max())
+    inside = steps < lengths[:, None]
+    order = (offsets[group][:, None] + steps)[inside]
+    symbols = observed.values.ndim == 1
+    rows = np.full(inside.shape, -1, np.int64)
+    rows[inside] = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
+    values = None if symbols else torch.from_numpy(observed.values[order].astype(np.float64)).to(device)
+    return Block(torch.from_numpy(rows).to(device), torch.from_numpy(lengths).to(device), values, order)

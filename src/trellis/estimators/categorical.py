@@ -1,0 +1,122 @@
+"""The HMM of symbols."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from trellis.errors import InputError
+from trellis.estimators.base import BaseHMM
+from trellis.estimators.blocks import Block
+from trellis.estimators.em import Parameters, log, reestimate
+from trellis.estimators.fitted import Emitter, draw, one_of
+from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
+
+UNKNOWN = ("error", "uniform")
+
+
+@dataclass(repr=False, eq=False)
+class CategoricalHMM(BaseHMM):
+    """A hidden Markov model whose states emit symbols: integers from 0, or strings.
+
+    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V];
+    `symbols_` [V] names the symbols where the model was fitted to strings."""
+
+    startprob_prior: Any = 1.0
+    transmat_prior: Any = 1.0
+    _: KW_ONLY
+    emissionprob_prior: Any = 1.0
+    n_features: int | None = None  # symbols; from the data unless given
+    params: str = "ste"
+    init_params: str = "ste"
+    handle_unknown: str = "error"  # symbols unseen in fitting: error | uniform (the same for every state)
+
+    letters = BaseHMM.letters | {"e": "emissionprob_"}
+    _inferred = None  # n_features where fitting has found it
+
+    def log_table(self, params: Parameters, block: Block) -> Tensor:
+        """One row for each symbol, and one for symbols unknown."""
+        table = log(params["emissionprob_"].T)
+        if self.handle_unknown == "error":
+            return table
+        even = table.new_full((1, table.shape[1]), -np.log(len(table)))
+        return torch.cat([table.where((table > -torch.inf).any(1, keepdim=True), even), even])
+
+    def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
+        return visits[: params["emissionprob_"].shape[1]].T
+
+    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
+        if "e" not in self.params:
+            return {}
+        prior = self._tensor(self.emissionprob_prior)
+        return {"emissionprob_": reestimate(params["emissionprob_"], statistics, prior, keep_zeros=False)}
+
+    def free_parameters(self) -> dict[str, int]:
+        states, symbols = self.n_components, self.n_features or 1
+        return {"s": states - 1, "t": states * (states - 1), "e": states * (symbols - 1)}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        given = super().get_params(deep)
+        return given | {"n_features": None} if self._inferred == self.n_features else given
+
+    def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
+        observed = read_symbols(X, lengths, self.missing_values)
+        if observed.values.dtype.kind == "U":
+            return self._encode(observed, fitting)
+        observed = whole_numbers(observed, "symbol")
+        if fitting:
+            self.__dict__.pop("symbols_", None)
+            self._set_n_features(int(observed.seen.max(initial=-1)) + 1)
+        elif hasattr(self, "symbols_"):
+            raise InputError("The model was fitted to strings, and X holds numbers.")
+        return self._known(observed, observed.values >= (self.n_features or 1), fitting)
+
+    def _encode(self, observed: Observations, fitting: bool) -> Observations:
+        """Strings as their places in `symbols_`."""
+        if fitting:
+            self.symbols_ = np.unique(observed.seen)
+            self._set_n_features(len(self.symbols_))
+        elif not hasattr(self, "symbols_"):
+            raise InputError("The model was fitted to numbers, and X holds strings.")
+        places = np.searchsorted(self.symbols_, observed.values).clip(max=len(self.symbols_) - 1)
+        unknown = (self.symbols_[places] != observed.values) & ~observed.missing
+        return self._known(observed._replace(values=places), unknown, fitting, observed.values)
+
+    def _known(self, observed: Observations, unknown: Array, fitting: bool, names: Array | None = None) -> Observations:
+        """Unknown symbols refused, or all sent to the row past the last symbol."""
+        if one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting:
+            names = observed.values if names is None else names
+            first = names[unknown][0] if unknown.any() else None
+            advice = f'only the {self.n_features} seen in fitting are, unless handle_unknown="uniform"'
+            refuse(unknown, f"the symbol {first!s}, which is not known,", advice)
+        return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
+
+    def _set_n_features(self, found: int) -> None:
+        """The number of symbols: as given, or as `emissionprob_` has it where that is kept, or as found."""
+        if found == 0:
+            raise InputError(f"X has no observation that is not missing; {HOW_MISSING}.")
+        if self.n_features is None or self.n_features == self._inferred:
+            kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
+            self.n_features = self._inferred = np.shape(self.emissionprob_)[-1] if kept else found
+
+    def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
+        if "e" in letters:
+            weights = check_random_state(seed).rand(self.n_components, self.n_features or 1)
+            self.emissionprob_ = weights / weights.sum(1, keepdims=True)
+
+    def _emitter(self) -> Emitter:
+        cumulative = np.cumsum(self.emissionprob_, axis=1)
+        names = getattr(self, "symbols_", range(cumulative.shape[1]))
+        return lambda state, random: [names[draw(cumulative[state], random)]]
+
+    def _check(self) -> None:
+        super()._check()
+        if self.n_features is None:
+            self.n_features = self._inferred = np.shape(np.atleast_2d(self.emissionprob_))[1]
+        self.emissionprob_ = np.atleast_2d(self.emissionprob_)
+        self._check_distributions("emissionprob_", (self.n_components, self.n_features))

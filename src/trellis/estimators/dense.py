@@ -1,0 +1,160 @@
+"""HMMs whose probabilities are composed of dense vectors (DenseHMM), by EM or from co-occurrences."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from trellis.errors import InputError
+from trellis.estimators.categorical import CategoricalHMM
+from trellis.estimators.dense_chain import CHAIN, DenseChain
+from trellis.estimators.em import Parameters
+from trellis.estimators.fitted import one_of
+from trellis.estimators.gaussian import GaussianHMM
+from trellis.estimators.inputs import Array, Observations
+from trellis.inference.stationary import stationary
+from trellis.learning import cooccurrence
+from trellis.params.kernels import KERNELS
+from trellis.types import Counts
+
+
+@dataclass(repr=False, eq=False)
+class GaussianDenseHMM(DenseChain, GaussianHMM):
+    """A GaussianHMM whose start and transitions are composed of vectors."""
+
+    _: KW_ONLY
+    covariance_type: str = "diag"
+    min_covar: float = 1e-3
+    params: str = "uzsmc"
+    init_params: str = "uzsmc"
+
+    letters = CHAIN | {"m": "means_", "c": "_covars_"}
+
+
+@dataclass(repr=False, eq=False)
+class DenseHMM(DenseChain, CategoricalHMM):
+    """A CategoricalHMM composed of vectors: emissions too, B[i, j] ~ k(w_i, v_j).
+
+    Fitted vectors, beside those of the chain: `w_` [K, l'] and `v_` [V, l']. Letters of `params` name what is trained,
+    `init_params` what is drawn first; "zv" trains z and v and leaves u, w and z_start as they were drawn."""
+
+    _: KW_ONLY
+    startprob_prior: Any = 1.0
+    transmat_prior: Any = 1.0
+    emission_dims: int | None = None  # l', the length of v and w; None: n_dims
+    emission_kernel: str | None = None  # None: kernel
+    learning: str = "em"  # em | cooccurrence (of neighbouring symbols; startprob_ is then the stationary distribution)
+    loss: str = "frobenius"  # cooccurrence: frobenius | kl
+    penalty: float = 0.0  # cooccurrence: times log|det| of the joint distribution of neighbouring states
+    n_epochs: int = 10_000  # cooccurrence: gradient steps
+    params: str = "uzsvw"
+    init_params: str = "uzsvw"
+
+    letters = CHAIN | {"v": "v_", "w": "w_"}
+    composed = ("startprob_", "transmat_", "emissionprob_")
+
+    @property
+    def state_embeddings_(self) -> Array:
+        """u, z and w of each state side by side: [K, 2 l + l']."""
+        return np.concatenate([self.u_, self.z_, self.w_], 1)
+
+    @property
+    def symbol_embeddings_(self) -> Array:
+        """v of each symbol: [V, l']."""
+        return self.v_
+
+    def fit(self, X: Any, lengths: Any = None) -> Self:
+        """Estimate the vectors by EM, or from one count of neighbouring symbols."""
+        if one_of(("em", "cooccurrence"), self.learning, "learning") == "em":
+            return super().fit(X, lengths)
+        self._check_settings()
+        observed = self._read(X, lengths, fitting=True)
+        symbols = np.where(observed.missing, -1, observed.values)
+        counts = cooccurrence.count_pairs(symbols, observed.lengths, self.n_features or 1)
+        if not counts.sum():
+            raise InputError("X has no two neighbouring symbols to learn from.")
+        return self._match(cooccurrence.frequencies(counts))
+
+    def partial_fit(self, X: Any, lengths: Any = None) -> Self:
+        """One step of stepwise EM on some of the data."""
+        if self.learning != "em":
+            raise InputError("partial_fit is EM; for co-occurrences add up counts and give them to fit_cooccurrence.")
+        return super().partial_fit(X, lengths)
+
+    def fit_cooccurrence(self, omega: Any) -> Self:
+        """Estimate the vectors from p(symbol i, then symbol j) [V, V] itself, counted or computed elsewhere."""
+        given = np.asarray(omega, np.float64)
+        if given.ndim != 2 or given.shape[0] != given.shape[1] or (given < 0).any() or not np.isclose(given.sum(), 1):
+            raise InputError("omega must be a square matrix of probabilities that sum to one.")
+        self._check_settings()
+        self._set_n_features(len(given))
+        return self._match(torch.from_numpy(given))
+
+    def nearest_symbols(self, symbol: Any, n: int = 10) -> list[tuple[Any, float]]:
+        """The symbols whose vectors point most nearly the same way, with the cosine of the angle."""
+        self._check_fitted()
+        place = int(self._read([symbol], None).values[0])
+        cosines = np.cos(np.radians(self.symbol_angles()[place]))
+        order = [int(i) for i in np.argsort(-cosines, kind="stable") if i != place][:n]
+        names = getattr(self, "symbols_", range(len(cosines)))
+        return [(names[i], float(cosines[i])) for i in order]
+
+    def symbol_angles(self) -> Array:
+        """Angles between the vectors of symbols, in degrees: [V, V]."""
+        unit = self.v_ / np.linalg.norm(self.v_, axis=1, keepdims=True)
+        return np.degrees(np.arccos(np.clip(unit @ unit.T, -1, 1)))
+
+    def plot(self, path: str | Path | None = None) -> str:
+        """The vectors in the plane as SVG, written to a file if one is named; longer ones in their main directions."""
+        from trellis.report.embeddings import draw_embeddings, write_svg
+
+        self._check_fitted()
+        names = [str(name) for name in getattr(self, "symbols_", range(len(self.v_)))]
+        picture = draw_embeddings({"u": self.u_, "z": self.z_}, {"w": self.w_, "v": self.v_}, names)
+        if path is not None:
+            write_svg(Path(path), picture)
+        return picture
+
+    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
+        """Nothing left to do: the vectors were all trained together."""
+        return {}
+
+    def _match(self, omega: Tensor) -> Self:
+        """All restarts in one descent on the distance to Omega; the nearest is kept."""
+        letters = self._letters_to_draw()
+        seeds = [self.random_state, *check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init - 1)]
+        nothing = Observations(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64))
+        module = self._module([self._start(letters, nothing, seed) for seed in seeds])
+        found = cooccurrence.match(
+            module.weights(self._roles(self.params)),
+            lambda: (module.log_transition().exp(), module.log_emission().exp()),
+            omega.to(module.u.device),
+            self.loss,
+            self.penalty,
+            self.n_epochs,
+            self.optimizer,
+            self.learning_rate,
+        )
+        best = self._unpack(module)[int(found.best.argmin())]
+        self.losses_ = found.history[:, int(found.best.argmin())].cpu().numpy()
+        self._adopt(best | {"startprob_": stationary(best["transmat_"])})
+        return self
+
+    def _with_prior(self, counts: Counts) -> Counts:
+        emission = (counts.emission + self._tensor(self.emissionprob_prior) - 1).clamp(min=0)
+        return super()._with_prior(counts)._replace(emission=emission)
+
+    def _shape(self, letter: str) -> tuple[int, ...]:
+        rows = {"v": self.n_features or 1, "w": self.n_components}
+        return (rows[letter], self.emission_dims or self.n_dims) if letter in rows else super()._shape(letter)
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        one_of(tuple(KERNELS), self.emission_kernel or self.kernel, "emission_kernel")
+        one_of(tuple(cooccurrence.LOSSES), self.loss, "loss")

@@ -1,0 +1,204 @@
+"""What an HMM with parameters answers: likelihoods, states, posteriors, samples."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from trellis.errors import InputError
+from trellis.estimators import exact
+from trellis.estimators.blocks import Block, make_blocks
+from trellis.estimators.em import Parameters, chain, log_likelihoods
+from trellis.estimators.exact import Chain
+from trellis.estimators.inputs import Array, Observations
+from trellis.inference import discrete
+from trellis.inference.stationary import long_run
+from trellis.train.run import choose_device
+
+Emitter = Callable[[int, np.random.RandomState], Any]
+ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
+
+
+@dataclass(repr=False, eq=False)
+class FittedHMM(BaseEstimator):
+    """The estimator's face once its parameters are known, by training or set by hand."""
+
+    n_components: int = 1
+    _: KW_ONLY
+    algorithm: str = "viterbi"  # of decode and predict: viterbi (the best path) | map (the best state of each step)
+    random_state: Any = None
+    params: str = "st"  # what is trained, a letter each
+    init_params: str = "st"  # what is initialised before training
+    implementation: str = "log"  # log | scaling, for hmmlearn's sake: both mean the same scaled arithmetic
+    missing_values: Any = None  # what else than None or a masked entry marks a missing observation
+    device: str = "cpu"  # cpu | cuda | auto
+
+    letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # of params -> attributes
+    composed: ClassVar[tuple[str, ...]] = ()  # attributes made of those
+
+    @abstractmethod
+    def log_table(self, params: Parameters, block: Block) -> Tensor:
+        """log p(x | z) of the observations that the block's rows name: [N, K]."""
+
+    @abstractmethod
+    def free_parameters(self) -> dict[str, int]:
+        """How many numbers each letter of `params` stands for."""
+
+    @abstractmethod
+    def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
+        """Check the observations; when fitting, learn what there is to know of their kind."""
+
+    @abstractmethod
+    def _emitter(self) -> Emitter:
+        """A function that draws one observation from a state."""
+
+    def score(self, X: Any, lengths: Any = None) -> float:
+        """log p(X)."""
+        _, blocks = self._question(X, lengths)
+        return float(sum(log_likelihoods(self, self._parameters(), blocks)))
+
+    def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Array]:
+        """log p(X), and p(state | X) of every observation, [n_samples, n_components]."""
+        observed, blocks = self._question(X, lengths)
+        log_prob, posteriors = 0.0, np.empty((len(observed.values), self.n_components))
+        for block, problem in self._chains(blocks):
+            answer = exact.smooth(problem)
+            log_prob += float(answer.log_likelihood.sum())
+            block.restore(answer.probs, posteriors)
+        return log_prob, posteriors
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> Array:
+        """p(state | X) of every observation, [n_samples, n_components]."""
+        return self.score_samples(X, lengths)[1]
+
+    def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Array]:
+        """The states of every observation and their log-probability.
+
+        By "viterbi" the best path and log p(path, X); by "map" the best state of each step and, as hmmlearn has it, the
+        sum of these states' posterior probabilities."""
+        decoder = one_of(ALGORITHMS, algorithm or self.algorithm, "algorithm")
+        if decoder == "map":
+            posteriors = self.predict_proba(X, lengths)
+            return float(posteriors.max(1).sum()), posteriors.argmax(1)
+        observed, blocks = self._question(X, lengths)
+        log_prob, states = 0.0, np.empty(len(observed.values), np.int64)
+        for block, problem in self._chains(blocks):
+            path, scores = discrete.mode(*problem)
+            log_prob += float(scores.sum())
+            block.restore(path, states)
+        return log_prob, states
+
+    def predict(self, X: Any, lengths: Any = None) -> Array:
+        """The states of every observation."""
+        return self.decode(X, lengths)[1]
+
+    def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> tuple[Array, Array]:
+        """Observations [n_samples, n_features] and states of one sequence, which begins in `currstate` if given."""
+        self._check_fitted()
+        random = check_random_state(self.random_state if random_state is None else random_state)
+        start, moves = np.cumsum(self.startprob_), np.cumsum(self.transmat_, axis=1)
+        states = [draw(start, random) if currstate is None else int(currstate)]
+        emit = self._emitter()
+        observations = [emit(states[0], random)]
+        for _ in range(n_samples - 1):
+            states.append(draw(moves[states[-1]], random))
+            observations.append(emit(states[-1], random))
+        return np.atleast_2d(observations), np.array(states, int)
+
+    def get_stationary_distribution(self) -> Array:
+        """The long-run distribution of the states; where the chain falls apart, the one reached from startprob_."""
+        check_is_fitted(self, "transmat_")
+        start, transmat = (torch.from_numpy(np.asarray(part, np.float64)) for part in (self.startprob_, self.transmat_))
+        return long_run(start, transmat).numpy()
+
+    def aic(self, X: Any, lengths: Any = None) -> float:
+        """Akaike's information criterion, -2 log p(X) + 2 free parameters: the lower the better."""
+        return -2 * self.score(X, lengths) + 2 * sum(self.free_parameters().values())
+
+    def bic(self, X: Any, lengths: Any = None) -> float:
+        """The Bayesian information criterion, -2 log p(X) + free parameters * log(n_samples): the lower the better."""
+        log_prob = self.score(X, lengths)
+        samples = len(self._read(X, lengths).values)
+        return -2 * log_prob + float(np.log(samples)) * sum(self.free_parameters().values())
+
+    def _question(self, X: Any, lengths: Any) -> tuple[Observations, list[Block]]:
+        self._check_fitted()
+        observed = self._read(X, lengths)
+        return observed, self._blocks(observed)
+
+    def _chains(self, blocks: list[Block]) -> Iterator[tuple[Block, Chain]]:
+        params = self._parameters()
+        return ((block, chain(self, params, block)) for block in blocks)
+
+    def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
+        """The observations where inference runs; a GPU works on all copies at once."""
+        device = choose_device(self.device)
+        features = observed.values[0].size
+        return make_blocks(observed, self.n_components * features * (copies if device != "cpu" else 1), device)
+
+    def _tensor(self, value: Any) -> Tensor:
+        return torch.from_numpy(np.array(value, np.float64)).to(choose_device(self.device))
+
+    def _parameters(self) -> Parameters:
+        """The attributes as tensors."""
+        return {name: self._tensor(getattr(self, name)) for name in (*self.letters.values(), *self.composed)}
+
+    def _adopt(self, params: Parameters) -> None:
+        """Tensors as the attributes."""
+        for name in (*self.letters.values(), *self.composed):
+            setattr(self, name, params[name].cpu().numpy())
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self, "startprob_")
+        self._check_settings()
+        self._check()
+
+    def _check_settings(self) -> None:
+        """Refuse what no parameters could make good."""
+        if self.n_components < 1:
+            raise InputError(f"n_components is {self.n_components}: an HMM needs at least one state.")
+        one_of(ALGORITHMS, self.algorithm, "algorithm")
+        one_of(IMPLEMENTATIONS, self.implementation, "implementation")
+        for name in ("params", "init_params"):
+            unknown = set(getattr(self, name)) - set(self.letters)
+            if unknown:
+                raise InputError(f"{name} has {sorted(unknown)}; known letters are {''.join(self.letters)}.")
+
+    def _check(self) -> None:
+        """Refuse parameters that make no model."""
+        self._check_distributions("startprob_", (self.n_components,))
+        self._check_distributions("transmat_", (self.n_components, self.n_components))
+
+    def _check_distributions(self, name: str, shape: tuple[int, ...]) -> None:
+        """An attribute becomes an array of that shape whose rows are probabilities."""
+        value = np.asarray(getattr(self, name), dtype=np.float64)
+        setattr(self, name, value)
+        if value.shape != shape:
+            raise InputError(f"{name} must have the shape {shape}, not {value.shape}.")
+        if not (value >= 0).all():
+            raise InputError(f"{name} has probabilities that are negative or NaN.")
+        sums = value.sum(-1)
+        if not np.allclose(sums, 1):
+            found = sums if sums.ndim == 0 else sums[~np.isclose(sums, 1)][0]
+            rows = "must" if sums.ndim == 0 else "rows must"
+            raise InputError(f"{name} {rows} sum to 1 (got {found:.4f}); normalise it.")
+
+
+def draw(cumulative: Array, random: np.random.RandomState) -> int:
+    """An index by inversion of one uniform number."""
+    return min(int(np.searchsorted(cumulative, random.rand(), side="right")), len(cumulative) - 1)
+
+
+def one_of(choices: tuple[str, ...], name: str, what: str) -> str:
+    if name not in choices:
+        raise InputError(f"{what} is {name!r}; use {' or '.join(choices)}.")
+    return name

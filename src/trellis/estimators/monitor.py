@@ -1,0 +1,51 @@
+"""When training ends: a record of the log-likelihood, iteration by iteration."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections import deque
+
+log = logging.getLogger(__name__)
+WIGGLE = math.sqrt(sys.float_info.epsilon)  # a fall of the log-likelihood that rounding explains
+
+
+class ConvergenceMonitor:
+    """Training has converged when the gain of an iteration is below `tol`, or after `n_iter` iterations.
+
+    For another rule, subclass it, redefine `converged`, and set an estimator's `monitor_` to an instance before `fit`.
+    """
+
+    def __init__(self, tol: float, n_iter: int, verbose: bool) -> None:
+        self.tol, self.n_iter, self.verbose = tol, n_iter, verbose
+        self.history: deque[float] = deque()
+        self.iter = 0
+
+    def report(self, log_prob: float) -> None:
+        """Note the log-likelihood before an iteration's update; a line on standard error where `verbose`."""
+        gain = log_prob - self.history[-1] if self.history else math.nan
+        if self.verbose:
+            print(f"{self.iter + 1:>10d} {log_prob:>16.8f} {gain:>+16.8f}", file=sys.stderr)
+        if gain < -WIGGLE:
+            log.warning(
+                "Model is not converging.  Current: %s is not greater than %s. Delta is %s",
+                *(log_prob, self.history[-1], gain),
+            )
+        self.history.append(log_prob)
+        self.iter += 1
+
+    @property
+    def converged(self) -> bool:
+        """Whether to stop."""
+        settled = len(self.history) >= 2 and self.history[-1] - self.history[-2] < self.tol
+        return self.iter == self.n_iter or settled
+
+    def _reset(self) -> None:
+        """Forget everything but the rule."""
+        self.iter = 0
+        self.history.clear()
+
+    def __repr__(self) -> str:
+        fields = sorted((vars(self) | {"history": list(self.history)}).items())
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields)})"

@@ -1,0 +1,85 @@
+"""The HMM of counts."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from trellis.emissions.poisson import Poisson
+from trellis.errors import InputError
+from trellis.estimators.base import BaseHMM
+from trellis.estimators.blocks import Block
+from trellis.estimators.em import Parameters
+from trellis.estimators.fitted import Emitter
+from trellis.estimators.inputs import Observations, read_numbers, whole_numbers
+
+
+@dataclass(repr=False, eq=False)
+class PoissonHMM(BaseHMM):
+    """A hidden Markov model whose states emit counts from Poisson distributions.
+
+    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `lambdas_` [K, F]."""
+
+    startprob_prior: Any = 1.0
+    transmat_prior: Any = 1.0
+    lambdas_prior: Any = 0.0  # shape and rate of a Gamma distribution
+    lambdas_weight: Any = 0.0
+    _: KW_ONLY
+    params: str = "stl"
+    init_params: str = "stl"
+
+    letters = BaseHMM.letters | {"l": "lambdas_"}
+
+    def log_table(self, params: Parameters, block: Block) -> Tensor:
+        assert block.values is not None
+        return Poisson(params["lambdas_"]).log_density(block.values)
+
+    def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
+        assert block.values is not None
+        return visits.T @ Poisson.features(block.values)
+
+    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
+        if "l" not in self.params:
+            return {}
+        shape, rate = self._tensor(self.lambdas_prior), self._tensor(self.lambdas_weight)
+        return {"lambdas_": Poisson(params["lambdas_"]).maximise(statistics, shape, rate).rates}
+
+    def free_parameters(self) -> dict[str, int]:
+        states = self.n_components
+        return {"s": states - 1, "t": states * (states - 1), "l": states * self.n_features}
+
+    def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
+        observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
+        kept = "l" not in self.init_params or not fitting
+        if kept and hasattr(self, "lambdas_") and observed.values.shape[1] != np.shape(self.lambdas_)[1]:
+            raise InputError(
+                f"X has {observed.values.shape[1]} features, but lambdas_ has {np.shape(self.lambdas_)[1]}."
+            )
+        return observed
+
+    def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
+        """Rates from the Gamma distribution that has the mean and the variance of the data."""
+        if "l" not in letters:
+            return
+        if not len(observed.seen):
+            raise InputError("X has no observation that is not missing.")
+        mean, variance = observed.seen.mean(), observed.seen.var()
+        shape, scale = (mean**2 / variance, variance / mean) if variance > 0 else (1.0, mean)
+        size = (self.n_components, observed.values.shape[1])
+        self.lambdas_ = check_random_state(seed).gamma(shape=shape, scale=scale, size=size)
+
+    def _emitter(self) -> Emitter:
+        return lambda state, random: random.poisson(self.lambdas_[state])
+
+    def _check(self) -> None:
+        super()._check()
+        self.lambdas_ = np.atleast_2d(np.asarray(self.lambdas_, np.float64))
+        if len(self.lambdas_) != self.n_components:
+            raise InputError(f"lambdas_ must have the shape (n_components, n_features), not {self.lambdas_.shape}.")
+        if not (self.lambdas_ >= 0).all():
+            raise InputError("lambdas_ has rates that are negative or NaN.")
+        self.n_features = self.lambdas_.shape[1]

@@ -1,0 +1,40 @@
+"""Sequences set aside to judge a training by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from trellis.errors import InputError
+from trellis.estimators.inputs import Array, Observations
+
+
+def hold_out(
+    observed: Observations, fraction: float, random: np.random.RandomState
+) -> tuple[Observations, Observations]:
+    """To train on, and to judge by: whole sequences by chance; of a single sequence, its end."""
+    if not 0 < fraction < 1:
+        raise InputError(f"validation_fraction is {fraction}; it must lie between 0 and 1.")
+    if len(observed.lengths) == 1:
+        observed = cut(observed, fraction)
+        return select(observed, np.array([0])), select(observed, np.array([1]))
+    order = random.permutation(len(observed.lengths))
+    held = min(math.ceil(fraction * len(order)), len(order) - 1)
+    return select(observed, np.sort(order[held:])), select(observed, np.sort(order[:held]))
+
+
+def cut(observed: Observations, fraction: float) -> Observations:
+    """One sequence as two, the second with that fraction of it."""
+    total = len(observed.values)
+    if total < 2:
+        raise InputError("Early stopping needs at least two observations: one to train on and one to hold out.")
+    held = min(math.ceil(fraction * total), total - 1)
+    return observed._replace(lengths=np.array([total - held, held]))
+
+
+def select(observed: Observations, names: Array) -> Observations:
+    """Some of the sequences."""
+    ends = np.cumsum(observed.lengths)
+    places = np.concatenate([np.arange(ends[i] - observed.lengths[i], ends[i]) for i in names])
+    return Observations(observed.values[places], observed.missing[places], observed.lengths[names])

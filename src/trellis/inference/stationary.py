@@ -1,0 +1,26 @@
+"""The long-run distribution of a chain, by one linear solve: exact, batched, differentiable."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trellis.inference import discrete
+from trellis.operators import Dense
+
+
+def stationary(matrix: Tensor) -> Tensor:
+    """p with p = p A for matrices A [..., K, K]: [..., K]; a chain that falls apart has no single one, and is an error.
+
+    Adding the sum of p to every equation of (I - A') p = 0 makes them independent: (I - A' + 1 1') p = 1."""
+    ones = matrix.new_ones(matrix.shape[:-1])
+    system = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device) - matrix.mT + 1.0
+    return torch.linalg.solve(system, ones)
+
+
+def long_run(start: Tensor, matrix: Tensor) -> Tensor:
+    """The stationary distribution [K] of A [K, K]; where the chain falls apart, the one reached from start [K]."""
+    try:
+        return stationary(matrix)
+    except torch.linalg.LinAlgError:
+        return discrete.stationary(start, Dense(matrix), torch.zeros_like(start))

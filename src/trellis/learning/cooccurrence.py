@@ -1,0 +1,100 @@
+"""Learning an HMM from how often symbols follow each other, without another look at the data.
+
+For a stationary chain, Omega = B' Theta B with Theta = diag(pi) A the joint distribution of neighbouring states. The
+observed Omega is dense where there are few symbols, and sparse where there are many: then nothing of the model is ever
+m x m, since |B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B' Theta B> = <Theta, B Omega B'>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array, csr_array
+from torch import Tensor
+
+from trellis.inference.stationary import stationary
+from trellis.learning.descent import Descent, minimise
+
+DENSE_SYMBOLS = 512  # up to so many symbols, a dense Omega is the simpler thing
+
+
+def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_array:
+    """How often symbol j follows symbol i inside sequences laid end to end: [size, size]; -1 is a missing symbol.
+
+    Counts of parts of the data add up to those of the whole."""
+    joins = np.ones(len(symbols), bool)
+    joins[np.cumsum(lengths)[:-1]] = False
+    known = joins[1:] & (symbols[:-1] >= 0) & (symbols[1:] >= 0)
+    pairs = symbols[:-1][known], symbols[1:][known]
+    return coo_array((np.ones(len(pairs[0])), pairs), (size, size)).tocsr()
+
+
+def frequencies(counts: csr_array) -> Tensor:
+    """Omega: counts as joint probabilities, dense or sparse by the number of symbols; float64."""
+    if counts.shape[0] <= DENSE_SYMBOLS:
+        return torch.from_numpy(counts.toarray() / counts.sum())
+    pairs = counts.tocoo()
+    index = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
+    values = torch.from_numpy(pairs.data / counts.sum())
+    return torch.sparse_coo_tensor(index, values, counts.shape, check_invariants=True).coalesce()
+
+
+def joint_states(transition: Tensor) -> Tensor:
+    """Theta[k, l] = p(z_t = k, z_{t+1} = l) in the long run: [..., n, n]."""
+    return stationary(transition).unsqueeze(-1) * transition
+
+
+def cooccurrences(transition: Tensor, emission: Tensor) -> Tensor:
+    """Omega of a model, eq. (3): [..., n, n], [..., n, m] -> [..., m, m]."""
+    return emission.mT @ joint_states(transition) @ emission
+
+
+def squared_distance(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
+    """|Omega - B' Theta B|^2: [...]."""
+    if not omega.is_sparse:
+        return (emission.mT @ theta @ emission - omega).square().sum((-2, -1))
+    gram = emission @ emission.mT
+    after = torch.sparse.mm(omega, emission.reshape(-1, emission.shape[-1]).T).T.view(emission.shape)  # B Omega'
+    observed, model = emission @ after.mT, (theta * (gram @ theta @ gram)).sum((-2, -1))
+    return omega.values().square().sum() - 2 * (theta * observed).sum((-2, -1)) + model
+
+
+def divergence(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
+    """KL(Omega || B' Theta B), summed over the pairs that occur: [...]."""
+    if omega.is_sparse:
+        first, second = omega.indices()
+        found, wanted = (emission[..., first] * (theta @ emission)[..., second]).sum(-2), omega.values()
+    else:
+        found, wanted = (emission.mT @ theta @ emission).flatten(-2), omega.flatten(-2)
+    return (torch.xlogy(wanted, wanted) - torch.xlogy(wanted, found)).sum(-1)
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"frobenius": squared_distance, "kl": divergence}
+
+
+def objective(
+    transition: Tensor, emission: Tensor, omega: Tensor, loss: str = "frobenius", penalty: float = 0.0
+) -> Tensor:
+    """How far a model is from the observed Omega: [...].
+
+    `penalty` times log|det Theta| (Huang, Fu and Sidiropoulos 2018) prefers, of all models that fit, the one whose
+    states are the least spread out."""
+    theta = joint_states(transition)
+    distance = LOSSES[loss](theta, emission, omega)
+    return distance + penalty * torch.linalg.slogdet(theta).logabsdet if penalty else distance
+
+
+def match(
+    weights: Sequence[Tensor],
+    compose: Callable[[], tuple[Tensor, Tensor]],
+    omega: Tensor,
+    loss: str = "frobenius",
+    penalty: float = 0.0,
+    steps: int = 10_000,
+    optimizer: str = "adam",
+    lr: float = 0.001,
+) -> Descent:
+    """Fit what `compose` makes of the weights, A [..., n, n] and B [..., n, m], to Omega."""
+    return minimise(weights, lambda: objective(*compose(), omega, loss, penalty), steps, optimizer, lr)

@@ -1,0 +1,39 @@
+"""The feed-forward language model: a window of previous words, hidden layers, the next word."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from trellis.corpus import Vocabulary
+from trellis.models.neural import NeuralModel, State, at_least_one
+
+
+class FeedForward(NeuralModel):
+    """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each layer g has d units."""
+
+    family: ClassVar[str] = "feedforward"
+
+    def __init__(
+        self, vocab: Vocabulary, dim: int, depth: int = 2, dropout: float = 0.0, window: int = 4, tied: bool = True
+    ) -> None:
+        super().__init__(vocab, dim, dropout, tied)
+        at_least_one(depth=depth, window=window)
+        widths = [window * dim] + [dim] * depth
+        layers = [
+            nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after), nn.Dropout(dropout))
+            for before, after in pairwise(widths)
+        ]
+        self.drop, self.layers = nn.Dropout(dropout), nn.Sequential(*layers)
+        self.window = window
+
+    def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        embedded = self.drop(nn.functional.embedding(words, self.embedding))
+        windows = embedded.unfold(1, self.window, 1).flatten(2)  # [B, T, d * window]
+        return self.layers(windows), {}
+
+    def settings(self) -> dict[str, Any]:
+        sizes = {"dim": self.dim, "depth": len(self.layers), "window": self.window}
+        return {**sizes, "dropout": self.dropout, "tied": self.tied}

@@ -1,0 +1,80 @@
+"""Vectors of states and symbols as points in the plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from trellis.report.curves import Scale
+from trellis.report.format import word
+from trellis.report.markup import Markup, element, join
+from trellis.storage import atomic_write
+
+SIDE, MARGIN, GAP = 420, 40, 40  # pixels
+LONGEST_NAME, MOST_NAMES = 12, 200
+MEANINGS = {"u": "states, incoming", "z": "states, outgoing", "w": "states, to symbols", "v": "symbols"}
+STYLE = """
+svg { background: #fdfcfa; font: 12px system-ui, sans-serif; }
+text { fill: #6a6f77; } .axis { stroke: #e4e1da; }
+.u, .w { fill: #1c5d8c; } .z, .v { fill: #c2542d; } text.u, text.z, text.v, text.w { font-size: 11px; }
+"""
+
+
+def plane(vectors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Vectors [n, l] of each kind as points [n, 2]: as they are, or along the two main directions of all together."""
+    together = np.concatenate(list(vectors.values()))
+    if together.shape[1] < 2:
+        together = np.pad(together, ((0, 0), (0, 1)))
+    elif together.shape[1] > 2:
+        centred = together - together.mean(0)
+        together = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    ends = np.cumsum([len(points) for points in vectors.values()])[:-1]
+    return dict(zip(vectors, np.split(together, ends), strict=True))
+
+
+def draw_embeddings(
+    chain: Mapping[str, np.ndarray], emission: Mapping[str, np.ndarray], symbols: Sequence[str]
+) -> Markup:
+    """Two panels: the vectors that compose the transitions, and those that compose the emissions; an SVG of its own."""
+    panels = [_panel(plane(vectors), symbols, i * (SIDE + GAP)) for i, vectors in enumerate((chain, emission))]
+    size = f"0 0 {2 * SIDE + GAP} {SIDE + MARGIN}"
+    xml = "http://www.w3.org/2000/svg"
+    return element("svg", element("style", Markup(STYLE)), *panels, viewBox=size, xmlns=xml, role="img")
+
+
+def _panel(points: Mapping[str, np.ndarray], symbols: Sequence[str], left: float) -> Markup:
+    every = np.concatenate(list(points.values()))
+    reach = float(np.abs(every).max()) or 1.0
+    x, y = Scale(-reach, reach, left + MARGIN, left + SIDE - MARGIN), Scale(-reach, reach, SIDE - MARGIN, MARGIN)
+    axes = [
+        element("line", x1=x(-reach), x2=x(reach), y1=y(0.0), y2=y(0.0), class_="axis"),
+        element("line", x1=x(0.0), x2=x(0.0), y1=y(-reach), y2=y(reach), class_="axis"),
+    ]
+    kinds = [_points(kind, values, symbols, x, y) for kind, values in points.items()]
+    legend = [
+        element("text", f"{kind}: {MEANINGS[kind]}", x=left + MARGIN + 170 * i, y=SIDE + 20, class_=kind)
+        for i, kind in enumerate(points)
+    ]
+    return element("g", *axes, *kinds, *legend)
+
+
+def _points(kind: str, points: np.ndarray, symbols: Sequence[str], x: Scale, y: Scale) -> Markup:
+    names = symbols if kind == "v" else [str(state) for state in range(len(points))]
+    shown = len(points) <= MOST_NAMES
+    return element(
+        "g",
+        *(
+            join(
+                element("circle", element("title", word(name)), cx=x(across), cy=y(up), r=3, class_=kind),
+                element("text", word(name, LONGEST_NAME), x=x(across) + 5, y=y(up) + 4, class_=kind) if shown else "",
+            )
+            for name, (across, up) in zip(names, points.tolist(), strict=True)
+        ),
+    )
+
+
+def write_svg(path: Path, picture: Markup) -> None:
+    with atomic_write(path) as file:
+        file.write(picture.encode())

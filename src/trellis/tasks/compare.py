@@ -1,0 +1,169 @@
+"""Models side by side on one text: perplexity, where it comes from, and whether a difference is more than luck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from trellis.corpus import Split, Vocabulary
+from trellis.corpus.tokenize import EOS
+from trellis.errors import TrellisError
+from trellis.models import load_model, read_about
+from trellis.tasks.bands import Band, by_frequency, by_position
+from trellis.tasks.bootstrap import Difference, paired_bootstrap
+from trellis.tasks.data import load_split
+from trellis.tasks.interpolate import fit_weights, interpolate
+from trellis.tasks.lm import READINGS, Evaluation, in_text_order
+
+INTERPOLATED = "interpolated"
+BEFORE, AFTER = 12, 3  # tokens shown around a word
+
+
+class Text(NamedTuple):
+    """A split in the token ids of a vocabulary."""
+
+    vocab: Vocabulary
+    split: Split
+
+
+class Scored(NamedTuple):
+    """A model's log-probability of every token of a text, in the order of the text."""
+
+    model: str
+    family: str
+    order: str  # of the batches it was trained on: the state is carried over (streams, documents) or reset (sentences)
+    log_probs: np.ndarray  # [tokens]
+
+
+@dataclass
+class Context:
+    """A word where one model is much better than another."""
+
+    text: str  # the sentence around it, the word in [brackets]
+    log_prob: float  # of the model that loses
+    other: float  # of the one that wins
+
+
+@dataclass
+class Against:
+    """A model beside the first one."""
+
+    perplexity: Difference
+    losses: list[Context]  # where it loses most to the first model
+    gains: list[Context]  # where the first model loses most to it
+
+
+@dataclass
+class Row:
+    """What is to be said about one model. Every token counts, <eos> and <unk> included."""
+
+    model: str
+    family: str
+    order: str
+    tokens: int
+    log_likelihood: float
+    perplexity: float
+    by_frequency: list[Band]
+    by_position: list[Band]
+    against_first: Against | None = None
+    weights: list[float] | None = None  # of the models, where this is their interpolation
+
+
+def compare(
+    paths: Sequence[Path], source: str | None, split: str | None, mix: bool = False, contexts: int = 5
+) -> list[Row]:
+    """A row for each model, and with `mix` one for their interpolation, whose weights are fitted on valid."""
+    if mix and len(paths) < 2:
+        raise TrellisError("There is nothing to interpolate: name at least two models.")
+    text, scored = score_text(paths, source, split)
+    weights = None
+    if mix:
+        fitted = fit_weights(stack(score_text(paths, source, "valid")[1]))
+        weights = fitted.tolist()
+        orders = {one.order for one in scored}
+        order = orders.pop() if len(orders) == 1 else "mixed"
+        scored.append(Scored(INTERPOLATED, INTERPOLATED, order, interpolate(stack(scored), fitted)))
+    rows = [describe(text, one) for one in scored]
+    for row, one in zip(rows[1:], scored[1:], strict=True):
+        row.against_first = against(text, scored[0], one, contexts * (one.family != INTERPOLATED))
+    rows[-1].weights = weights
+    return rows
+
+
+def score_text(paths: Sequence[Path], source: str | None, split: str | None) -> tuple[Text, list[Scored]]:
+    """The text in the ids of the first model, and every model's log-probabilities of it."""
+    text: Text | None = None
+    scored = []
+    for path in paths:
+        model, about = load_model(path), read_about(path)
+        mine = Text(model.vocab, load_split(model, about, source, split))
+        text = text or mine
+        require_same(text, mine, paths[0], path)
+        order = about.get("order", "sentences")
+        scored.append(Scored(str(path), model.name, order, in_text_order(model, READINGS[order](mine.split))))
+    assert text is not None
+    return text, scored
+
+
+def require_same(first: Text, other: Text, first_path: Path, path: Path) -> None:
+    """Refuse to compare models that do not share words or text."""
+    words = [
+        (text.vocab.tokenizer, text.vocab.lower, text.vocab.digits, set(text.vocab.words)) for text in (first, other)
+    ]
+    if words[0] != words[1]:
+        raise TrellisError(
+            f"{first_path} and {path} do not share a vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "
+            "their perplexities cannot be compared; evaluate them one at a time."
+        )
+    ids = np.array([first.vocab.index[word] for word in other.vocab.words])
+    if not np.array_equal(first.split.tokens, ids[other.split.tokens]):
+        raise TrellisError(f"{first_path} and {path} were trained on different texts; name one for both with --data.")
+
+
+def stack(scored: Sequence[Scored]) -> np.ndarray:
+    return np.stack([one.log_probs for one in scored])
+
+
+def describe(text: Text, scored: Scored) -> Row:
+    """One model for itself."""
+    result = Evaluation(float(scored.log_probs.sum()), scored.log_probs.size)
+    return Row(
+        scored.model,
+        scored.family,
+        scored.order,
+        result.tokens,
+        result.log_likelihood,
+        result.perplexity,
+        by_frequency(text.split, text.vocab).measure(scored.log_probs),
+        by_position(text.split).measure(scored.log_probs),
+    )
+
+
+def against(text: Text, first: Scored, other: Scored, contexts: int) -> Against:
+    """A model beside the first one."""
+    return Against(
+        paired_bootstrap(first.log_probs, other.log_probs, text.split.sentences),
+        worst_contexts(text, other.log_probs, first.log_probs, contexts),
+        worst_contexts(text, first.log_probs, other.log_probs, contexts),
+    )
+
+
+def worst_contexts(text: Text, loser: np.ndarray, winner: np.ndarray, n: int) -> list[Context]:
+    """The n tokens where the loser's log p [tokens] is furthest below the winner's, furthest first."""
+    with np.errstate(invalid="ignore"):
+        lost = np.nan_to_num(winner - loser, nan=0.0)
+    worst = np.argsort(-lost, kind="stable")[:n]
+    return [Context(around(text, int(t)), float(loser[t]), float(winner[t])) for t in worst if lost[t] > 0]
+
+
+def around(text: Text, place: int) -> str:
+    """The sentence around a token, which is put in [brackets], cut to a few words before and after."""
+    (vocab, split), sentence = text, np.searchsorted(text.split.sentences, place, side="right")
+    begin, end = max(place - BEFORE, int(split.sentences[sentence - 1])), int(split.sentences[sentence])
+    words = vocab.decode(split.tokens[begin:end].tolist())
+    before, after = words[: place - begin], words[place - begin + 1 :][:AFTER]
+    return vocab.join([*before, f"[{words[place - begin]}]", *(word for word in after if word != EOS)])

@@ -1,0 +1,60 @@
+"""How well an HMM of symbols reproduces data: their co-occurrences, and the likelihood of sequences."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from trellis.emissions import Categorical
+from trellis.inference import discrete
+from trellis.inference.stationary import long_run
+from trellis.learning.cooccurrence import count_pairs
+from trellis.operators import Dense
+
+Array = np.ndarray[Any, Any]
+
+
+class Probabilities(NamedTuple):
+    """An HMM of symbols in numbers."""
+
+    start: Array  # [K]
+    transition: Array  # [K, K]
+    emission: Array  # [K, V]
+
+
+def analytic(model: Probabilities) -> Array:
+    """p(symbol i, then symbol j) in the long run: [V, V]."""
+    start, transition, emission = (torch.from_numpy(part) for part in model)
+    return (emission.T @ (long_run(start, transition)[:, None] * transition) @ emission).numpy()
+
+
+def counted(symbols: Array, lengths: Array, size: int) -> Array:
+    """Relative frequencies of neighbouring symbols [N] in sequences laid end to end: [size, size]."""
+    counts = count_pairs(symbols, lengths, size).toarray()
+    return counts / counts.sum()
+
+
+def draw(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
+    """Sequences of these lengths from the model, laid end to end: [N]."""
+    generator = torch.Generator().manual_seed(seed)
+    start, transition, emission = (torch.from_numpy(part) for part in model)
+    states = discrete.sample_prior(start, Dense(transition), len(lengths), int(max(lengths)), generator)
+    symbols = Categorical(emission.T.log(), None, len(start)).sample(states, generator).numpy()
+    return symbols[np.arange(symbols.shape[1]) < np.asarray(lengths)[:, None]]
+
+
+def sampled(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
+    """The relative frequencies in sequences of these lengths drawn from the model: [V, V]."""
+    return counted(draw(model, lengths, seed), np.asarray(lengths), model.emission.shape[1])
+
+
+def mean_absolute_deviation(one: Array, other: Array) -> float:
+    """The co-occurrence MAD of two matrices [V, V]."""
+    return float(np.abs(one - other).mean())
+
+
+def normalised_nll(log_likelihood: float, lengths: Array) -> float:
+    """-log p over the number of sequences and the length of the longest."""
+    return -log_likelihood / (len(lengths) * int(max(lengths)))

@@ -1,0 +1,32 @@
+"""The long-run distribution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conformance import seeded
+from strategies import close, distributions
+from trellis.inference.stationary import stationary
+
+
+def test_it_stays_where_it_is() -> None:
+    matrices = distributions(seeded(0), 2, 4, 5, 5, zeros=0.3)
+    share = stationary(matrices)
+    close((share.unsqueeze(-2) @ matrices).squeeze(-2), share)
+    close(share.sum(-1), torch.ones(2, 4))
+
+
+def test_periodic_chains_and_states_that_are_left_for_good() -> None:
+    close(stationary(torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double()), torch.tensor([0.5, 0.5]))
+    close(stationary(torch.tensor([[0.5, 0.5], [0.0, 1.0]]).double()), torch.tensor([0.0, 1.0]))
+
+
+def test_gradients() -> None:
+    logits = torch.randn(3, 3, generator=seeded(1), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: stationary(x.softmax(-1)), logits)
+
+
+def test_a_chain_that_falls_apart_has_no_single_answer() -> None:
+    with pytest.raises(torch.linalg.LinAlgError):
+        stationary(torch.eye(3))

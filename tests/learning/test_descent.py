@@ -1,0 +1,96 @@
+"""Descent on many problems at once, and the M-step that uses it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from conformance import seeded
+from strategies import close
+from trellis.learning.dense import expected_log_likelihood, maximise
+from trellis.learning.descent import OPTIMIZERS, minimise
+from trellis.params.embedding import ROLES, EmbeddingParams, random_vectors
+from trellis.types import Counts
+
+RATES = {"adam": 0.01, "sgd": 0.1, "lbfgs": 1.0}
+RUNS, STATES, SYMBOLS, LENGTH = 3, 4, 5, 2
+
+
+def counts(runs: int = RUNS) -> Counts:
+    draw = torch.Generator().manual_seed(5)
+    sizes = ((), (STATES,), (STATES, STATES), (STATES, SYMBOLS))
+    return Counts(*(torch.rand(runs, *size, generator=draw, dtype=torch.float64) * 20 for size in sizes))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_bowls_are_descended(optimizer: str) -> None:
+    target = torch.randn(RUNS, 4, generator=seeded(1), dtype=torch.float64)
+    weights = torch.zeros(RUNS, 4, dtype=torch.float64, requires_grad=True)
+    result = minimise([weights], lambda: (weights - target).square().sum(-1), 400, optimizer, RATES[optimizer])
+    assert result.history.shape[1] == RUNS
+    assert (result.best < 1e-4).all()
+    close(result.best, (weights - target).square().sum(-1))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_best_is_kept_whatever_happens_after(optimizer: str) -> None:
+    """Steps far too long end somewhere, or nowhere; the weights stay at the best place that was seen."""
+    weights = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+
+    def steep() -> Tensor:
+        return (weights.exp() - torch.tensor([[2.0], [3.0]])).square().sum(-1)
+
+    first = steep().detach()
+    result = minimise([weights], steep, 30, optimizer, 1e4)
+    assert (result.best <= first).all()
+    close(steep().detach(), result.best)
+
+
+def test_problems_side_by_side_do_not_touch_each_other() -> None:
+    vectors, given = random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS), counts()
+    together = EmbeddingParams(vectors)
+    maximise(together, given, steps=20)
+    for run in range(RUNS):
+        alone = EmbeddingParams({role: value[run : run + 1] for role, value in vectors.items()})
+        maximise(alone, Counts(*(value[run : run + 1] for value in given)), steps=20)
+        for role in ROLES:
+            close(getattr(together, role)[run], getattr(alone, role)[0])
+
+
+def test_expected_log_likelihood_by_the_lagrangian() -> None:
+    """Appendix A: counts times scalar products, less counts times log-sums of exponentials."""
+    params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, LENGTH)), Counts(*(value[0] for value in counts()))
+    assert params.v is not None
+    assert params.w is not None
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(STATES):
+        for j in range(STATES):
+            total += given.transition[i, j] * (params.u[j] @ params.z[i] - (params.u @ params.z[i]).exp().sum().log())
+        for j in range(SYMBOLS):
+            total += given.emission[i, j] * (params.v[j] @ params.w[i] - (params.v @ params.w[i]).exp().sum().log())
+        total += given.start[i] * (params.u[i] @ params.z_start - (params.u @ params.z_start).exp().sum().log())
+    close(expected_log_likelihood(params, given), total)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_m_step_climbs(optimizer: str) -> None:
+    params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS)), counts()
+    before = expected_log_likelihood(params, given).detach()
+    maximise(params, given, 25, optimizer, RATES[optimizer])
+    assert (expected_log_likelihood(params, given) > before).all()
+
+
+def test_the_m_step_reaches_the_closed_maximum_where_vectors_are_long() -> None:
+    params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, STATES + 1, runs=1)), counts(1)
+    maximise(params, given, 300, "lbfgs", 1.0)
+    close(params.log_transition().exp(), given.transition / given.transition.sum(-1, keepdim=True), 1e-4)
+    close(params.log_emission().exp(), given.emission / given.emission.sum(-1, keepdim=True), 1e-4)
+
+
+def test_only_the_roles_named_move() -> None:
+    vectors = random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS)
+    params = EmbeddingParams(vectors)
+    maximise(params, counts(), roles=("z", "v"))
+    moved = [role for role in ROLES if not getattr(params, role).equal(vectors[role])]
+    assert moved == ["z", "v"]
