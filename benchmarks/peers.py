@@ -74,7 +74,7 @@ class Trellis:
             potentials = self.potentials(params.emission().table)
             counts, _ = discrete.counts(self.belief(params.start()), params.transition(), potentials)
             params.maximise(counts)
-        parts = params.start(), params.transition().matrix, params.emission().table.exp().T
+        parts = params.start(), params.transition().dense(), params.emission().table.exp().T
         return Parameters(*(part.double().numpy() for part in parts))
 
 

@@ -22,6 +22,8 @@ BATCH, STEPS, LIVE, SYMBOLS, DRAWS = 2, 4, 2, 4, 100
 class OperatorConformance(ABC):
     """Checks against dense algebra. Operators that vary with time have the leading sizes [3] or [2, 3]."""
 
+    inverts = True  # samples are inversions of whole rows and columns, so that they equal those of the dense operator
+
     @abstractmethod
     def parameters(self) -> tuple[Tensor, ...]:
         """Numbers, in float64, out of which an operator is built."""
@@ -164,7 +166,7 @@ class OperatorConformance(ABC):
             for one, other in zip(function(*ours), function(*dense), strict=True):
                 close_fields(one, other)
         paths = [discrete.sample_posterior(*p, seeded(5)) for p in (ours, dense)]
-        assert paths[0].equal(paths[1])
+        assert paths[0].equal(paths[1]) or not self.inverts
 
     @pytest.mark.parametrize("live", [None, LIVE])
     @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -186,7 +188,7 @@ class OperatorConformance(ABC):
             answers.append(queries.cavity(chain, given.potentials, given.lengths))
             draws.append(discrete.sample_prior(given.prior.probs[0], transition, BATCH, STEPS, seeded(8)))
         close(*answers)
-        assert draws[0].equal(draws[1])
+        assert draws[0].equal(draws[1]) or not self.inverts
 
     def test_gradients_of_inference(self) -> None:
         parameters = [p.requires_grad_() for p in self.parameters()]

@@ -47,7 +47,9 @@ class ModelConfig:
     classes: int = 64  # brown: of words, each with states of its own
     shares: str = "equal"  # brown: states of a class: equal | log (by the log of its count) | root (by the square root)
     live: int = 16  # uniform: states of each word
-    params: str = "scalar"  # scalar (one number per probability) | neural (nets over embeddings)
+    params: str = (
+        "scalar"  # scalar (one number per probability) | neural (nets over embeddings) | lowrank | lowrank-table
+    )
     dropout: str = "none"  # in training: none | state (whole states of each class) | unstructured (single transitions)
     dropout_rate: float = 0.5  # what fraction is left out ...
     dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
@@ -71,6 +73,12 @@ class ModelConfig:
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
     precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
+    # lowrank (all of neural's too), lowrank-table:
+    features: int = 256  # that transitions go through
+    band: int = 0  # states around each that have weights of their own, added before rows are normalised
+    feature_map: str = "learned"  # lowrank: learned | random | orthogonal | taylor (see trellis.params.features)
+    temperature: float = 1.0  # lowrank: of the kernel exp(u . v / temperature)
+    feature_dropout: float = 0.0  # fraction of the features that a step of training leaves out
 
 
 @dataclass(frozen=True)

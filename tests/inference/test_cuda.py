@@ -8,6 +8,7 @@ from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
 from trellis.inference import discrete
+from trellis.learning.gradient import GradientLearner
 from trellis.learning.variational_em import StepwiseVariationalLearner
 from trellis.models import FHMM, HMM
 from trellis.operators import Dense
@@ -114,3 +115,31 @@ def test_the_mean_field_and_the_scores_of_a_factorial_hmm() -> None:
         answers.append([scores, inferred.bound, *inferred.field, *learned])
     for here, there in zip(*answers, strict=True):
         torch.testing.assert_close(there.cpu(), here, rtol=SINGLE_PRECISION, atol=SINGLE_PRECISION)
+
+
+LOW_RANK = [
+    {"band": 16, "feature_dropout": 0.25},  # all states live
+    {"band": 16, "partition": True, "dropout": "state"},  # blocks of live states
+    {"features": 8, "partition": True},  # through the features
+]
+
+
+def low_rank(device: str, choices: dict[str, object]) -> list[float]:
+    """log p of batches while a low-rank HMM learns, more steps than it takes to become a CUDA graph."""
+    words = ["<eos>", "<unk>", *map(str, range(60))]
+    given: dict[str, object] = {"states": 256, "params": "lowrank", "dim": 16, "features": 64, "precision": "float32"}
+    partition = Partition(torch.arange(len(words)) % 8, [32] * 8) if "partition" in choices else None
+    given |= {name: value for name, value in choices.items() if name != "partition"}
+    config = ModelConfig(**given)  # type: ignore[arg-type]
+    model = HMM.build(Vocabulary(words, [1] * len(words)), config, True, 0, partition).to(device)
+    learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3), 100)
+    tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))
+    first = Batch(tokens, torch.full((4,), 9), torch.ones(4, dtype=torch.bool), True, True)
+    onward = first._replace(fresh=~first.fresh, begins=False)
+    return [float(learner.step(batch).log_likelihood) for batch in (first, *[onward] * 9)]
+
+
+def test_low_rank_hmms_learn_alike() -> None:
+    for choices in LOW_RANK:
+        for here, there in zip(low_rank("cpu", choices), low_rank("cuda", choices), strict=True):
+            assert abs(here - there) < HALF_PRECISION * abs(here)

@@ -172,7 +172,7 @@ def sample_prior(
     start: Tensor, transition: Transition, batch: int, steps: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
-    uniform = torch.rand(batch, steps, generator=generator, dtype=start.dtype, device=start.device)
+    uniform = torch.rand(batch, steps, generator=generator, dtype=torch.float64, device=start.device)
     states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
     for t in range(1, steps):
         states.append(transition.at(t - 1).sample_next(states[-1], uniform[:, t]))
@@ -190,7 +190,7 @@ def sample_posterior(
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
     _, probs, _ = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
-    uniform = torch.rand(probs.shape[:2], generator=generator, dtype=probs.dtype, device=probs.device)
+    uniform = torch.rand(probs.shape[:2], generator=generator, dtype=torch.float64, device=probs.device)
     return name_states(scan.sample(chain.transition, probs, lengths, uniform), chain.narrow)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 WORD = 0xFFFFFFFF
-ROWS, COLUMNS, STATES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491  # what a key is for
+ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # what a key is for
 
 
 class Mask(NamedTuple):

@@ -25,7 +25,7 @@ class EMLearner:
     def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
         if not isinstance(model.params, TableParams) or model.dropout.kind != "none":
             raise TrellisError(
-                "EM re-estimates a table of probabilities: for neural parameters or dropout use "
+                "EM re-estimates tables of probabilities: for neural or lowrank parameters or dropout use "
                 'train.learner = "gradient".'
             )
         self.model, self.params = model.eval(), model.params

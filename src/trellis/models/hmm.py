@@ -74,7 +74,8 @@ class HMM(nn.Module, LanguageModel):
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.favour(frequency - frequency.mean())
         rates = config.dropout_rate, config.dropout_end
-        return cls(vocab, params, carry, Dropout(config.dropout, *rates, params.partition, seed))
+        features = params.num_features, config.feature_dropout
+        return cls(vocab, params, carry, Dropout(config.dropout, *rates, params.partition, seed, *features))
 
     @property
     def num_states(self) -> int:
@@ -163,10 +164,10 @@ class HMM(nn.Module, LanguageModel):
         return torch.cat(pieces, 1) if pieces else self.params.start().new_zeros(tokens.shape), state
 
     def steps_at_once(self, batch: int) -> int:
-        """So many steps that the blocks between their live states stay within bounds."""
+        """So many steps that the blocks between their live states, or beliefs over all, stay within bounds."""
         _, _, emission = self.parts()
-        live = 1 if emission.support is None else emission.support.shape[1]
-        return max(1, LARGEST_BLOCKS // (max(batch, 1) * live**2))
+        entries = self.num_states if emission.support is None else emission.support.shape[1] ** 2
+        return max(1, LARGEST_BLOCKS // (max(batch, 1) * entries))
 
     def score_piece(self, tokens: Tensor, state: Carried, lengths: Tensor | None) -> tuple[Tensor, Carried]:
         start, transition, emission = self.parts()

@@ -81,7 +81,16 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """The index whose cumulative weight first exceeds uniform * total: [B, K], [B] -> [B]; never one of weight zero."""
     cumulative = weights.cumsum(-1)
-    target = uniform.unsqueeze(-1) * cumulative[..., -1:]
+    target = uniform.unsqueeze(-1).to(weights.dtype) * cumulative[..., -1:]
     index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
     last_positive = (cumulative < cumulative[..., -1:]).sum(-1)
     return torch.minimum(index, last_positive)
+
+
+def invert_rest(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """An index by inversion, and what is left of `uniform`: again uniform, and independent of the index, [B] both."""
+    weights, uniform = weights.double(), uniform.double()
+    index = invert(weights, uniform).unsqueeze(-1)
+    here, until = weights.gather(-1, index), weights.cumsum(-1).gather(-1, index)
+    rest = uniform.unsqueeze(-1) * weights.sum(-1, keepdim=True) - (until - here)
+    return index.squeeze(-1), (rest / here).clamp(0.0, 1.0).squeeze(-1)

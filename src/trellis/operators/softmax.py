@@ -15,10 +15,11 @@ from trellis.kernels.pairs import pair_logits
 from trellis.kernels.rows import take
 from trellis.operators.base import Transition, invert
 from trellis.operators.dense import Dense
+from trellis.operators.unwritten import Unwritten
 from trellis.types import Groups
 
 
-class Softmax(Transition):
+class Softmax(Unwritten):
     """A[z, z'] = exp(q_z . k_z' - n_z), n_z = log sum_z' exp(q_z . k_z'), over the pairs that `mask` keeps.
 
     The normalisers cost O(K^2 d) once, a block of k live states on each side O(k^2 d); nothing [K, K] is ever kept.
@@ -29,18 +30,12 @@ class Softmax(Transition):
         self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None
     ) -> None:
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
-        self.num_states = len(keys)
+        self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
 
     @cached_property
     def log_norm(self) -> Tensor:
         """n_z: [R]."""
         return row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
-
-    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
-        """A, a few rows at a time."""
-        everything = torch.arange(len(self.queries), device=self.keys.device)
-        for rows in chunks(len(self.queries), self.num_states, self.keys.device):
-            yield rows, self.rows(everything[rows])
 
     def rows(self, states: Tensor) -> Tensor:
         logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
@@ -83,22 +78,6 @@ class Softmax(Transition):
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
         return Dense(self.dense()).collect(before, after, pairs)
-
-    def dense(self) -> Tensor:
-        return torch.cat([tile for _, tile in self.tiles()])
-
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax of scores(z) + log A(z, z'), in chunks of z: O(K^2 d) time, like `forward`."""
-        best = scores.new_full((len(scores), self.num_states), -torch.inf)
-        argument = torch.zeros_like(best, dtype=torch.int64)
-        for rows, tile in self.tiles():
-            values, found = (scores[:, rows, None] + tile.log()).max(-2)
-            argument = torch.where(values > best, found + rows.start, argument)
-            best = torch.maximum(values, best)
-        return best, argument
-
-    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        return invert(self.rows(states), uniform)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         return invert(weights * self.columns(states).T, uniform)

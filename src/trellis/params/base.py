@@ -26,6 +26,7 @@ class Params(nn.Module, ABC):
     support: Tensor | None
     partition: Partition | None
     num_states: int
+    num_features: int = 0  # that transitions go through, where they do
 
     @classmethod
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a step of training leaves out: whole states of each class, or single transitions."""
+"""What a step of training leaves out: whole states of each class, single transitions, features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
-from trellis.kernels.mask import STATES, Mask, draw_mask, every, keys
+from trellis.kernels.mask import FEATURES, STATES, Mask, draw_mask, every, keys
 
 KINDS = ("none", "state", "unstructured")
 STAGES = 8  # in which a rate goes from its beginning to its end
@@ -19,11 +19,12 @@ class Dropped(NamedTuple):
     """One draw. With `ids` the model is the smaller one over these states, numbered anew, of classes `partition`;
     with `step` single starts and transitions are left out, by a hash that gives the same ones wherever it is asked."""
 
-    ids: Tensor | None = None  # [K'], class by class
+    ids: Tensor | None = None  # [K'], ascending, so class by class
     partition: Partition | None = None
     step: Tensor | None = None
     seed: int = 0
     rate: float = 0.0
+    features: Tensor | None = None  # [F']: those that stay
 
     def mask(self, rows: Tensor, columns: Tensor) -> Mask | None:
         """Of the transitions between two lists of states, [R] and [S]."""
@@ -43,8 +44,9 @@ class Dropout(nn.Module):
     draws: Tensor
 
     def __init__(
-        self, kind: str, rate: float, end: float | None = None, partition: Partition | None = None, seed: int = 0
-    ) -> None:
+        self, kind: str, rate: float, end: float | None = None, partition: Partition | None = None, seed: int = 0,
+        features: int = 0, feature_rate: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
         end = rate if end is None else end
         if kind not in KINDS:
@@ -56,7 +58,11 @@ class Dropout(nn.Module):
             )
         if not (0 <= rate < 1 and 0 <= end < 1):
             raise TrellisError(f"model.dropout_rate and dropout_end are {rate} and {end}: they must lie in [0, 1).")
+        if not 0 <= feature_rate < 1:
+            raise TrellisError(f"model.feature_dropout is {feature_rate}: it must lie in [0, 1).")
         self.kind, self.rate, self.end, self.seed, self.now = kind, rate, end, seed, rate
+        self.features = features
+        self.kept_features = max(1, round(features * (1 - feature_rate))) if features else 0
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
 
     def advance(self, done: float) -> None:
@@ -66,13 +72,22 @@ class Dropout(nn.Module):
 
     def draw(self, partition: Partition | None) -> Dropped | None:
         """What the next step leaves out."""
-        if self.kind == "none" or not self.now:
+        states = self.kind != "none" and self.now > 0
+        if not states and self.kept_features == self.features:
             return None
         self.draws += 1
         step = self.draws.clone()
+        features = self.draw_features(step)
+        if not states:
+            return Dropped(features=features)
         if self.kind == "unstructured":
-            return Dropped(step=step, seed=self.seed, rate=self.now)
+            return Dropped(step=step, seed=self.seed, rate=self.now, features=features)
         assert partition is not None
         thin = partition.thinned(self.now)
         scores = keys(self.seed, step, STATES, every(partition.num_states, step.device))
-        return Dropped(partition.choose(scores, thin), thin)
+        return Dropped(partition.choose(scores, thin).sort().values, thin, features=features)
+
+    def draw_features(self, step: Tensor) -> Tensor | None:
+        if self.kept_features == self.features:
+            return None
+        return keys(self.seed, step, FEATURES, every(self.features, step.device)).topk(self.kept_features).indices

@@ -17,7 +17,7 @@ from trellis.config import ModelConfig, suggestion
 from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
 from trellis.kernels.rows import pick, take
-from trellis.operators import Softmax
+from trellis.operators import Softmax, Transition
 from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
 from trellis.params.dropout import Dropped
 from trellis.params.nets import Residual, Spelling
@@ -55,12 +55,13 @@ class NeuralParams(Params):
     """See the head of this file; `config` has the choices."""
 
     kind = "neural"
+    keys: tuple[str, ...] = SETTINGS
     state_class: Tensor | None
 
     def __init__(self, words: Sequence[str], config: ModelConfig, support: Support = None, seed: int = 0) -> None:
         super().__init__()
         check(config, support)
-        self.num_states, self.choices = config.states, {name: getattr(config, name) for name in SETTINGS}
+        self.num_states, self.choices = config.states, {name: getattr(config, name) for name in self.keys}
         self.set_support(support)
         dim, nets = config.dim, (config.dim, config.depth, config.net_dropout)
         with torch.random.fork_rng(devices=[]):
@@ -106,23 +107,23 @@ class NeuralParams(Params):
         logits = self.start_weight(self.nets["start"](self.embed("start", dropped.ids))).squeeze(-1)
         return dropped.starts(logits).softmax(-1)
 
-    def transition(self, dropped: Dropped = NOTHING) -> Softmax:
+    def transition(self, dropped: Dropped = NOTHING) -> Transition:
         before, after = self.embed_roles(dropped.ids, "in", "out")
-        return self.softmax(before, after, dropped.ids, dropped)
+        return self.operator(before, after, dropped.ids, dropped)
 
     def emission(self, dropped: Dropped = NOTHING) -> Categorical:
         return self.categorical(self.embed("emission", dropped.ids), dropped)
 
-    def moving(self, dropped: Dropped = NOTHING) -> tuple[Softmax, Categorical]:
+    def moving(self, dropped: Dropped = NOTHING) -> tuple[Transition, Categorical]:
         before, after, saying = self.embed_roles(dropped.ids, "in", "out", "emission")
-        return self.softmax(before, after, dropped.ids, dropped), self.categorical(saying, dropped)
+        return self.operator(before, after, dropped.ids, dropped), self.categorical(saying, dropped)
 
-    def entry(self, ids: Tensor, dropped: Dropped) -> Softmax:
+    def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
         """Without gradient: a carried belief has none either."""
         with torch.no_grad():
-            return self.softmax(self.embed("in", ids), self.embed("out", dropped.ids), ids, dropped)
+            return self.operator(self.embed("in", ids), self.embed("out", dropped.ids), ids, dropped)
 
-    def softmax(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Softmax:
+    def operator(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Transition:
         """From the states `rows` [R] (None: all) embedded as `before`, into those that the draw keeps, as `after`."""
         everything = torch.arange(self.num_states, device=after.device)
         mask = dropped.mask(*(everything if ids is None else ids for ids in (rows, dropped.ids)))
@@ -144,7 +145,7 @@ class NeuralParams(Params):
 
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NeuralParams:
-        config = ModelConfig(states=int(settings["states"]), **{name: settings[name] for name in SETTINGS})
+        config = ModelConfig(states=int(settings["states"]), **{name: settings[name] for name in cls.keys})
         params = cls(words, config, restored_support(tensors))
         params.to(tensors["words"].dtype).load_state_dict(tensors)
         return params

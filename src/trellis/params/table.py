@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
-from trellis.operators import Dense
+from trellis.operators import Dense, Transition
 from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
 from trellis.params.dropout import Dropped
 from trellis.types import Counts
@@ -42,8 +42,12 @@ class TableParams(Params):
             return nn.Parameter(spread * torch.randn(shape, generator=generator))
 
         self.start_logits = logits(num_states)
-        self.transition_logits = logits(num_states, num_states)
+        self.make_transition(logits)
         self.emission_logits = logits(num_words, live)
+
+    def make_transition(self, logits: Callable[..., nn.Parameter]) -> None:
+        """The logits of the transitions, drawn by logits(*shape)."""
+        self.transition_logits = logits(self.num_states, self.num_states)
 
     @classmethod
     def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> TableParams:
@@ -62,13 +66,13 @@ class TableParams(Params):
         logits = self.start_logits if dropped.ids is None else self.start_logits[dropped.ids]
         return dropped.starts(logits).softmax(-1)
 
-    def transition(self, dropped: Dropped = NOTHING) -> Dense:
+    def transition(self, dropped: Dropped = NOTHING) -> Transition:
         if dropped is NOTHING:
             return Dense(self.transition_logits.softmax(-1))
         everything = torch.arange(self.num_states, device=self.start_logits.device)
         return self.entry(everything if dropped.ids is None else dropped.ids, dropped)
 
-    def entry(self, ids: Tensor, dropped: Dropped) -> Dense:
+    def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
         columns = torch.arange(self.num_states, device=ids.device) if dropped.ids is None else dropped.ids
         logits = self.transition_logits[ids][:, columns]
         mask = dropped.mask(ids, columns)
@@ -92,9 +96,12 @@ class TableParams(Params):
         emission = emission if allowed is None else emission * allowed
         used = emission if self.sets is None else visits_by_state(emission, self.sets, self.num_states)
         replace(self.start_logits, counts.start + pseudocount, (counts.start + pseudocount).sum(-1, keepdim=True))
-        moves = counts.transition + pseudocount
-        replace(self.transition_logits, moves, moves.sum(-1, keepdim=True))
+        self.maximise_transition(counts.transition, pseudocount)
         replace(self.emission_logits, emission, used.sum(0) if self.sets is None else used)
+
+    def maximise_transition(self, moves: Tensor, pseudocount: float) -> None:
+        """Of expected transitions, in the operator's own statistics."""
+        replace(self.transition_logits, moves + pseudocount, (moves + pseudocount).sum(-1, keepdim=True))
 
     @torch.no_grad()
     def set_probabilities(self, start: Tensor, transition: Tensor, emission: Tensor) -> None:

@@ -87,4 +87,5 @@ def mode(prior: Belief, transition: Transition, potentials: Potentials, lengths:
 
 def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Paths from p(z | x) [B, T], given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
-    return engine(transition, filtered).sample(transition, filtered, lengths, uniform)
+    chosen = engine(transition, filtered)
+    return chosen.sample(transition, filtered, lengths, uniform if chosen is naive else uniform.to(filtered.dtype))

@@ -63,6 +63,8 @@ class Steps:
         self.full = potentials.ids is None
         self.wide = [True] * potentials.rows.shape[1] if self.full else potentials.gaps(lengths).any(0).tolist()
         self.potentials = potentials._replace(rows=potentials.rows.masked_fill(~potentials.inside(lengths), -1))
+        learning = self.full and potentials.table.requires_grad and torch.is_grad_enabled()
+        self.written = self.potentials.gather() if learning else None  # [B, T, K]: one gradient of the table, not T
 
     def __len__(self) -> int:
         return len(self.wide)
@@ -76,6 +78,8 @@ class Steps:
 
     def log_weights(self, t: int) -> Tensor:
         """log o_t at the live states: [B, k]."""
+        if self.written is not None:
+            return self.written[:, t]
         table, rows, ids, *_ = self.potentials
         here = Potentials(table, rows[:, t : t + 1], None if ids is None else ids[:, t : t + 1])
         return (here.widen(self.num_states) if self.wide[t] else here).gather()[:, 0]

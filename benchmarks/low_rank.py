@@ -1,0 +1,157 @@
+"""Low-rank transitions: how time and memory grow with states and features, and against dense products."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.growth import exponent
+from benchmarks.large_hmm import CLASSES, WINDOW, fresh_memory, peak_memory, text, timed, word_classes
+from benchmarks.report import emit
+from trellis.config import ModelConfig, TrainConfig
+from trellis.corpus import Vocabulary
+from trellis.emissions import Partition
+from trellis.learning.gradient import GradientLearner
+from trellis.models import HMM
+from trellis.operators import Dense, LowRank, Transition
+from trellis.types import Batch
+
+BENCH = "low-rank"
+LANES, STEPS = 64, 8  # beliefs side by side, and steps of the forward pass
+SIZES = {  # states, features of the growth in states, states of the growth in features, features
+    "cpu": ([2**n for n in range(9, 14)], 64, 2048, [2**n for n in range(4, 10)]),
+    "cuda": ([2**n for n in range(14, 21)], 1024, 65536, [2**n for n in range(7, 13)]),
+}
+LARGEST_DENSE = {"cpu": 2**12, "cuda": 2**16}
+TAIL = {"cpu": 2**11, "cuda": 2**15}  # from which on the exponent in states is fitted too
+
+
+def low_rank(states: int, features: int, device: torch.device) -> LowRank:
+    """Random, in the precision of training."""
+    dtype = torch.bfloat16 if device.type == "cuda" else None
+    into = torch.rand(states, features, device=device)
+    out = torch.rand(states, features, device=device)
+    return LowRank(into / into.sum(-1, keepdim=True), out / out.sum(0), dtype)
+
+
+class Low(Dense):
+    """A dense operator whose products are of a lower precision."""
+
+    def forward(self, probs: torch.Tensor) -> torch.Tensor:
+        return (probs.to(self.matrix.dtype) @ self.matrix).to(probs.dtype)
+
+
+def dense(states: int, device: torch.device) -> Dense:
+    matrix = torch.rand(states, states, device=device)
+    return Low((matrix / matrix.sum(-1, keepdim=True)).to(torch.bfloat16 if device.type == "cuda" else torch.float32))
+
+
+def passing(operator: Transition, device: torch.device) -> Callable[[], object]:
+    """STEPS steps of the forward pass for LANES sequences, with emissions and normalisation."""
+    beliefs = torch.full((LANES, operator.num_states), 1 / operator.num_states, device=device)
+    likely = torch.rand(LANES, operator.num_states, device=device)
+
+    def work() -> None:
+        probs = beliefs
+        with torch.no_grad():
+            for _ in range(STEPS):
+                probs = operator.forward(probs) * likely
+                probs = probs / probs.sum(-1, keepdim=True)
+
+    return work
+
+
+def copy_rate(device: torch.device) -> float:
+    """GB/s of a large copy, reading and writing."""
+    source = torch.empty((1 << 28) if device.type == "cuda" else (1 << 24), device=device)
+    target = torch.empty_like(source)
+    return 2 * source.numel() * 4 / timed(lambda: target.copy_(source), 10, device) / 1e9
+
+
+def grow(
+    name: str, sizes: Sequence[int], problems: Sequence[tuple[int, int]], device: torch.device, repeats: int
+) -> None:
+    """Seconds a token over one of the two sizes, and the exponent."""
+    rate, seconds = copy_rate(device), []
+    for states, features in problems:
+        fresh_memory(device)
+        operator = low_rank(states, features, device)
+        seconds.append(timed(passing(operator, device), repeats, device) / STEPS / LANES)
+        width = 2 if operator.dtype is torch.bfloat16 else 4
+        moved = (2 * states * features * width + 4 * LANES * states * 6) / LANES / seconds[-1] / 1e9
+        emit(BENCH, f"{states} states, {features} features", "forward, a token", seconds[-1] * 1e6, "copy rate, GB/s",
+             rate, moved / rate, "us", gigabytes_per_second=moved, memory_gb=peak_memory(device))  # fmt: skip
+    tail = [i for i, size in enumerate(sizes) if name != "states" or size >= TAIL[device.type]]
+    late = exponent([sizes[i] for i in tail], [seconds[i] for i in tail])
+    emit(BENCH, f"growth in {name}", "exponent of time", exponent(sizes, seconds), "theory", 1.0, None, "", tail=late)
+
+
+def against_dense(sizes: Sequence[int], features: int, device: torch.device, repeats: int) -> None:
+    for states in sizes:
+        if states > LARGEST_DENSE[device.type]:
+            continue
+        ours = timed(passing(low_rank(states, features, device), device), repeats, device)
+        fresh_memory(device)
+        theirs = timed(passing(dense(states, device), device), repeats, device)
+        emit(BENCH, f"{states} states, {features} features", "forward", ours * 1e3, "dense product", theirs * 1e3,
+             theirs / ours, "ms", flop_ratio=states / (2 * features))  # fmt: skip
+
+
+def training_step(states: int, features: int, band: int, classes: int, device: torch.device) -> Callable[[], object]:
+    """A step of training a low-rank HMM; with classes of words, or all states live at every token (0)."""
+    vocab = Vocabulary(["<eos>", "<unk>", *(f"w{n}" for n in range(9998))], [1] * 10_000)
+    choices = ModelConfig(states=states, params="lowrank", features=features, band=band, spread=0.05)
+    support = Partition(word_classes(classes), [states // classes] * classes) if classes else None
+    model = HMM.build(vocab, choices, True, 0, support).to(device)
+    learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3), 1000)
+    tokens, full = text(LANES, WINDOW), torch.full((LANES,), WINDOW)
+    fresh = torch.zeros(LANES, dtype=torch.bool)
+    learner.step(Batch(tokens, full, ~fresh, True, True))
+    return lambda: learner.step(Batch(tokens, full, fresh, True, False))
+
+
+class Largest(TorchDispatchMode):
+    """The most entries of any tensor that is made."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        made = func(*args, **(kwargs or {}))  # type: ignore[operator]
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            self.entries = max(self.entries, tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
+        return made
+
+
+def allocation(states: int, features: int, device: torch.device) -> None:
+    """The largest tensor of a forward pass."""
+    with Largest() as largest:
+        passing(low_rank(states, features, device), device)()
+    emit(BENCH, f"{states} states, {features} features", "largest tensor", float(largest.entries), "K^2",
+         float(states**2), states**2 / largest.entries, "entries")  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks low-rank", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--largest", type=int, default=2**20, help="most states")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args(argv)
+    device = torch.device(options.device)
+    states, features, fixed, ranks = SIZES[device.type]
+    states = [size for size in states if size <= options.largest]
+    grow("states", states, [(size, features) for size in states], device, options.repeats)
+    grow("features", ranks, [(min(fixed, options.largest), rank) for rank in ranks], device, options.repeats)
+    against_dense(states, features, device, options.repeats)
+    allocation(states[-1], features, device)
+    if device.type == "cuda":
+        for size, classes in ((2**14, 0), (2**16, 0), (2**18, CLASSES * 8), (2**20, CLASSES * 32)):
+            if size > options.largest:
+                continue
+            fresh_memory(device)
+            seconds = timed(training_step(size, features, 0, classes, device), options.repeats, device)
+            emit(BENCH, f"{size} states, {features} features, {classes or 'no'} classes", "training step",
+                 seconds * 1e3, "none", None, None, "ms", memory_gb=peak_memory(device),
+                 tokens_per_second=LANES * WINDOW / seconds)  # fmt: skip

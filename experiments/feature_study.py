@@ -1,0 +1,203 @@
+"""`python -m experiments.feature_study`: random features against learned ones, rank and entropy with and without a
+band, and spectral learning; writes kernel-softmax-hmm/study.json and its plots."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments import spectral_hmm
+from experiments.pictures import Series, draw
+from trellis.operators import Sum
+from trellis.operators.banded import of_band
+from trellis.operators.lowrank import of_features
+from trellis.params.features import Exponential, gaussian, orthogonal
+from trellis.train.run import write_text
+
+FOLDER = Path(__file__).parent / "kernel-softmax-hmm"
+FEATURES = (16, 32, 64, 128, 256, 512, 1024)
+DRAWS = 400  # of the features, for a mean squared error
+RANK_TOLERANCE = 1e-5  # of the largest singular value
+
+
+def trigonometric(x: Tensor, weight: Tensor) -> Tensor:
+    """exp(|x|^2 / 2) (cos w x, sin w x) / sqrt(m): unbiased too, but of either sign, so no probabilities."""
+    angles = x @ weight.T
+    waves = torch.cat([angles.cos(), angles.sin()], -1) / len(weight) ** 0.5
+    return waves * (x.square().sum(-1, keepdim=True) / 2).exp()
+
+
+def positive(x: Tensor, weight: Tensor) -> Tensor:
+    return Exponential(weight, learned=False)(x).exp()
+
+
+Map = Callable[[Tensor, Tensor], Tensor]
+ESTIMATORS: dict[str, tuple[Map, Callable[[int, int], Tensor]]] = {
+    "positive": (positive, gaussian),
+    "orthogonal": (positive, orthogonal),
+    "trigonometric": (trigonometric, gaussian),
+}
+
+
+def predicted(kind: str, x: Tensor, y: Tensor, features: int) -> float:
+    """The squared error of phi(x) . phi(y) as an estimate of exp(x . y), relative to its square, mean over pairs."""
+    square, apart = (2 * (x * y).sum(-1)).exp(), (x - y).square().sum(-1)
+    if kind == "trigonometric":
+        spread = (x.square().sum(-1) + y.square().sum(-1)).exp() * (1 - (-apart).exp()).square() / 2
+    else:
+        spread = square * ((x + y).square().sum(-1).exp() - 1)
+    return float((spread / square).mean() / features)
+
+
+def squared_errors(dim: int, norm: float, features: int, pairs: int = 64) -> dict[str, dict[str, float]]:
+    """Relative to the kernel's square, mean over random pairs of the same norm: measured and predicted."""
+    torch.manual_seed(0)
+    x, y = (norm * torch.nn.functional.normalize(torch.randn(pairs, dim, dtype=torch.float64), dim=-1) for _ in "xy")
+    exact = (x * y).sum(-1).exp()
+    found: dict[str, dict[str, float]] = {}
+    for kind, (phi, draw_weights) in ESTIMATORS.items():
+        weights = [draw_weights(features, dim).double() for _ in range(DRAWS)]
+        errors = [((phi(x, w) * phi(y, w)).sum(-1) / exact - 1).square().mean() for w in weights]
+        found[kind] = {"measured": float(torch.stack(errors).mean())}
+        if kind != "orthogonal":  # which has no closed form
+            found[kind]["predicted"] = predicted(kind, x, y, features)
+    return found
+
+
+def divergence(log_true: Tensor, probs: Tensor) -> float:
+    """The mean over rows of KL(true || probs), in nats."""
+    return float((log_true.exp() * (log_true - probs.clamp(min=1e-300).log())).sum(-1).mean())
+
+
+def softmax_rows(states: int, dim: int, norm: float) -> tuple[Tensor, Tensor, Tensor]:
+    """u, v and log A of a random softmax matrix."""
+    torch.manual_seed(1)
+    u, v = (norm / dim**0.5 * torch.randn(states, dim, dtype=torch.float64) for _ in "uv")
+    return u, v, (u @ v.T).log_softmax(-1)
+
+
+def approximations(states: int, dim: int, norm: float, features: int, steps: int = 250) -> dict[str, float]:
+    """KL from a softmax matrix of rows through random features, and through features learned for it."""
+    u, v, log_true = softmax_rows(states, dim, norm)
+    found = {}
+    for kind, draw_weights in (("random", gaussian), ("orthogonal", orthogonal)):
+        phi = Exponential(draw_weights(features, dim).double(), learned=False)
+        found[kind] = divergence(log_true, of_features(phi(u), phi(v))[0].dense())
+    found["learned"] = learned(log_true, features, steps)
+    return found
+
+
+def learned(log_true: Tensor, features: int, steps: int) -> float:
+    """The KL that gradients reach with free features of both sides."""
+    torch.manual_seed(2)
+    sides = [torch.randn(len(log_true), features, dtype=torch.float64).requires_grad_() for _ in "uv"]
+    optimizer = torch.optim.Adam(sides, lr=0.1)
+    lowest = torch.inf
+    for _ in range(steps):
+        optimizer.zero_grad()
+        probs = of_features(sides[0], sides[1])[0].dense()
+        loss = -(log_true.exp() * probs.log()).sum(-1).mean()
+        loss.backward()
+        optimizer.step()
+        lowest = min(lowest, divergence(log_true, probs.detach()))
+    return lowest
+
+
+def ranks(states: int, features: int, width: int, spread: float) -> dict[str, dict[str, float]]:
+    """Numerical rank and mean row entropy of random matrices with and without a band of as much weight."""
+    torch.manual_seed(3)
+    left, right = (spread * torch.randn(states, features, dtype=torch.float64) for _ in "uv")
+    low = of_features(left, right)
+    band, band_norm = of_band(spread * torch.randn(states, width, dtype=torch.float64))
+    both = Sum.normalised(low, (band, low[1] + 0 * band_norm))
+    found = {}
+    for name, matrix in (("low rank", low[0].dense()), ("with band", both.dense())):
+        values = torch.linalg.svdvals(matrix)
+        entropy = torch.special.entr(matrix).sum(-1).mean()
+        found[name] = {"rank": float((values > RANK_TOLERANCE * values[0]).sum()), "entropy": float(entropy)}
+    return found
+
+
+def spectral(seeds: int) -> dict[str, Any]:
+    """Medians over random HMMs."""
+    errors = {}
+    for tokens in spectral_hmm.TOKENS:
+        found = [spectral_hmm.study(seed, tokens) for seed in range(seeds)]
+        errors[tokens] = {name: median(one[name] for one in found) for name in found[0]}
+    return {"errors": errors, "em": {seed: spectral_hmm.starts(seed, 100_000) for seed in range(seeds)}}
+
+
+def study(seeds: int = 5) -> dict[str, Any]:
+    """Every figure."""
+    return {
+        "squared_errors": {
+            f"{dim} dimensions, norm {norm:g}": {m: squared_errors(dim, norm, m) for m in FEATURES[:5]}
+            for dim in (16, 64)
+            for norm in (0.5, 1.0)
+        },
+        "divergence": {
+            f"{states} states, norm {norm:g}, {dim} dimensions": {
+                m: approximations(states, dim, norm, m) for m in FEATURES[:5] if m <= states
+            }
+            for states, norm, dim in ((128, 1.0, 16), (128, 2.0, 16), (128, 3.0, 16), (256, 2.0, 16), (128, 2.0, 64))
+        },
+        "ranks": {width: ranks(512, 64, width, 1.0) for width in (8, 32, 128)},
+        "spectral": spectral(seeds),
+    }
+
+
+def plots(figures: dict[str, Any]) -> dict[str, str]:
+    """SVG by name."""
+    errors = figures["squared_errors"]["16 dimensions, norm 1"]
+    drawn = {
+        "squared-errors": draw(
+            "Relative squared error of the kernel, 16 dimensions, norm 1",
+            "features",
+            [
+                Series(f"{kind}, {how}", {int(m): found[kind][how] for m, found in errors.items()}, how == "predicted")
+                for kind in ESTIMATORS
+                for how in ("measured", "predicted")
+                if how in next(iter(errors.values()))[kind]
+            ],
+        )
+    }
+    rows = figures["divergence"]
+    drawn["divergence"] = draw(
+        "KL from a softmax matrix of 128 states, 16 dimensions",
+        "features",
+        [
+            Series(f"{kind}, norm {norm}", {int(m): one[kind] for m, one in rows[name].items()}, kind == "random")
+            for norm in (1, 2, 3)
+            for name in [f"128 states, norm {norm}, 16 dimensions"]
+            for kind in ("random", "learned")
+        ],
+    )
+    by_tokens = figures["spectral"]["errors"]
+    drawn["spectral"] = draw(
+        "Error of estimates by the length of the text: 5 states, 20 symbols",
+        "tokens",
+        [
+            Series(name.replace("_", ", "), {int(n): found[name] for n, found in by_tokens.items()})
+            for name in (f"{how}_{what}" for how in ("eigenvectors", "anchors") for what in ("emission", "transition"))
+        ],
+    )
+    return drawn
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    figures = study(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    write_text(FOLDER / "study.json", json.dumps(figures, indent=1) + "\n")
+    for name, picture in plots(figures).items():
+        write_text(FOLDER / "plots" / f"{name}.svg", picture + "\n")
+
+
+if __name__ == "__main__":
+    main()

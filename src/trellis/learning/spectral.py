@@ -1,0 +1,197 @@
+"""Spectral learning: HMMs out of the counts of neighbouring symbols, without iteration and without local optima.
+
+All methods need a stationary text, at least as many symbols as states m, and matrices O = p(x | z) and T = p(z' | z) of
+rank m; errors fall as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near a
+deficient rank, or with too short a text, all of them fail:
+    ObservableOperators (Hsu, Kakade, Zhang)  scores sequences alone; probabilities may come out negative, which is told
+    by_eigenvectors (Anandkumar, Hsu, Kakade)  O from eigenvalues, which noise can make complex or order wrongly
+    by_anchors (Stratos, Collins, Hsu)  for states that each have a word of their own; biased where some have none
+The last two give probabilities, clipped to be some, that EM or gradients can begin with.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import nnls
+from sklearn.utils.extmath import randomized_svd
+
+from trellis.errors import TrellisError
+
+Array = NDArray[np.float64]
+SMALLEST = 1e-12  # a conditional probability at or beneath zero counts as this
+SMOOTHING = 1e-3
+TRIALS = 40  # random mixtures of operators, of which the one is used that fits the counts best
+
+
+class Moments(NamedTuple):
+    """Probabilities of symbols, and of neighbours in one order: later symbols come first."""
+
+    single: Array  # [V]
+    pairs: sparse.csr_matrix  # [V, V]: P21(i, j) = p(x_2 = i, x_1 = j)
+    triples: NDArray[np.int64]  # [3, N]: every x_3, x_2, x_1 that occurs
+    shares: Array  # [N]: how often it does
+
+    @property
+    def skipping(self) -> sparse.csr_matrix:
+        """P31, the middle summed out: [V, V]."""
+        return table(self.triples[0], self.triples[2], self.shares, len(self.single))
+
+    def middle(self, left: Array, right: Array) -> Array:
+        """left' P3x1 right for every x in the middle: [V, m], [V, m] -> [V, m, m]."""
+        size, m = len(self.single), left.shape[1]
+        late, here, early = self.triples
+        found = np.zeros((size, m, m))
+        for i in range(m):  # never V x V x V, nor N x m x m
+            for j in range(m):
+                found[:, i, j] = np.bincount(here, self.shares * left[late, i] * right[early, j], size)
+        return found
+
+
+def moments(tokens: NDArray[np.int64], size: int) -> Moments:
+    """Of sequences [B, T] of `size` symbols."""
+    if tokens.ndim != 2 or tokens.shape[1] < 3:
+        raise TrellisError(
+            "Spectral learning counts three neighbours: give sequences [B, T] of three symbols at least."
+        )
+    early, here, late = tokens[:, :-2].ravel(), tokens[:, 1:-1].ravel(), tokens[:, 2:].ravel()
+    codes, counts = np.unique((late * size + here) * size + early, return_counts=True)
+    triples = np.stack([codes // size**2, codes // size % size, codes % size])
+    pairs = table(tokens[:, 1:].ravel(), tokens[:, :-1].ravel(), np.ones(tokens[:, 1:].size), size)
+    return Moments(
+        np.bincount(tokens.ravel(), minlength=size) / tokens.size, pairs / pairs.sum(), triples, counts / counts.sum()
+    )
+
+
+def table(rows: NDArray[np.int64], columns: NDArray[np.int64], weights: Array, size: int) -> sparse.csr_matrix:
+    return sparse.coo_matrix((weights, (rows, columns)), shape=(size, size)).tocsr()
+
+
+def subspaces(matrix: sparse.csr_matrix, states: int, seed: int) -> tuple[Array, Array]:
+    """The leading left and right singular vectors: [V, m] both."""
+    if states > matrix.shape[0]:
+        raise TrellisError(f"Spectral learning of {states} states needs as many symbols; there are {matrix.shape[0]}.")
+    left, values, right = randomized_svd(matrix, states, random_state=seed)
+    if values[-1] <= SMALLEST * values[0]:
+        raise TrellisError(f"The pairs of symbols have a rank below {states}: use fewer states.")
+    return left, right.T
+
+
+class Scores(NamedTuple):
+    """What a model of observable operators says of a sequence."""
+
+    log_probs: Array  # [T]: log p(x_t | x_<t)
+    negative: int  # probabilities that came out at or beneath zero, counted as SMALLEST
+
+
+class ObservableOperators:
+    """p(x_1, ..., x_T) = b_inf' B_{x_T} ... B_{x_1} b_1, with b_1 = U' P1, b_inf = (P21' U)^+ P1 and
+    B_x = (U' P3x1) (U' P21)^+, U the leading left singular vectors of P21: states seen through symbols."""
+
+    def __init__(self, given: Moments, states: int, seed: int = 0) -> None:
+        basis, _ = subspaces(given.pairs, states, seed)
+        inverse = np.linalg.pinv(given.pairs.T @ basis)  # ((U' P21)^+)': [m, V]
+        self.begin = basis.T @ given.single  # [m]
+        self.end = inverse @ given.single  # [m]
+        self.operators = given.middle(basis, inverse.T)  # [V, m, m]
+
+    def score(self, tokens: NDArray[np.int64]) -> Scores:
+        """Of one sequence [T]; after a probability that is none, the state begins anew."""
+        state, found = self.begin / (self.end @ self.begin), np.empty(len(tokens))
+        for t, token in enumerate(tokens):
+            onward = self.operators[token] @ state
+            found[t] = self.end @ onward
+            state = onward / found[t] if found[t] > SMALLEST else self.begin / (self.end @ self.begin)
+        return Scores(np.log(found.clip(SMALLEST)), int((found <= SMALLEST).sum()))
+
+
+class Probabilities(NamedTuple):
+    """An HMM written out."""
+
+    start: Array  # [K]
+    transition: Array  # [K, K]: p(z' | z)
+    emission: Array  # [K, V]: p(x | z)
+
+    def smoothed(self, share: float) -> Probabilities:
+        """With a little of everything, so that nothing that EM begins with is impossible."""
+        return Probabilities(*((1 - share) * part + share / part.shape[-1] for part in self))
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """As `TableParams.set_probabilities` takes them."""
+        return tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in self)
+
+
+def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities:
+    """With x_2 in the middle, (L' P3x1 R) (L' P31 R)^-1 = W diag(O_x) W^-1 for every x: eigenvalues are emissions."""
+    left, right = subspaces(given.skipping, states, seed)
+    operators = given.middle(left, right) @ np.linalg.inv(left.T @ (given.skipping @ right))
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(TRIALS):
+        _, vectors = np.linalg.eig(np.tensordot(random.standard_normal(len(operators)), operators, 1))
+        emission = np.einsum("hi,xij,jh->hx", np.linalg.pinv(vectors), operators, vectors).real
+        found.append(with_transitions(given, distributions(emission)))
+    return min(found, key=lambda model: misfit(given, model))
+
+
+def initial(given: Moments, states: int, seed: int = 0) -> Probabilities:
+    """Something to begin EM or gradients with: whichever estimate fits the triples better, nothing in it impossible."""
+    found = by_eigenvectors(given, states, seed), by_anchors(given, states)
+    return min(found, key=lambda model: misfit(given, model)).smoothed(SMOOTHING)
+
+
+def misfit(given: Moments, model: Probabilities) -> float:
+    """Nats of a triple under a model: the cross-entropy of three neighbours, as they were counted."""
+    model = model.smoothed(SMOOTHING)
+    joint = (model.start[:, None] * model.transition)[:, :, None] * model.transition  # p(z_1, z_2, z_3)
+    late, here, early = (model.emission[:, symbols] for symbols in given.triples)
+    expected = np.einsum("abc,an,bn,cn->n", joint, early, here, late, optimize=True)
+    return float(-given.shares @ np.log(expected))
+
+
+def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
+    """Each state has an anchor, a word that no other state emits: the neighbours of any word are a mixture of those of
+    anchors, in the shares p(z | x). Anchors are the extreme ones among words of at least the share `smallest`."""
+    contexts = neighbours(given.pairs.toarray())
+    frequent = np.flatnonzero(given.single >= smallest)
+    if len(frequent) < states:
+        raise TrellisError(f"Only {len(frequent)} symbols are frequent enough to be anchors of {states} states.")
+    anchors = frequent[extreme_rows(contexts[frequent], states)]
+    heavy = 1e3  # on the row that makes shares sum to one
+    corners = np.vstack([contexts[anchors].T, np.full(states, heavy)])
+    share = np.array([nnls(corners, np.append(row, heavy))[0] for row in contexts])  # p(z | x): [V, K]
+    return with_transitions(given, distributions((share * given.single[:, None]).T))
+
+
+def neighbours(pairs: Array) -> Array:
+    """The distributions of what follows and of what precedes every symbol, side by side: [V, 2V]."""
+    return np.concatenate([distributions(pairs.T), distributions(pairs)], 1)
+
+
+def extreme_rows(points: Array, count: int) -> NDArray[np.int64]:
+    """Successive projection: the longest row, then the longest of what it leaves of the others, and so on."""
+    rest, chosen = points.copy(), []
+    for _ in range(count):
+        chosen.append(int((rest**2).sum(1).argmax()))
+        direction = rest[chosen[-1]] / np.linalg.norm(rest[chosen[-1]])
+        rest -= np.outer(rest @ direction, direction)
+    return np.array(chosen)
+
+
+def with_transitions(given: Moments, emission: Array) -> Probabilities:
+    """Given O: P1 = O pi, and P21 = O (T' diag(pi)) O', by non-negative least squares."""
+    start = nnls(emission.T, given.single)[0]
+    inverse = np.linalg.pinv(emission.T)  # [K, V]
+    joint = (inverse @ (given.pairs @ inverse.T)).T  # p(z, z')
+    return Probabilities(distributions(start), distributions(joint), emission)
+
+
+def distributions(weights: Array) -> Array:
+    """Negative weights become zero, rows sum to one; a row without weight becomes uniform."""
+    clipped = weights.clip(0.0)
+    total = clipped.sum(-1, keepdims=True)
+    return np.where(total > 0, clipped / np.where(total > 0, total, 1.0), 1 / weights.shape[-1])

@@ -1,0 +1,108 @@
+"""Transitions inside a band around the diagonal."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from trellis.kernels.rows import take
+from trellis.operators.base import invert
+from trellis.operators.lowrank import log_sum, shares
+from trellis.operators.unwritten import Unwritten
+
+
+class Banded(Unwritten):
+    """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
+
+    The band goes through products of tiles [w, 2w], O(K w) a step. `places` [R] says where among the columns each row
+    stands where it is not its own number; the operator is then rectangular, and only `blocks` has a meaning."""
+
+    def __init__(self, probs: Tensor, num_states: int | None = None, places: Tensor | None = None) -> None:
+        self.probs, self.places = probs, places
+        self.num_rows, self.width, self.device = *probs.shape, probs.device
+        self.num_states, self.reach = num_states or self.num_rows, self.width // 2
+
+    @cached_property
+    def band(self) -> Tensor:
+        """Tiles of w rows and the 2w columns that these reach: [n, w, 2w]."""
+        rows = pad(self.probs, (0, self.width + 1, 0, -self.num_rows % self.width))
+        skewed = rows.view(-1, self.width * (2 * self.width + 1))[:, : -self.width]
+        return skewed.unflatten(-1, (self.width, 2 * self.width))
+
+    def row_tiles(self, values: Tensor) -> Tensor:
+        """[..., K] -> [n, N, w]."""
+        flat = values.reshape(-1, self.num_states)
+        return pad(flat, (0, -self.num_states % self.width)).unflatten(-1, (-1, self.width)).transpose(0, 1)
+
+    def column_tiles(self, values: Tensor) -> Tensor:
+        """What each tile of rows reaches: [..., K] -> [n, N, 2w]."""
+        flat = values.reshape(-1, self.num_states)
+        short = -self.num_states % self.width
+        return (
+            pad(flat, (self.reach, short + self.width - self.reach))
+            .unfold(-1, 2 * self.width, self.width)
+            .transpose(0, 1)
+        )
+
+    def forward(self, probs: Tensor) -> Tensor:
+        sent = (self.row_tiles(probs) @ self.band).transpose(0, 1)  # [N, n, 2w]
+        near, far = (half.flatten(1) for half in sent.split(self.width, -1))
+        total = pad(near, (0, self.width)) + pad(far, (self.width, 0))
+        return total[:, self.reach : self.reach + self.num_states].view(probs.shape)
+
+    def backward(self, message: Tensor) -> Tensor:
+        pulled = self.column_tiles(message) @ self.band.mT  # [n, N, w]
+        return pulled.transpose(0, 1).flatten(1)[:, : self.num_states].reshape(message.shape)
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        pairs = self.row_tiles(left).mT @ self.column_tiles(right)  # [n, w, 2w]
+        straight = pad(pairs.flatten(1), (0, self.width)).unflatten(-1, (self.width, -1))[..., : self.width]
+        return self.probs * straight.flatten(0, 1)[: self.num_states]
+
+    def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
+        places = before if self.places is None else self.places[before]
+        offset = after.unsqueeze(-2) - places.unsqueeze(-1) + self.reach
+        return offset.clamp(0, self.width - 1), (offset >= 0) & (offset < self.width)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        offset, inside = self.offsets(before, after)
+        return take(self.probs.flatten(), before.unsqueeze(-1) * self.width + offset) * inside
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        offset, inside = self.offsets(before, after)
+        index = (before.unsqueeze(-1).expand_as(pairs), offset)
+        return torch.zeros_like(self.probs).index_put(index, pairs * inside, accumulate=True)
+
+    def rows(self, states: Tensor) -> Tensor:
+        return self.blocks(states, torch.arange(self.num_states, device=self.device))
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return states + invert(self.probs[states], uniform) - self.reach
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        offset = torch.arange(self.width - 1, -1, -1, device=self.device)  # so that z goes upwards
+        before = states.unsqueeze(-1) - offset + self.reach
+        inside = (before >= 0) & (before < self.num_states)
+        before = before.clamp(0, self.num_states - 1)
+        chosen = invert(weights.gather(-1, before) * self.probs[before, offset] * inside, uniform)
+        return before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+
+def of_band(log_weights: Tensor, kept: Tensor | None = None, rows: Tensor | None = None) -> tuple[Banded, Tensor]:
+    """The band out of log weights [K, w], normalised; and the log of each row's sum, [R].
+
+    Between the states `rows` [R] (None: those kept) and those `kept` [K'], in ascending order (None: all): weights of
+    states that are not kept fall away before rows are normalised."""
+    num_states, width = log_weights.shape
+    kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
+    named = kept if rows is None else rows
+    places = torch.searchsorted(kept, named)
+    column = places.unsqueeze(-1) + torch.arange(width, device=kept.device) - width // 2
+    offset = kept[column.clamp(0, len(kept) - 1)] - named.unsqueeze(-1) + width // 2
+    inside = (column >= 0) & (column < len(kept)) & (offset >= 0) & (offset < width)
+    logits = take(log_weights, named).gather(-1, offset.clamp(0, width - 1)).masked_fill(~inside, -torch.inf)
+    return Banded(shares(logits, -1), len(kept), None if rows is None else places), log_sum(logits, -1)

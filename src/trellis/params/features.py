@@ -1,0 +1,95 @@
+"""Feature maps phi: R^d -> R^F with positive values, given as log phi; phi(u) . phi(v) is a kernel of u and v.
+
+A `FeatureMap`, called with x [n, d] and the features to compute ([F'], None: all), it gives
+log phi(x) [n, F']. Whoever adds one to FEATURE_MAPS can name it in a configuration.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from itertools import combinations_with_replacement
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from trellis.errors import TrellisError
+from trellis.operators.lowrank import times
+
+
+class FeatureMap(nn.Module, ABC):
+    """See the head of this file."""
+
+    num_features: int
+
+    @abstractmethod
+    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor: ...
+
+
+class Exponential(FeatureMap):
+    """phi_f(x) = exp(w_f . x - |x|^2 / 2) / sqrt(F).
+
+    With w_f ~ N(0, I), E phi(x) . phi(y) = exp(x . y): positive random features. With a learned W it is a model in its
+    own right, of rank F, and approximates nothing."""
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor, learned: bool) -> None:
+        super().__init__()
+        self.num_features = len(weight)
+        if learned:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
+        weight = self.weight if kept is None else self.weight[kept]
+        low = weight.detach().T.to(x.dtype) if x.dtype is torch.bfloat16 else None
+        squares = x.to(weight.dtype).square().sum(-1, keepdim=True)
+        return times(x, weight.T, low) - squares / 2 - math.log(self.num_features) / 2
+
+
+class Taylor(FeatureMap):
+    """exp(x . y) up to the largest order that F features allow, for vectors made positive by a softplus:
+    phi_a(x) = x^a / sqrt(a!) for the exponents a = (a_1, ..., a_d), |a| <= order; C(d + order, order) of them."""
+
+    exponents: Tensor  # [F, d]
+
+    def __init__(self, dim: int, features: int) -> None:
+        super().__init__()
+        order = max((n for n in range(1, 64) if math.comb(dim + n, n) <= features), default=0)
+        if not order:
+            raise TrellisError(
+                f"model.features is {features}: the Taylor map of {dim} dimensions needs {dim + 1} at least."
+            )
+        chosen = [Counter(c) for n in range(order + 1) for c in combinations_with_replacement(range(dim), n)]
+        self.register_buffer("exponents", torch.tensor([[float(one[i]) for i in range(dim)] for one in chosen]))
+        self.order, self.num_features = order, len(chosen)
+
+    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
+        exponents = self.exponents if kept is None else self.exponents[kept]
+        powers = softplus(x.to(exponents.dtype)).log() @ exponents.T
+        return powers - (exponents + 1).lgamma().sum(-1) / 2
+
+
+def gaussian(features: int, dim: int) -> Tensor:
+    """Independent rows: [F, d]."""
+    return torch.randn(features, dim)
+
+
+def orthogonal(features: int, dim: int) -> Tensor:
+    """Each row as before, but every d of them orthogonal: [F, d]."""
+    turns, triangles = torch.linalg.qr(torch.randn(-(-features // dim), dim, dim))
+    turns = turns * triangles.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # or they would not be uniform
+    return turns.flatten(0, 1)[:features] * torch.randn(features, dim).norm(dim=-1, keepdim=True)
+
+
+FEATURE_MAPS: dict[str, Callable[[int, int], FeatureMap]] = {  # dim, features -> map
+    "learned": lambda dim, features: Exponential(gaussian(features, dim) / dim**0.25, learned=True),
+    "random": lambda dim, features: Exponential(gaussian(features, dim), learned=False),
+    "orthogonal": lambda dim, features: Exponential(orthogonal(features, dim), learned=False),
+    "taylor": Taylor,
+}

@@ -1,0 +1,54 @@
+"""The study of features: what it measures agrees with what is known; its pictures draw every line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from experiments import feature_study
+from experiments.pictures import Series, draw
+from strategies import close
+
+NEAR = 0.3
+
+
+@pytest.mark.parametrize(("dim", "norm"), [(4, 0.5), (8, 0.8)])
+def test_measured_errors_are_the_predicted_ones(dim: int, norm: float) -> None:
+    found = feature_study.squared_errors(dim, norm, 32, pairs=16)
+    for kind in ("positive", "trigonometric"):
+        assert found[kind]["measured"] == pytest.approx(found[kind]["predicted"], rel=NEAR)
+    assert found["orthogonal"]["measured"] < found["positive"]["predicted"]
+
+
+def test_trigonometric_features_take_either_sign() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(20, 3, dtype=torch.float64)
+    kernel = feature_study.trigonometric(x, torch.randn(8, 3, dtype=torch.float64))
+    assert (kernel @ kernel.T < 0).any()
+    close((kernel**2).sum(-1), x.square().sum(-1).exp())
+
+
+def test_learned_features_come_nearer_than_random_ones() -> None:
+    found = feature_study.approximations(24, 4, 2.0, 8, steps=60)
+    assert 0 < found["learned"] < min(found["random"], found["orthogonal"])
+    assert feature_study.approximations(24, 4, 2.0, 512, steps=1)["random"] < found["random"]
+
+
+def test_a_band_raises_the_rank() -> None:
+    found = feature_study.ranks(32, 4, 3, 1.0)
+    assert found["low rank"]["rank"] == 4
+    assert found["with band"]["rank"] > 4
+
+
+def test_pictures_of_the_written_study() -> None:
+    figures = json.loads((feature_study.FOLDER / "study.json").read_text(encoding="utf-8"))
+    for name, picture in feature_study.plots(figures).items():
+        assert picture + "\n" == (feature_study.FOLDER / "plots" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_every_line_is_drawn() -> None:
+    picture = draw("title", "x", [Series("one", {1: 0.1, 10: 0.01}), Series("two", {1: 5.0, 10: 0.0}, True)])
+    assert picture.count("<polyline") == 2
+    assert "title" in picture

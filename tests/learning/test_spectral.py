@@ -1,0 +1,120 @@
+"""Spectral learning: exact from exact counts, better with more text, and a good beginning for EM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from experiments.spectral_hmm import error, fit, random_hmm, sampled
+from oracle import sentences
+from trellis.errors import TrellisError
+from trellis.learning.spectral import (
+    SMALLEST,
+    Moments,
+    ObservableOperators,
+    Probabilities,
+    by_anchors,
+    by_eigenvectors,
+    distributions,
+    initial,
+    moments,
+)
+
+STATES, SYMBOLS = 3, 6
+EXACT = 1e-6
+HALF = 0.5
+
+
+def stationary(model: Probabilities) -> Probabilities:
+    return model._replace(start=np.linalg.matrix_power(model.transition, 4096)[0])
+
+
+def small(seed: int = 0) -> Probabilities:
+    return stationary(random_hmm(STATES, SYMBOLS, seed))
+
+
+def exact_moments(model: Probabilities) -> Moments:
+    """Without sampling."""
+    joint = sentences(model.start, np.stack([model.transition] * 2), model.emission)  # x_1, x_2, x_3
+    triples = np.array(list(np.ndindex(joint.shape))).T
+    return Moments(joint.sum((1, 2)), sparse.csr_matrix(joint.sum(2).T), triples[::-1], joint.ravel())
+
+
+def test_moments_count_neighbours() -> None:
+    found = moments(np.array([[0, 1, 2, 1], [1, 1, 2, 0]]), 3)
+    np.testing.assert_allclose(found.single, [0.25, 0.5, 0.25])
+    np.testing.assert_allclose(found.pairs.toarray() * 6, [[0, 0, 1], [1, 1, 1], [0, 2, 0]])
+    counted = {tuple(triple): share * 4 for triple, share in zip(found.triples.T.tolist(), found.shares, strict=True)}
+    assert counted == pytest.approx({(2, 1, 0): 1, (1, 2, 1): 1, (2, 1, 1): 1, (0, 2, 1): 1})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_counts_give_exact_probabilities_of_sentences(seed: int) -> None:
+    model = small(seed)
+    operators = ObservableOperators(exact_moments(model), STATES)
+    truth = sentences(model.start, np.stack([model.transition] * 3), model.emission)
+    for sentence in np.random.default_rng(seed).integers(SYMBOLS, size=(20, 4)):
+        scores = operators.score(sentence)
+        assert scores.negative == 0
+        assert np.exp(scores.log_probs.sum()) == pytest.approx(truth[tuple(sentence)], rel=EXACT)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_counts_give_the_model_itself(seed: int) -> None:
+    model = small(seed)
+    assert max(error(by_eigenvectors(exact_moments(model), STATES), model)) < EXACT
+
+
+def test_anchors() -> None:
+    model = small()
+    emission = model.emission.copy()
+    emission[:, :STATES] = np.eye(STATES) * 0.3  # three words of one state each
+    model = model._replace(emission=distributions(emission))
+    assert max(error(by_anchors(exact_moments(model), STATES), model)) < EXACT
+
+
+def test_error_falls_with_the_length_of_the_text() -> None:
+    model = random_hmm(5, 20, 1)
+    errors, nats = [], []
+    held_out = sampled(model, 1, 1000, 1)[0]
+    for sequences in (10, 400):
+        found = moments(sampled(model, sequences, 1000, 0), 20)
+        errors.append(error(by_eigenvectors(found, 5), model))
+        nats.append(-ObservableOperators(found, 5).score(held_out).log_probs.mean())
+    assert errors[1].emission < HALF * errors[0].emission
+    assert errors[1].transition < HALF * errors[0].transition
+    assert nats[1] < nats[0]
+
+
+def test_em_begun_there_is_as_good_as_the_best_of_ten_random_starts() -> None:
+    text = sampled(random_hmm(5, 20, 1), 60, 1000, 1)
+    begun = fit(text, initial(moments(text, 20), 5), 40)
+    assert begun >= max(fit(text, random_hmm(5, 20, seed, 1.0), 40) for seed in range(100, 110))
+
+
+def test_negative_probabilities_are_told() -> None:
+    model = random_hmm(5, 20, 0)
+    operators = ObservableOperators(moments(sampled(model, 1, 300, 0), 20), 5)
+    scores = operators.score(sampled(model, 1, 500, 1)[0])
+    assert scores.negative > 0
+    assert (scores.log_probs >= np.log(SMALLEST)).all()
+
+
+def test_smoothing_leaves_nothing_impossible() -> None:
+    model = Probabilities(np.array([1.0, 0.0]), np.eye(2), np.eye(2)).smoothed(0.1)
+    for part in model.tensors():
+        assert (part > 0).all()
+        torch.testing.assert_close(part.sum(-1), torch.ones_like(part.sum(-1)))
+
+
+@pytest.mark.parametrize(("tokens", "states"), [(np.zeros((1, 2), int), 1), (np.zeros((1, 9), int), 4)])
+def test_what_cannot_be_learned(tokens: np.ndarray, states: int) -> None:
+    with pytest.raises(TrellisError):
+        ObservableOperators(moments(tokens, 3), states)
+
+
+def test_a_rank_too_low() -> None:
+    with pytest.raises(TrellisError, match="rank"):
+        by_eigenvectors(moments(np.tile([0, 1], (1, 50)), 3), 3)
