@@ -67,13 +67,13 @@ def test_commands_for_hmms_say_so(text: Path, tmp_path: Path, capsys) -> None:  
 def test_a_killed_training_ends_with_the_same_bits(text: Path, tmp_path: Path) -> None:  # noqa: F811
     command = [sys.executable, "-m", "trellis", "train", "--data", str(text), *LONG, "--quiet", "--run"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run(*command[3:], whole)
+    subprocess.run([*command, str(whole)], check=True)
     child = subprocess.Popen([*command, str(killed)], env=dict(os.environ), stderr=subprocess.DEVNULL)
     while child.poll() is None and not (killed / "last.safetensors").exists():
         time.sleep(0.005)
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (killed / "model.safetensors").exists()
-    run(*command[3:], killed, "--resume")
+    subprocess.run([*command, str(killed), "--resume"], check=True)
     ours, theirs = (load_tensors(folder / "model.safetensors", torch.device("cpu")) for folder in (whole, killed))
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
