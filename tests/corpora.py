@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from trellis.corpus import Split, Vocabulary
+from trellis.emissions import Partition
 from trellis.models import FHMM, HMM
 
 WORDS = ["<eos>", "the", "cat", "dog", "sees", "a", "<unk>"]
+
+
+CLASSES = torch.tensor([0, 1, 2, 2, 1, 0, 2])  # of the words
+STATES = 9  # of the supports
+SUPPORTS: dict[str, Any] = {
+    "full": None,
+    "sets": torch.stack([torch.randperm(STATES, generator=torch.Generator().manual_seed(w))[:4] for w in range(7)]),
+    "even": Partition(CLASSES, [3, 3, 3]),
+    "uneven": Partition(CLASSES, [2, 4, 3]),
+}
 
 
 def vocabulary() -> Vocabulary:

@@ -68,11 +68,11 @@ class ModelConfig:
     depth: int = 1  # residual layers of each net; layers of the network
     net_dropout: float = 0.0
     spread: float = 0.2  # standard deviation of the embeddings at first
+    precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
     # fhmm (params = "neural": words and states have embeddings of `dim` numbers):
     layers: int = 3  # chains, each with `states` states
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
-    precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
     # lowrank (all of neural's too), lowrank-table:
     features: int = 256  # that transitions go through
     band: int = 0  # states around each that have weights of their own, added before rows are normalised

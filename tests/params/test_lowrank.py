@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from corpora import vocabulary
+from corpora import CLASSES, STATES, SUPPORTS, vocabulary
 from strategies import close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.emissions import Partition
@@ -26,14 +26,7 @@ from trellis.params.features import FEATURE_MAPS
 from trellis.types import Batch
 
 VOCABULARY = vocabulary()
-WORDS, STATES, DIM, FEATURES = len(VOCABULARY), 9, 2, 6
-CLASSES = torch.tensor([0, 1, 2, 2, 1, 0, 2])
-SUPPORTS: dict[str, Any] = {
-    "full": None,
-    "sets": torch.stack([torch.randperm(STATES, generator=torch.Generator().manual_seed(w))[:4] for w in range(WORDS)]),
-    "even": Partition(CLASSES, [3, 3, 3]),
-    "uneven": Partition(CLASSES, [2, 4, 3]),
-}
+WORDS, DIM, FEATURES = len(VOCABULARY), 2, 6
 KINDS = ("lowrank", "lowrank-table")
 FALL = 1e-9
 

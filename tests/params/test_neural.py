@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from corpora import split, vocabulary
+from corpora import STATES, SUPPORTS, split, vocabulary
 from strategies import close
 from trellis.config import ModelConfig
 from trellis.corpus import Streams
-from trellis.emissions import Partition
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.models import HMM
@@ -24,14 +23,7 @@ from trellis.params.neural import TYINGS
 from trellis.types import Batch, Belief
 
 VOCABULARY = vocabulary()
-WORDS, STATES, DIM = len(VOCABULARY), 9, 4
-CLASSES = torch.tensor([0, 1, 2, 2, 1, 0, 2])
-SUPPORTS: dict[str, Any] = {
-    "full": None,
-    "sets": torch.stack([torch.randperm(STATES, generator=torch.Generator().manual_seed(w))[:4] for w in range(WORDS)]),
-    "even": Partition(CLASSES, [3, 3, 3]),
-    "uneven": Partition(CLASSES, [2, 4, 3]),
-}
+WORDS, DIM = len(VOCABULARY), 4
 EVERY_SUPPORT = pytest.mark.parametrize("support", SUPPORTS)
 CLASSED = pytest.mark.parametrize("support", ["even", "uneven"])
 EVERY_KIND = pytest.mark.parametrize("kind", ["neural", "scalar"])

@@ -34,11 +34,13 @@ def gathered_product(
     return product(left, right).to(out)
 
 
-class PairLogits(torch.autograd.Function):
-    """x_m = Q[before[m]] K[after[m]]': [G, k, d], [G, k, d], [M], [M] -> [M, k, k]."""
+class SetLogits(torch.autograd.Function):
+    """x_m = Q[before[m]] K[after[m]]' (before None: m itself): [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, before: Tensor, after: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
         fast = compiled() if q.is_cuda and dtype is torch.bfloat16 else None
         ctx.multiply = fast or gathered_product
@@ -52,8 +54,9 @@ class PairLogits(torch.autograd.Function):
         q, k, before, after = ctx.saved_tensors
         d_queries = ctx.multiply(grads[0], k, None, after, q.dtype, q.dtype)
         d_keys = ctx.multiply(grads[0].mT, q, None, before, q.dtype, q.dtype)
+        d_queries = d_queries if before is None else add_rows(d_queries, before, len(q))
         return (
-            add_rows(d_queries, before, len(q)).to(ctx.dtypes[0]),
+            d_queries.to(ctx.dtypes[0]),
             add_rows(d_keys, after, len(k)).to(ctx.dtypes[1]),
             None,
             None,
@@ -61,8 +64,13 @@ class PairLogits(torch.autograd.Function):
         )
 
 
+def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:
+    """q_i . k_j between the sets before[m] (None: m itself) and after[m]: [G, a, d], [H, c, d] -> [M, a, c]."""
+    return SetLogits.apply(queries, keys, before, after, dtype)
+
+
 def pair_logits(queries: Tensor, keys: Tensor, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """q_i . k_j for the sets of neighbouring steps: [G, k, d], [G, k, d], rows [B, T] -> [B, T-1, k, k]."""
     before, after = rows[:, :-1].flatten(), rows[:, 1:].flatten()
-    logits = PairLogits.apply(queries, keys, before, after, dtype or queries.dtype)
+    logits = set_logits(queries, keys, before, after, dtype or queries.dtype)
     return logits.view(len(rows), rows.shape[1] - 1, *logits.shape[1:])
