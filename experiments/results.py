@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 import trellis
-from trellis.cli import finite
+from trellis.cli.parser import finite
 from trellis.config import build
 from trellis.errors import TrellisError
 from trellis.train.run import write_text

@@ -10,15 +10,25 @@ from trellis.errors import TrellisError
 from trellis.models import HMM, LDS, load, load_model
 
 if TYPE_CHECKING:
-    from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM, GaussianHMM, PoissonHMM
+    from trellis.estimators import (
+        CategoricalHMM,
+        DenseHMM,
+        FactorialHMM,
+        GaussianDenseHMM,
+        GaussianHMM,
+        LDSVectors,
+        PoissonHMM,
+    )
 
 __version__ = "0.1.0"
 
 ESTIMATORS = (
     "CategoricalHMM",
     "DenseHMM",
+    "FactorialHMM",
     "GaussianDenseHMM",
     "GaussianHMM",
+    "LDSVectors",
     "PoissonHMM",
 )  # imported when first asked for
 
@@ -27,8 +37,10 @@ __all__ = [
     "LDS",
     "CategoricalHMM",
     "DenseHMM",
+    "FactorialHMM",
     "GaussianDenseHMM",
     "GaussianHMM",
+    "LDSVectors",
     "PoissonHMM",
     "TrellisError",
     "load",

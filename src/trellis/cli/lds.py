@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 import torch
 
-from trellis import console
-from trellis.answer import Answer
+from trellis.cli import console
+from trellis.cli.answer import Answer
 from trellis.errors import TrellisError
 from trellis.models import LDS, load
 from trellis.storage import atomic_write, save_tensors

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_cli import own_cache, run, text  # noqa: F401
 
 import trellis
-from test_cli import own_cache, run, text  # noqa: F401
 from trellis.models import FHMM
 from trellis.storage import load_tensors
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis import commands_lds, console
-from trellis import export as exports
-from trellis.answer import Answer
+from trellis.cli import console, lds
+from trellis.cli import export as exports
+from trellis.cli.answer import Answer
 from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
@@ -45,7 +45,7 @@ def train(args: argparse.Namespace) -> Answer:
         advice = f"Interrupted; go on with: trellis train --run {folder} --resume"
         return Answer(data, lambda: console.note(advice), 130)
     if result.densities is not None:
-        return commands_lds.trained(result)
+        return lds.trained(result)
     report = write_report(folder, load_model(folder), result)
 
     def show() -> None:
@@ -134,7 +134,7 @@ FEATURES: dict[str, Callable[[HMM | FHMM, Tensor], Tensor]] = {
 def embed(args: argparse.Namespace) -> Answer:
     loaded = load(args.model)
     if isinstance(loaded, LDS):
-        return commands_lds.embed(loaded, args, lines_of(args))
+        return lds.embed(loaded, args, lines_of(args))
     model = loaded if isinstance(loaded, FHMM) else stateful(loaded, "embed")
     what = args.what or "posterior"
     if what not in FEATURES:

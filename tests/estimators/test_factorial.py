@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trellis.errors import TrellisError
-from trellis.factorial import FactorialHMM
+from trellis.estimators import FactorialHMM
 
 LENGTHS = [7, 1, 12, 20]
 

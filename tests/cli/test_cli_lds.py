@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lds_oracle import markov_text
-from trellis.cli import main
+from trellis.cli.parser import main
 from trellis.storage import load_tensors
 
 SMALL = ["model.dim=3", "model.blocks=3", "model.noise_prior=5", "train.epochs=4"]

@@ -7,7 +7,7 @@ import pytest
 
 from lds_oracle import markov_text
 from trellis.errors import TrellisError
-from trellis.estimators_lds import LDSVectors
+from trellis.estimators import LDSVectors
 
 
 def test_fit_and_transform() -> None:

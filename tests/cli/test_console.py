@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trellis import console
+from trellis.cli import console
 from trellis.models.hmm import Infilled
 from trellis.report.format import Column, perplexity
 from trellis.tasks.bands import Band

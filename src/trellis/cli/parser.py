@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trellis import __version__, commands, commands_lds
-from trellis.answer import Answer
+from trellis import __version__
+from trellis.cli import commands, lds
+from trellis.cli.answer import Answer
 from trellis.config import RunConfig
 from trellis.errors import TrellisError
 from trellis.models.lds import VECTORS
@@ -185,11 +186,11 @@ COMMANDS = {
         commands.states, "what the states have learned", "trellis states runs/demo -n 20", states_arguments
     ),
     "neighbours": Command(
-        commands_lds.neighbours, "words near a word in its context, by the vectors of an lds",
+        lds.neighbours, "words near a word in its context, by the vectors of an lds",
         'trellis neighbours runs/lds "the bank of the river" --word bank', neighbours_arguments,
     ),
     "dynamics": Command(
-        commands_lds.dynamics, "what an lds moves to what: singular vector pairs of its transition",
+        lds.dynamics, "what an lds moves to what: singular vector pairs of its transition",
         "trellis dynamics runs/lds -n 20", dynamics_arguments,
     ),
     "info": Command(commands.info, "what a model is", "trellis info runs/demo --json", model_argument),

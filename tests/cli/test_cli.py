@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import trellis
-from trellis.cli import COMMANDS, main
+from trellis.cli.parser import COMMANDS, main
 from trellis.storage import load_tensors
 
 SENTENCES = [
