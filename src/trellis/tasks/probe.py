@@ -75,6 +75,7 @@ def fit_probe(
     known, tag_set = majority_tags(words, tags, common), sorted(set(tags))
     index = {tag: i for i, tag in enumerate(tag_set)}
     kept = torch.tensor([normal_form(word) not in known for word in words], device=vectors.device)
+    kept |= ~kept.any()  # unless that would be all of them
     target = torch.tensor([index[tag] for tag in tags], device=vectors.device)[kept]
     inputs = vectors[kept].float()
     shift, scale = inputs.mean(0), inputs.std(0).clamp(min=1e-6)
