@@ -43,7 +43,7 @@ class Dense(NamedTuple):
 
 
 def written_out(parameters: Parameters, coordinates: Whitening) -> Dense:
-    A, C, E = parameters
+    A, C, E, _ = parameters
     smooth = coordinates.variance
     noise = np.diag(smooth) - np.outer(smooth, smooth) / smooth.sum()
     D = coordinates.scale[:, None] * noise * coordinates.scale - C @ E @ C.T

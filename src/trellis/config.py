@@ -57,6 +57,9 @@ class ModelConfig:
     horizon: int = 7  # lds: lags that EM takes from the text
     pseudocounts: float = 0.0  # lds: of each word, in the scale that it is given
     noise_prior: float = 0.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
+    noise: str = "full"  # lds: of the words: full | diagonal | spherical | bohning
+    whiten: bool = True  # lds: whether words are scaled by their frequency before the subspace is identified
+    begin: str = "subspace"  # lds: subspace | random
     words: int = 0  # lds: the commonest ones have vectors of their own; 0: all
     # neural, feedforward, lstm, rnn, lds:
     dim: int = 256  # of the embeddings, of the hidden vector
@@ -105,7 +108,7 @@ class TrainConfig:
     checkpoint_steps: int = 0
     checkpoint_seconds: float = 300.0
     max_rise: float = 5.0  # nats per token above the lowest train loss that count as an explosion
-    learner: str = "stepwise-em"  # gradient | em | stepwise-em
+    learner: str = "stepwise-em"  # gradient | em | stepwise-em; lds: em, or subspace (identification alone)
     lr: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999

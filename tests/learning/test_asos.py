@@ -11,7 +11,7 @@ from lds_oracle import counted, log_density, markov_text, one_hot, written_out
 from trellis.emissions.onehot import IndefiniteError
 from trellis.errors import TrellisError
 from trellis.inference.steady import lyapunov
-from trellis.learning.asos import Filter, expect, find_edges, learn, maximise
+from trellis.learning.asos import NOISES, Filter, expect, find_edges, learn, maximise, restrict_noise
 from trellis.learning.covariance import Covariances, Hankel
 from trellis.learning.subspace import OVERSAMPLING, decompose, identify, randomised_svd
 from trellis.params.lds import Parameters
@@ -174,6 +174,20 @@ def test_em_makes_the_text_likelier_and_keeps_out_of_the_null_space() -> None:
         assert (gains > -1e-6).all()
         assert gains.sum() > 1e-3
         assert np.abs(covariances.coordinates.null @ steps[-1].parameters.loadings).max() < 1e-12
+
+
+@pytest.mark.parametrize("noise", sorted(NOISES))
+def test_a_diagonal_noise_is_one_on_all_dimensions_given_that_words_sum_to_one(noise) -> None:
+    covariances = Covariances(counted(markov_text(), 9), 3.0)
+    full = identify(covariances, DIM, BLOCKS)["unit"]
+    start = restrict_noise(full, covariances.coordinates, noise)
+    model, coordinates = Filter(start, covariances.coordinates), covariances.coordinates
+    D = np.diag(start.variance * coordinates.scale**2)
+    expected = start.loadings.T @ np.linalg.inv(D) @ start.loadings
+    np.testing.assert_allclose(model.emission.information, expected, rtol=1e-10, atol=1e-12)
+    first, *_, last = islice(learn(start, covariances, 9, noise=noise), 15)
+    *_, best = islice(learn(full, covariances, 9), 15)
+    assert first.log_likelihood < last.log_likelihood < best.log_likelihood
 
 
 def test_em_is_the_same_in_any_scale_of_the_words() -> None:

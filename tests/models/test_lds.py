@@ -11,6 +11,7 @@ import torch
 from lds_oracle import log_density, markov_text, one_hot, written_out
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
+from trellis.learning.asos import NOISES
 from trellis.learning.lds import count_text, fit_lds
 from trellis.models import LDS, RNN, load, load_model, save_model
 from trellis.models.lds_rnn import rnn_weights
@@ -39,7 +40,9 @@ def model(vocab, text) -> LDS:
     return fit_lds(vocab, count_text(vocab, as_split(text), 3, 7), DIM, 5, 3, 7, 1.0, 2.0)
 
 
-def test_the_filter_over_words_is_that_of_the_written_out_system(model, text) -> None:
+@pytest.mark.parametrize("noise", ["full", *NOISES])
+def test_the_filter_over_words_is_that_of_the_written_out_system(vocab, text, noise) -> None:
+    model = fit_lds(vocab, count_text(vocab, as_split(text), 3, 7), DIM, 2, 3, 7, 1.0, 2.0, noise=noise)
     coordinates, parameters = model.emission.coordinates, model.parameters
     dense, A, C = written_out(parameters, coordinates), parameters.transition, parameters.loadings
     rows = np.eye(len(coordinates.scale))[model.rows.numpy()[text[:40]]]
@@ -114,6 +117,23 @@ def test_a_saved_model_is_the_same_and_is_no_language_model(model, tmp_path: Pat
     torch.testing.assert_close(again.smooth(torch.tensor([[1, 2, 3]])), model.smooth(torch.tensor([[1, 2, 3]])))
     with pytest.raises(TrellisError, match="no probabilities"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("choices", [{"noise": "diagonal"}, {"whiten": False}, {"start": "random"}])
+def test_other_kinds_are_saved_whole(vocab, text, tmp_path: Path, choices) -> None:
+    model = fit_lds(vocab, count_text(vocab, as_split(text), 3, 7), DIM, 2, 3, 7, 1.0, 2.0, **choices)
+    save_model(tmp_path / "model", model, {})
+    same = load(tmp_path / "model")
+    assert isinstance(same, LDS)
+    assert same.nats_per_token(as_split(text)) == model.nats_per_token(as_split(text))
+
+
+def test_sentences_of_words_are_embedded_as_lines_are(model) -> None:
+    lines = ["a b c", "d", "k j i h g"]
+    for what in ("smoothed", "filtered", "type"):
+        alone = [model.transform(line, what)[0] for line in lines]
+        for found, expected in zip(model.embed([line.split() for line in lines], what), alone, strict=True):
+            torch.testing.assert_close(found, expected, atol=EXACT, rtol=EXACT)
 
 
 def test_rare_words_share_a_row(vocab, text) -> None:

@@ -10,6 +10,7 @@ all data, and its inverse and determinant are [h, h] matters:
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +34,13 @@ class Whitening:
         self.mean = frequency * self.scale  # [n] m
         self.variance = frequency + prior  # [n] mu'
         self.delta = self.variance * self.scale**2  # [n]
+
+    def with_variance(self, variance: np.ndarray) -> Whitening:
+        """The same coordinates with another mu' [n]: with E = 0 the noise is then diagonal, given that words sum to 1."""
+        other = copy(self)
+        other.variance, other.delta = variance, variance * self.scale**2
+        other.__dict__.pop("log_mean", None)
+        return other
 
     @cached_property
     def null(self) -> np.ndarray:
@@ -69,7 +77,7 @@ class OneHot:
         self.scaled = loadings / coordinates.delta[:, None]  # Delta^-1 C
         self.overlap = loadings.T @ self.scaled  # N
         try:
-            root = np.linalg.cholesky(explained)
+            root = np.linalg.cholesky(explained) if explained.any() else explained
             left = np.linalg.cholesky(np.eye(len(root)) - root.T @ self.overlap @ root)
         except np.linalg.LinAlgError as error:
             raise IndefiniteError(

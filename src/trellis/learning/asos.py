@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trellis.config import suggestion
 from trellis.emissions.onehot import IndefiniteError, OneHot, Whitening
+from trellis.errors import TrellisError
 from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
 from trellis.learning.covariance import Covariances
 from trellis.params.lds import Parameters, whiten_state
@@ -222,11 +224,34 @@ def maximise(statistics: Statistics) -> Parameters:
         ) from error
 
 
-def learn(parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2) -> Iterator[Step]:
+NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray]] = {  # of the variance left to words, and their scales
+    "diagonal": lambda left, coordinates: left,
+    "spherical": lambda left, coordinates: np.mean(left * coordinates.scale**2) / coordinates.scale**2,
+    "bohning": lambda left, coordinates: np.full_like(left, 2.0),  # the inverse of his (I - 11'/(n + 1)) / 2
+}
+
+
+def restrict_noise(parameters: Parameters, coordinates: Whitening, noise: str) -> Parameters:
+    """The system with a simpler noise of the words: the diagonal of the full one, what of it is alike, or a constant."""
+    if noise == "full":
+        return parameters
+    if noise not in NOISES:
+        raise TrellisError(f"The noise {noise!r} is not known{suggestion(noise, ['full', *NOISES])}")
+    explained = ((parameters.loadings @ parameters.explained) * parameters.loadings).sum(1)
+    left = coordinates.variance - coordinates.frequency**2 - explained / coordinates.scale**2
+    variance = NOISES[noise](left, coordinates)
+    if not (variance > 0).all():
+        raise IndefiniteError("The noise of a word would have a negative variance, so learning stops here.")
+    return parameters._replace(explained=0 * parameters.explained, variance=variance)
+
+
+def learn(
+    parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2, noise: str = "full"
+) -> Iterator[Step]:
     """Iterations of EM without end; raises `IndefiniteError` when the approximation no longer gives covariances."""
     while True:
         statistics = expect(parameters, covariances, horizon, workers)
-        updated = maximise(statistics)
+        updated = restrict_noise(maximise(statistics), covariances.coordinates, noise)
         check_stable(updated.transition)
         updated.emission(covariances.coordinates)  # the noise is a covariance, or learning ends here
         yield Step(statistics.log_likelihood, statistics.smoothed, updated)

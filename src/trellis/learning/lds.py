@@ -9,16 +9,21 @@ from itertools import islice
 import numpy as np
 import torch
 
+from trellis.config import suggestion
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import Moments, choose_rows, count_moments
 from trellis.emissions.onehot import IndefiniteError
 from trellis.errors import TrellisError
-from trellis.learning.asos import expect, learn
+from trellis.learning.asos import expect, learn, restrict_noise
 from trellis.learning.covariance import Covariances
-from trellis.learning.subspace import identify
+from trellis.learning.subspace import identify, random_start
 from trellis.models.lds import LDS
 from trellis.params.lds import Parameters
 
+STARTS: dict[str, Callable[[Covariances, int, int, int], dict[str, Parameters]]] = {  # dim, blocks and seed
+    "subspace": identify,
+    "random": lambda covariances, dim, blocks, seed: {"random": random_start(covariances, dim, seed)},
+}
 TRIAL = 3  # iterations of EM that compare the candidates to start from
 Watch = Callable[[int, float, LDS], bool]  # told the iteration, the training text's log-likelihood and the model
 log = logging.getLogger(__name__)
@@ -44,22 +49,30 @@ def fit_lds(
     prior: float = 0.0,
     seed: int = 0,
     watch: Watch | None = None,
+    noise: str = "full",
+    whiten: bool = True,
+    start: str = "subspace",
 ) -> LDS:
     """Subspace identification and `iterations` of EM.
 
     `pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise and keeps rare words from
     being overfitted. Where `watch` says True, learning ends with the model it was shown; it
-    ends early where EM can go no further."""
+    ends early where EM can go no further. Simpler kinds of `noise` (see `asos.NOISES`), words that are not whitened and
+    a random start are there for comparison."""
+    if start not in STARTS:
+        raise TrellisError(f"The start {start!r} of an LDS is not known{suggestion(start, STARTS)}")
     if min(dim, blocks - 1, horizon) < 1:
         raise TrellisError("An LDS needs model.dim and model.horizon of one or more, and model.blocks of two or more.")
-    covariances = Covariances(moments, pseudocount, prior)
+    covariances = Covariances(moments, pseudocount, prior, whiten)
 
     def model(parameters: Parameters, spread: np.ndarray) -> LDS:
         tables = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
-        return LDS(vocab, *tables, parameters, torch.from_numpy(spread), pseudocount, prior)
+        return LDS(vocab, *tables, parameters, torch.from_numpy(spread), pseudocount, prior, whiten)
 
-    last = best_start(identify(covariances, dim, blocks, seed), covariances, horizon)
-    steps = learn(last, covariances, horizon)
+    found = STARTS[start](covariances, dim, blocks, seed)
+    candidates = {name: restrict_noise(one, covariances.coordinates, noise) for name, one in found.items()}
+    last = best_start(candidates, covariances, horizon, noise)
+    steps = learn(last, covariances, horizon, noise=noise)
     for number in range(iterations):
         try:
             step = next(steps)
@@ -72,12 +85,16 @@ def fit_lds(
     return model(last, expect(last, covariances, horizon).smoothed)
 
 
-def best_start(candidates: dict[str, Parameters], covariances: Covariances, horizon: int) -> Parameters:
+def best_start(
+    candidates: dict[str, Parameters], covariances: Covariances, horizon: int, noise: str = "full"
+) -> Parameters:
     """The candidate that a few steps of EM make the likeliest."""
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
     reached = {}
     for name, parameters in candidates.items():
         try:
-            trial = islice(learn(parameters, covariances, horizon), TRIAL)
+            trial = islice(learn(parameters, covariances, horizon, noise=noise), TRIAL)
             reached[name] = [step.log_likelihood for step in trial][-1]
         except IndefiniteError as problem:
             log.info("The start %r is left out: %s", name, problem)

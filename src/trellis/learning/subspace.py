@@ -17,6 +17,7 @@ from trellis.params.lds import Parameters, whiten_state
 
 OVERSAMPLING, POWER_STEPS = 10, 2
 LARGEST_RADIUS, LARGEST_SHARE = 0.98, 0.98  # of the transition; of a direction's variance that the model explains
+RANDOM_RADIUS = 0.7
 SMALLEST = 1e-9  # singular values, relative to the largest, that still count
 
 
@@ -99,6 +100,15 @@ def with_matched_noise(spectrum: Spectrum, coordinates: Whitening) -> Parameters
 
 
 CANDIDATES = {"unit": with_unit_noise, "moments": with_matched_noise}
+
+
+def random_start(covariances: Covariances, dim: int, seed: int = 0) -> Parameters:
+    """A turn of the state, slowly forgotten, and loadings that know nothing; for comparison."""
+    generator, coordinates = np.random.default_rng(seed), covariances.coordinates
+    turn, _ = np.linalg.qr(generator.standard_normal((dim, dim)))
+    loadings = generator.standard_normal((len(coordinates.scale), dim)) * np.sqrt(coordinates.delta)[:, None]
+    loadings -= np.outer(coordinates.null, coordinates.null @ loadings)
+    return with_unit_noise(Spectrum(RANDOM_RADIUS * turn, loadings, loadings.T), coordinates)
 
 
 def settle(spectrum: Spectrum, variance: np.ndarray, noise: np.ndarray, coordinates: Whitening) -> Parameters:

@@ -4,7 +4,8 @@ It is a Gaussian model of one-hot vectors, so it gives densities (nats per token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,6 +23,7 @@ from trellis.inference.steady import lyapunov, steady_state
 from trellis.models.base import Ranked, Saved
 from trellis.params.lds import Parameters
 
+SENTENCES = 256  # that are embedded side by side
 LANES = 64  # pieces of a stream whose likelihood is taken side by side
 
 
@@ -47,10 +49,12 @@ class LDS(Saved):
         spread: Tensor,
         pseudocount: float = 0.0,
         prior: float = 0.0,
+        whiten: bool = True,
     ) -> None:
         """`rows` [V] are those of `Moments`, `spread` [h, h] is the covariance of the smoothed vectors of the text."""
         self.vocab, self.rows, self.counts, self.parameters = vocab, rows, counts, parameters
-        self.spread, self.pseudocount, self.prior, self.where = spread, pseudocount, prior, torch.device("cpu")
+        self.spread, self.pseudocount, self.prior, self.whiten = spread, pseudocount, prior, whiten
+        self.where = torch.device("cpu")
 
     @property
     def dim(self) -> int:
@@ -62,7 +66,8 @@ class LDS(Saved):
 
     def to(self, device: str | torch.device) -> LDS:
         """The same model with its inference on another device."""
-        model = LDS(self.vocab, self.rows, self.counts, self.parameters, self.spread, self.pseudocount, self.prior)
+        model = copy(self)
+        model.__dict__.pop("tables", None)
         model.where = torch.device(device)
         return model
 
@@ -70,7 +75,7 @@ class LDS(Saved):
     def emission(self) -> OneHot:
         total = int(self.counts.sum())
         return self.parameters.emission(
-            Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total)
+            Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total, self.whiten)
         )
 
     @cached_property
@@ -132,9 +137,22 @@ class LDS(Saved):
     @torch.no_grad()
     def transform(self, text: str, what: str = "smoothed") -> list[Tensor]:
         """The vectors [T, h] of the tokens of each line: whitened, of unit length (see VECTORS)."""
-        if what not in VECTORS:
-            raise TrellisError(f"An LDS has no {what} vectors; ask for {', '.join(VECTORS)}.")
-        return [self.unit(VECTORS[what](self, tokens))[0] for tokens in self.encode(text, eos=False)]
+        return [self.unit(vectors_of(self, tokens, None, what))[0] for tokens in self.encode(text, eos=False)]
+
+    @torch.no_grad()
+    def embed(self, sentences: Sequence[Sequence[str]], what: str = "smoothed") -> list[Tensor]:
+        """The same of sentences that are split into words, many side by side."""
+        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+        found: list[Tensor] = [torch.empty(0)] * len(sentences)
+        for begin in range(0, len(order), SENTENCES):
+            chosen = order[begin : begin + SENTENCES]
+            ids = [torch.from_numpy(self.vocab.encode(sentences[i])) for i in chosen]
+            lengths = torch.tensor([len(words) for words in ids], device=self.where)
+            tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.where)
+            vectors = self.unit(vectors_of(self, tokens, lengths, what))
+            for i, rows, length in zip(chosen, vectors, map(len, ids), strict=True):
+                found[i] = rows[:length]
+        return found
 
     def unit(self, vectors: Tensor) -> Tensor:
         """In coordinates where the training text's smoothed vectors are white, on the unit sphere."""
@@ -169,30 +187,36 @@ class LDS(Saved):
         return said[0], said[1]
 
     def settings(self) -> dict[str, Any]:
-        return {"dim": self.dim, "pseudocount": self.pseudocount, "prior": self.prior}
+        return {"dim": self.dim, "pseudocount": self.pseudocount, "prior": self.prior, "whiten": self.whiten}
 
     def tensors(self) -> dict[str, Tensor]:
-        numbers = {name: torch.from_numpy(array) for name, array in self.parameters._asdict().items()}
+        arrays = self.parameters._asdict().items()
+        numbers = {name: torch.from_numpy(array) for name, array in arrays if array is not None}
         return {"rows": self.rows, "counts": self.counts, "spread": self.spread, **numbers}
 
     def num_parameters(self) -> int:
-        return sum(array.size for array in self.parameters)
+        return sum(array.size for array in self.parameters if array is not None)
 
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LDS:
         device = tensors["rows"].device
         host = {name: value.cpu() for name, value in tensors.items()}
-        parameters = Parameters(*(host[name].numpy() for name in Parameters._fields))
+        parameters = Parameters(**{name: host[name].numpy() for name in Parameters._fields if name in host})
         if len(host["rows"]) != len(vocab) or parameters.loadings.shape != (len(host["counts"]), settings["dim"]):
             raise ValueError("its words are not as many as it says")
-        model = cls(
-            vocab, host["rows"], host["counts"], parameters, host["spread"], settings["pseudocount"], settings["prior"]
-        )
-        return model.to(device)
+        tempered = {name: settings[name] for name in ("pseudocount", "prior", "whiten")}
+        return cls(vocab, host["rows"], host["counts"], parameters, host["spread"], **tempered).to(device)
 
 
-VECTORS: dict[str, Callable[[LDS, Tensor], Tensor]] = {
-    "smoothed": lambda model, tokens: model.smooth(tokens),
-    "filtered": lambda model, tokens: model.filter(tokens).means,
-    "type": lambda model, tokens: model.type_vectors()[tokens],
+VECTORS: dict[str, Callable[[LDS, Tensor, Tensor | None], Tensor]] = {
+    "smoothed": lambda model, tokens, lengths: model.smooth(tokens, lengths),
+    "filtered": lambda model, tokens, lengths: model.filter(tokens, lengths).means,
+    "type": lambda model, tokens, lengths: model.type_vectors()[tokens],
 }
+
+
+def vectors_of(model: LDS, tokens: Tensor, lengths: Tensor | None, what: str) -> Tensor:
+    """[B, T, h]."""
+    if what not in VECTORS:
+        raise TrellisError(f"An LDS has no {what} vectors; ask for {', '.join(VECTORS)}.")
+    return VECTORS[what](model, tokens, lengths)

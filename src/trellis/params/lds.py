@@ -10,13 +10,16 @@ from trellis.emissions.onehot import OneHot, Whitening
 
 
 class Parameters(NamedTuple):
-    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), D = Cov(w) - C E C'."""
+    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), D = Cov(w) - C E C'; or D is diagonal (E is zero)."""
 
     transition: np.ndarray  # A [h, h]
     loadings: np.ndarray  # C [n, h]
     explained: np.ndarray  # E [h, h]
+    variance: np.ndarray | None = None  # [n] of the noise of each word, where it is diagonal
 
     def emission(self, coordinates: Whitening) -> OneHot:
+        if self.variance is not None:
+            coordinates = coordinates.with_variance(self.variance)
         return OneHot(coordinates, self.loadings, self.explained)
 
 

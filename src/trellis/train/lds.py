@@ -13,6 +13,8 @@ from trellis.models.lds import LDS
 from trellis.progress import progress
 from trellis.train.metrics import MetricsFile
 
+SUBSPACE = "subspace"  # the learner that stops before EM
+
 
 @dataclass
 class Densities:
@@ -51,10 +53,12 @@ def train_lds(config: RunConfig, corpus: Corpus, device: str, folder: Path) -> t
             bar.update(train=train, valid=valid)
             return bool(config.train.patience) and number - best() >= config.train.patience
 
+        iterations = 0 if config.train.learner == SUBSPACE else config.train.epochs
         better(
             fit_lds(
-                corpus.vocab, moments, settings.dim, config.train.epochs, settings.blocks, settings.horizon,
+                corpus.vocab, moments, settings.dim, iterations, settings.blocks, settings.horizon,
                 settings.pseudocounts, settings.noise_prior, config.seed, watch,
+                settings.noise, settings.whiten, settings.begin,
             )
         )  # fmt: skip
     seconds = time.perf_counter() - begun
