@@ -55,8 +55,8 @@ class ModelConfig:
     dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
     blocks: int = 4  # lds: lags that subspace identification looks back and ahead
     horizon: int = 7  # lds: lags that EM takes from the text
-    pseudocounts: float = 0.0  # lds: of each word, in the scale that it is given
-    noise_prior: float = 0.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
+    pseudocounts: float = 20.0  # lds: of each word, in the scale that it is given
+    noise_prior: float = 20.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
     noise: str = "full"  # lds: of the words: full | diagonal | spherical | bohning
     whiten: bool = True  # lds: whether words are scaled by their frequency before the subspace is identified
     begin: str = "subspace"  # lds: subspace | random
@@ -64,7 +64,9 @@ class ModelConfig:
     # neural, feedforward, lstm, rnn, lds:
     dim: int = 256  # of the embeddings, of the hidden vector
     tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
-    start: str = ""  # rnn: the run of an lds as whose filter it begins; its dim is then that of the lds and one
+    start: str = (
+        ""  # rnn: the run of an lds (or its TOML) as whose filter it begins; its dim is that of the lds and one
+    )
     window: int = 4  # feedforward: previous words that it sees
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too

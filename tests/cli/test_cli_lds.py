@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from lds_oracle import markov_text
 from trellis.cli.parser import main
+from trellis.config import ModelConfig, TrainConfig, load_config
 from trellis.storage import load_tensors
+from trellis.train.metrics import MetricsFile
+from trellis.train.run import train
 
 SMALL = ["model.dim=3", "model.blocks=3", "model.noise_prior=5", "train.epochs=4"]
 
@@ -47,8 +52,39 @@ def test_training_measures_densities_and_never_perplexity(folder: Path) -> None:
     assert all(gain > 0 for gain in results["gain"].values())
     assert "perplexity" not in json.dumps(results)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
     assert lines[-1]["train_nats"] > lines[0]["train_nats"]
+
+
+def test_a_training_that_was_killed_goes_on_to_the_same_bits(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
+    config = replace(load_config(folder / "config.toml"), train=TrainConfig(epochs=4, checkpoint_seconds=1e-9))
+    appended = MetricsFile.append
+
+    def killed(file: MetricsFile, **figures: float) -> None:
+        if figures["step"] == 2:
+            raise KeyboardInterrupt
+        appended(file, **figures)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "append", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run")
+    assert train(config, tmp_path / "run", resume=True).densities is not None
+    one, other = (load_tensors(place / "model.safetensors") for place in (folder, tmp_path / "run"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    lines = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [0, 1, 2, 3, 4]
+
+
+def test_a_network_trains_the_system_that_it_starts_from(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
+    lds = load_config(folder / "config.toml")
+    network = ModelConfig(family="rnn", start=str(folder / "config.toml"))
+    config = replace(lds, model=network, train=TrainConfig(learner="gradient", epochs=1, lr=1e-3))
+    trained = train(config, tmp_path / "run")
+    assert (tmp_path / "run" / "start" / "model.safetensors").exists()
+    assert trained.figures[-1].valid < 2 * min(row.valid for row in trained.figures)
 
 
 @pytest.mark.parametrize("what", ["smoothed", "filtered", "type"])

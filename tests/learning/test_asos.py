@@ -11,10 +11,10 @@ from lds_oracle import counted, log_density, markov_text, one_hot, written_out
 from trellis.emissions.onehot import IndefiniteError
 from trellis.errors import TrellisError
 from trellis.inference.steady import lyapunov
-from trellis.learning.asos import NOISES, Filter, expect, find_edges, learn, maximise, restrict_noise
+from trellis.learning.asos import Filter, expect, find_edges, learn, maximise
 from trellis.learning.covariance import Covariances, Hankel
 from trellis.learning.subspace import OVERSAMPLING, decompose, identify, randomised_svd
-from trellis.params.lds import Parameters
+from trellis.params.lds import NOISES, Parameters, restrict_noise
 
 EXACT, LONG = 1e-9, 25  # a tolerance; a horizon beyond which small systems remember nothing
 DIM, BLOCKS = 3, 3

@@ -11,10 +11,10 @@ import torch
 from lds_oracle import log_density, markov_text, one_hot, written_out
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
-from trellis.learning.asos import NOISES
 from trellis.learning.lds import count_text, fit_lds
 from trellis.models import LDS, RNN, load, load_model, save_model
 from trellis.models.lds_rnn import rnn_weights
+from trellis.params.lds import NOISES
 
 WORDS = ["<eos>", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "never"]
 DIM, EXACT = 3, 1e-8

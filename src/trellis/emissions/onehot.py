@@ -36,7 +36,7 @@ class Whitening:
         self.delta = self.variance * self.scale**2  # [n]
 
     def with_variance(self, variance: np.ndarray) -> Whitening:
-        """The same coordinates with another mu' [n]: with E = 0 the noise is then diagonal, given that words sum to 1."""
+        """The same coordinates with another mu' [n]; with E = 0 the noise is diagonal, given that words sum to 1."""
         other = copy(self)
         other.variance, other.delta = variance, variance * self.scale**2
         other.__dict__.pop("log_mean", None)

@@ -17,12 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.config import suggestion
 from trellis.emissions.onehot import IndefiniteError, OneHot, Whitening
-from trellis.errors import TrellisError
 from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
 from trellis.learning.covariance import Covariances
-from trellis.params.lds import Parameters, whiten_state
+from trellis.params.lds import Parameters, restrict_noise, whiten_state
 
 ROUNDS, SETTLED = 200, 1e-13
 
@@ -61,7 +59,6 @@ class Step:
     """One iteration of EM: the log-likelihood before it, and the parameters after it."""
 
     log_likelihood: float
-    smoothed: np.ndarray
     parameters: Parameters
 
 
@@ -224,35 +221,19 @@ def maximise(statistics: Statistics) -> Parameters:
         ) from error
 
 
-NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray]] = {  # of the variance left to words, and their scales
-    "diagonal": lambda left, coordinates: left,
-    "spherical": lambda left, coordinates: np.mean(left * coordinates.scale**2) / coordinates.scale**2,
-    "bohning": lambda left, coordinates: np.full_like(left, 2.0),  # the inverse of his (I - 11'/(n + 1)) / 2
-}
-
-
-def restrict_noise(parameters: Parameters, coordinates: Whitening, noise: str) -> Parameters:
-    """The system with a simpler noise of the words: the diagonal of the full one, what of it is alike, or a constant."""
-    if noise == "full":
-        return parameters
-    if noise not in NOISES:
-        raise TrellisError(f"The noise {noise!r} is not known{suggestion(noise, ['full', *NOISES])}")
-    explained = ((parameters.loadings @ parameters.explained) * parameters.loadings).sum(1)
-    left = coordinates.variance - coordinates.frequency**2 - explained / coordinates.scale**2
-    variance = NOISES[noise](left, coordinates)
-    if not (variance > 0).all():
-        raise IndefiniteError("The noise of a word would have a negative variance, so learning stops here.")
-    return parameters._replace(explained=0 * parameters.explained, variance=variance)
+def update(statistics: Statistics, covariances: Covariances, noise: str = "full") -> Parameters:
+    """The M-step, checked: a TrellisError where the approximation no longer gives a stable system with covariances."""
+    parameters = restrict_noise(maximise(statistics), covariances.coordinates, noise)
+    check_stable(parameters.transition)
+    parameters.emission(covariances.coordinates)
+    return parameters
 
 
 def learn(
     parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2, noise: str = "full"
 ) -> Iterator[Step]:
-    """Iterations of EM without end; raises `IndefiniteError` when the approximation no longer gives covariances."""
+    """Iterations of EM without end; raises what `update` does."""
     while True:
         statistics = expect(parameters, covariances, horizon, workers)
-        updated = restrict_noise(maximise(statistics), covariances.coordinates, noise)
-        check_stable(updated.transition)
-        updated.emission(covariances.coordinates)  # the noise is a covariance, or learning ends here
-        yield Step(statistics.log_likelihood, statistics.smoothed, updated)
-        parameters = updated
+        parameters = update(statistics, covariances, noise)
+        yield Step(statistics.log_likelihood, parameters)

@@ -45,6 +45,7 @@ class Covariances:
     ):
         """`pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise."""
         self.moments, self.tokens, self.sums = moments, moments.tokens, sums
+        self.tempering = pseudocount, prior, whiten
         shares = pseudocount / self.tokens, prior / self.tokens
         self.coordinates = Whitening(moments.counts / self.tokens, *shares, whiten)
 

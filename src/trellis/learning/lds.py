@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,21 +13,27 @@ import torch
 from trellis.config import suggestion
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import Moments, choose_rows, count_moments
-from trellis.emissions.onehot import IndefiniteError
 from trellis.errors import TrellisError
-from trellis.learning.asos import expect, learn, restrict_noise
+from trellis.learning.asos import expect, learn, update
 from trellis.learning.covariance import Covariances
 from trellis.learning.subspace import identify, random_start
 from trellis.models.lds import LDS
-from trellis.params.lds import Parameters
+from trellis.params.lds import Parameters, restrict_noise
 
 STARTS: dict[str, Callable[[Covariances, int, int, int], dict[str, Parameters]]] = {  # dim, blocks and seed
     "subspace": identify,
     "random": lambda covariances, dim, blocks, seed: {"random": random_start(covariances, dim, seed)},
 }
 TRIAL = 3  # iterations of EM that compare the candidates to start from
-Watch = Callable[[int, float, LDS], bool]  # told the iteration, the training text's log-likelihood and the model
+PSEUDOCOUNT = PRIOR = 20.0  # of each word: in its scale, and in the noise
 log = logging.getLogger(__name__)
+
+
+class Fit(NamedTuple):
+    """A model, and the nats per token that it gives the text it was learned from."""
+
+    log_likelihood: float
+    model: LDS
 
 
 def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words: int = 0) -> Moments:
@@ -45,44 +52,59 @@ def fit_lds(
     iterations: int = 10,
     blocks: int = 4,
     horizon: int = 7,
-    pseudocount: float = 0.0,
-    prior: float = 0.0,
+    pseudocount: float = PSEUDOCOUNT,
+    prior: float = PRIOR,
     seed: int = 0,
-    watch: Watch | None = None,
     noise: str = "full",
     whiten: bool = True,
     start: str = "subspace",
 ) -> LDS:
-    """Subspace identification and `iterations` of EM.
+    """Subspace identification and `iterations` of EM, fewer where EM can go no further.
 
     `pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise and keeps rare words from
-    being overfitted. Where `watch` says True, learning ends with the model it was shown; it
-    ends early where EM can go no further. Simpler kinds of `noise` (see `asos.NOISES`), words that are not whitened and
-    a random start are there for comparison."""
-    if start not in STARTS:
-        raise TrellisError(f"The start {start!r} of an LDS is not known{suggestion(start, STARTS)}")
+    being overfitted. Simpler kinds of `noise` (see `trellis.params.lds.NOISES`), words that are not whitened and a
+    random start are there for comparison."""
+    covariances = Covariances(moments, pseudocount, prior, whiten)
+    parameters = begin_lds(covariances, dim, blocks, horizon, seed, noise, start)
+    *_, last = islice(improve(vocab, covariances, parameters, horizon, noise), iterations + 1)
+    return last.model
+
+
+def begin_lds(
+    covariances: Covariances,
+    dim: int,
+    blocks: int = 4,
+    horizon: int = 7,
+    seed: int = 0,
+    noise: str = "full",
+    start: str = "subspace",
+) -> Parameters:
+    """Where EM begins."""
     if min(dim, blocks - 1, horizon) < 1:
         raise TrellisError("An LDS needs model.dim and model.horizon of one or more, and model.blocks of two or more.")
-    covariances = Covariances(moments, pseudocount, prior, whiten)
-
-    def model(parameters: Parameters, spread: np.ndarray) -> LDS:
-        tables = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
-        return LDS(vocab, *tables, parameters, torch.from_numpy(spread), pseudocount, prior, whiten)
-
+    if start not in STARTS:
+        raise TrellisError(f"The start {start!r} of an LDS is not known{suggestion(start, STARTS)}")
     found = STARTS[start](covariances, dim, blocks, seed)
     candidates = {name: restrict_noise(one, covariances.coordinates, noise) for name, one in found.items()}
-    last = best_start(candidates, covariances, horizon, noise)
-    steps = learn(last, covariances, horizon, noise=noise)
-    for number in range(iterations):
+    return best_start(candidates, covariances, horizon, noise)
+
+
+def improve(
+    vocab: Vocabulary, covariances: Covariances, parameters: Parameters, horizon: int = 7, noise: str = "full"
+) -> Iterator[Fit]:
+    """The LDS of these parameters, then that of an iteration of EM more each; ends where EM can go no further."""
+    moments = covariances.moments
+    rows, counts = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
+    for number in count(1):
+        statistics = expect(parameters, covariances, horizon)
+        spread = torch.from_numpy(statistics.smoothed)
+        model = LDS(vocab, rows, counts, parameters, spread, *covariances.tempering)
+        yield Fit(statistics.log_likelihood, model)
         try:
-            step = next(steps)
-        except IndefiniteError as problem:
-            log.info("EM ends before iteration %d: %s", number + 1, problem)
-            break
-        if watch and watch(number, step.log_likelihood, model(last, step.smoothed)):
-            break
-        last = step.parameters
-    return model(last, expect(last, covariances, horizon).smoothed)
+            parameters = update(statistics, covariances, noise)
+        except TrellisError as problem:
+            log.info("EM ends before iteration %d: %s", number, problem)
+            return
 
 
 def best_start(
@@ -96,7 +118,7 @@ def best_start(
         try:
             trial = islice(learn(parameters, covariances, horizon, noise=noise), TRIAL)
             reached[name] = [step.log_likelihood for step in trial][-1]
-        except IndefiniteError as problem:
+        except TrellisError as problem:
             log.info("The start %r is left out: %s", name, problem)
     if not reached:
         raise TrellisError("No start for EM was found; use a smaller model.dim, or a model.noise_prior.")

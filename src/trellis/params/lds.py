@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from trellis.emissions.onehot import OneHot, Whitening
+from trellis.config import suggestion
+from trellis.emissions.onehot import IndefiniteError, OneHot, Whitening
+from trellis.errors import TrellisError
 
 
 class Parameters(NamedTuple):
@@ -29,3 +32,24 @@ def whiten_state(transition: np.ndarray, loadings: np.ndarray, explained: np.nda
     inverse = np.linalg.inv(root)
     moved = inverse @ explained @ inverse.T
     return Parameters(inverse @ transition @ root, loadings @ root, 0.5 * (moved + moved.T))
+
+
+NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray]] = {  # of the variance left to words, and their scales
+    "diagonal": lambda left, coordinates: left,
+    "spherical": lambda left, coordinates: np.mean(left * coordinates.scale**2) / coordinates.scale**2,
+    "bohning": lambda left, coordinates: np.full_like(left, 2.0),  # the inverse of his (I - 11'/(n + 1)) / 2
+}
+
+
+def restrict_noise(parameters: Parameters, coordinates: Whitening, noise: str) -> Parameters:
+    """The system with a simpler noise of the words: the diagonal of the full one, its mean, or a constant."""
+    if noise == "full":
+        return parameters
+    if noise not in NOISES:
+        raise TrellisError(f"The noise {noise!r} is not known{suggestion(noise, ['full', *NOISES])}")
+    explained = ((parameters.loadings @ parameters.explained) * parameters.loadings).sum(1)
+    left = coordinates.variance - coordinates.frequency**2 - explained / coordinates.scale**2
+    variance = NOISES[noise](left, coordinates)
+    if not (variance > 0).all():
+        raise IndefiniteError("The noise of a word would have a negative variance, so learning stops here.")
+    return parameters._replace(explained=0 * parameters.explained, variance=variance)

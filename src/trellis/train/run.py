@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -36,7 +36,7 @@ from trellis.train.lds import Densities, train_lds
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
-CONFIG, RESULTS = "config.toml", "results.json"
+CONFIG, RESULTS, START = "config.toml", "results.json", "start"
 SETTLE_LANES, SETTLE_WINDOW, SETTLE_BATCHES = 16, 64, 64  # of the text that a large model settles on
 
 LEARNERS: dict[str, Callable[..., Learner]] = {
@@ -184,10 +184,19 @@ def train_in(folder: Path, model_class: type[Saved], config: RunConfig, corpus: 
         save_model(folder / FILE, lds, {"corpus": corpus.description, "data": asdict(config.data), **asdict(densities)})
         write_text(folder / RESULTS, json.dumps({"corpus": corpus.description, **asdict(densities)}, indent=1) + "\n")
         return RunResult([], None, corpus.description, folder, densities)
-    trained, state = train_model(config, corpus, folder, resume)
+    trained, state = train_model(with_start(config, folder), corpus, folder, resume)
     if state.outcome == "interrupted":
         return RunResult([], state, corpus.description, folder)
     return conclude(trained, state, corpus, config, folder)
+
+
+def with_start(config: RunConfig, folder: Path) -> RunConfig:
+    """A start that is described by a TOML is trained first, in the folder itself, on the same device."""
+    if not config.model.start.endswith(".toml"):
+        return config
+    start = replace(load_config(config.model.start), device=config.device, seed=config.seed)
+    train(start, folder / START, resume=True)
+    return replace(config, model=replace(config.model, start=str(folder / START)))
 
 
 def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[Trained, TrainState]:
