@@ -11,13 +11,14 @@ from typing import Any
 
 from experiments.dense_config import DenseRun
 from experiments.results import Result, read_result
+from experiments.vectors_config import VectorRun
 from trellis.config import RunConfig, apply_overrides, read_config, suggestion
 from trellis.errors import TrellisError
 
 HERE = Path(__file__).parent
 TABLES = "tables.toml"
-KINDS: dict[str, type] = {"training": RunConfig, "dense": DenseRun}  # what the TOML of a run describes
-AnyRun = RunConfig | DenseRun
+KINDS: dict[str, type] = {"training": RunConfig, "dense": DenseRun, "vectors": VectorRun}  # what a TOML describes
+AnyRun = RunConfig | DenseRun | VectorRun
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,12 @@ class Experiment:
         """What the TOML of a run says, with other values on top."""
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
-        config: Any = apply_overrides(read_config(self.folder / f"{run}.toml", KINDS[self.kind]), overrides)
+        config: Any = apply_overrides(read_config(self.folder / f"{run}.toml", KINDS[self.kind_of(run)]), overrides)
         return config if seed is None else replace(config, seed=seed)
+
+    def kind_of(self, run: str) -> str:
+        """What the run says it is, else what all of them are."""
+        return str(self.written(run).get("kind", self.kind))
 
     def written(self, run: str) -> dict[str, Any]:
         """What the TOML of a run says itself, defaults left out."""

@@ -21,6 +21,7 @@ svg { background: #fff; font: 12px system-ui, sans-serif; } text { fill: #6a6f77
 polyline { fill: none; stroke-width: 2; } circle { stroke-width: 2; } .grid { stroke: #e4e1da; }
 .published polyline { stroke-dasharray: 3 5; } .published circle { fill: #fff; }
 """
+EPOCH = "epoch"  # in the place of a fact: the first seed's valid perplexity over the epochs
 MARGIN = 0.08  # of the range of the figures, above and below
 
 
@@ -50,6 +51,10 @@ def lines_of(experiment: Experiment, table: Table, plot: Plot) -> list[Line]:
     ours: dict[str, list[tuple[Any, float]]] = {}
     theirs: dict[str, list[tuple[Any, float]]] = {}
     for row in table.rows:
+        if plot.x == EPOCH:
+            curves = [result.training.get("valid", []) for result in experiment.results if result.run == row.run]
+            ours[row.label] = [(1 + i, value) for curve in curves[:1] for i, value in enumerate(curve)]
+            continue
         config = experiment.configs.get(row.run)
         for y in figures(plot) if config is not None else ():
             name = write_fact(fact(config, plot.lines)) if plot.lines else column(y).heading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -19,6 +21,7 @@ from experiments.analyses import analyse
 from experiments.dense import run_dense
 from experiments.experiment import Experiment
 from experiments.results import Result, essence, hardware, read_result, result_path, source_hash, write_result
+from experiments.vectors import run_vectors
 from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.errors import TrellisError
@@ -27,6 +30,7 @@ from trellis.models.files import FILE
 from trellis.train.checkpoint import LAST
 from trellis.train.run import CONFIG, RunResult, choose_device, train
 
+METRICS = "metrics.jsonl"
 TRAINING = "step", "epoch", "tokens", "seconds", "outcome"
 
 
@@ -43,7 +47,7 @@ class Options:
 
 def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
     """Do a run, and write its result."""
-    result = RUNNERS[experiment.kind](experiment, run, seed, options)
+    result = RUNNERS[experiment.kind_of(run)](experiment, run, seed, options)
     write_result(result_path(options.out, run, seed), result)
     return result
 
@@ -63,11 +67,19 @@ def run_training(experiment: Experiment, run: str, seed: int, options: Options) 
     return measured(trained, config, run, seconds, experiment.analyses(run), options.jobs)
 
 
+def run_probe(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
+    """Learn vectors and probe them, beside those of other runs."""
+    config = experiment.config(run, options.overrides, seed)
+    others = {other: experiment.config(other, options.overrides, seed) for other in config.beside.split()}
+    return run_vectors(config, others, run, options.jobs)
+
+
 RUNNERS: dict[str, Callable[[Experiment, str, int, Options], Result]] = {
     "training": run_training,
     "dense": lambda experiment, run, seed, options: run_dense(
         experiment.config(run, options.overrides, seed), run, options.jobs
     ),
+    "vectors": run_probe,
 }
 
 
@@ -82,26 +94,38 @@ def refuse_another(config: RunConfig, folder: Path) -> None:
 
 def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, analyses: list[str], jobs: int) -> Result:
     """The result of a finished training; `seconds` are those of a model that is fitted without steps."""
-    device = choose_device(config.device)
-    model = load_model(trained.folder)
-    if isinstance(model, nn.Module):
-        model.to(device)
-    row = asdict(trained.figures[-1])
-    figures = {name: row[name] for name in ("parameters", "train", "valid", "test")}
-    more, errors = analyse(model, config, load_corpus(config.data), analyses)
-    state = trained.state
-    training = {"seconds": seconds} if state is None else {name: getattr(state, name) for name in TRAINING}
+    device, state = choose_device(config.device), trained.state
+    figures: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    if trained.densities is not None:
+        figures = {f"gain_{name}": nats for name, nats in trained.densities.gain.items()}
+    else:
+        model = load_model(trained.folder)
+        if isinstance(model, nn.Module):
+            model.to(device)
+        row = asdict(trained.figures[-1])
+        more, errors = analyse(model, config, load_corpus(config.data), analyses)
+        figures = {name: row[name] for name in ("parameters", "train", "valid", "test")} | more
+    training: dict[str, Any] = {"seconds": seconds}
+    if state is not None:
+        training = {name: getattr(state, name) for name in TRAINING} | {"valid": valid_by_epoch(trained.folder)}
     return Result(
         run=run,
         seed=config.seed,
         corpus=trained.corpus,
         config=asdict(config),
-        figures=figures | more,
+        figures=figures,
         training=training,
         hardware=hardware(device, jobs),
         source=source_hash(),
         errors=errors,
     )
+
+
+def valid_by_epoch(folder: Path) -> list[float]:
+    """The valid perplexity after each epoch."""
+    lines = map(json.loads, (folder / METRICS).read_text(encoding="utf-8").splitlines())
+    return list({line["epoch"]: line["valid_ppl"] for line in lines if line["valid_ppl"] is not None}.values())
 
 
 def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bool:

@@ -11,6 +11,7 @@ from experiments.dense import CURVE
 from experiments.experiment import KINDS, Experiment, Table
 from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
+from experiments.vectors import SPLITS
 from trellis.config import suggestion
 from trellis.errors import TrellisError
 from trellis.params.kernels import KERNELS
@@ -35,6 +36,8 @@ FIGURES = {
     "visited_transition_entropy": Column("H(transition), by visits", log_prob),
     "deviation": Column("sum p - 1", three_digits),
     "seconds": Column("seconds", whole),
+    "first_epoch": Column("valid after 1 epoch", perplexity),
+    "best_epoch": Column("epochs", whole),
     "memory": Column("GB of a step", lambda size: f"{size / 1e9:.2f}"),
     "loss_by_class": Column("loss, by class", finite("{:.3f}")),
     "loss_anywhere": Column("loss, anywhere", finite("{:.3f}")),
@@ -48,6 +51,7 @@ FIGURES = {
 }
 
 
+BESIDE = {"pos-ssid": "subspace alone", "pos-word2vec": "word2vec"}  # runs that others are compared with
 MODELS = {"em": "dense EM", "direct": "dense direct", "standard": "standard", "fair": "standard, fair"}
 FIGURES |= {f"mad_{name}": Column(heading, finite("{:.5f}")) for name, heading in MODELS.items()}
 FIGURES |= {f"analytic_{name}": Column(heading, finite("{:.5f}")) for name, heading in MODELS.items()}
@@ -58,6 +62,10 @@ FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
 FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
             for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
 FIGURES |= {"symbols": Column("symbols", whole)}
+FIGURES |= {f"gain_{part}": Column(f"gain, {part}", finite("{:.2f}")) for part in SPLITS}
+FIGURES |= {f"pos_{part}": Column(f"POS, {part}", percent) for part in SPLITS[1:]}
+FIGURES |= {f"margin_{run}": Column(f"over {name}", percent) for run, name in BESIDE.items()}
+FIGURES |= {f"p_{run}": Column(f"p, {name}", three_digits) for run, name in BESIDE.items()}
 
 
 class Cell(NamedTuple):
@@ -139,7 +147,8 @@ def is_current(result: Result, config: Any) -> bool:
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: what the TOML of every run says; what all of them say alike is in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    keys = [key for key in flat(asdict(KINDS[experiment.kind]())) if any(key in run for run in runs.values())]
+    known = dict.fromkeys(key for kind in map(experiment.kind_of, runs) for key in flat(asdict(KINDS[kind]())))
+    keys = [key for key in known if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]
     shared = {key: run[key] for run in runs.values() for key in keys if key not in varied}

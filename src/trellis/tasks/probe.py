@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 HIDDEN, COMMON = 25, 50  # units of the network; words that are so common that their majority tag is taken
-EPOCHS, BATCH, RATE = 20, 256, 0.005
+EPOCHS, BATCH, RATE = 12, 256, 0.005
 NUMBER = "NUM"
 _DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
 

@@ -1,0 +1,148 @@
+"""Vectors of tokens learned from plain text, measured by their likelihood and by a local probe for parts of speech."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.results import Result, hardware, source_hash
+from experiments.vectors_config import VectorRun
+from trellis.config import DataConfig, suggestion
+from trellis.corpus import Split, Vocabulary, load_corpus
+from trellis.corpus.tagged import Tagged, load_tagged
+from trellis.corpus.tokenize import EOS, UNK
+from trellis.errors import TrellisError
+from trellis.learning.covariance import Covariances
+from trellis.learning.lds import begin_lds, count_text, improve
+from trellis.models import LDS
+from trellis.tasks.probe import binomial_p, fit_probe, normal_form
+from trellis.train.lds import SUBSPACE
+
+Figures = dict[str, float | None]
+Sentences = Sequence[Sequence[str]]
+Embed = Callable[[Sentences], Tensor]  # [tokens, h]
+SPLITS = "train", "valid", "test"
+WINDOW, NEGATIVE, PASSES = 3, 5, 10  # of word2vec
+
+
+def flat(sentences: Sentences) -> list[str]:
+    return list(chain.from_iterable(sentences))
+
+
+@dataclass(frozen=True)
+class Text:
+    """What vectors are learned from, and the tagged text they are measured on; numbers are NUM in both."""
+
+    sentences: list[list[str]]
+    tagged: dict[str, Tagged]
+    min_count: int
+
+    @cached_property
+    def vocab(self) -> Vocabulary:
+        counts = Counter(chain.from_iterable([*sentence, EOS] for sentence in self.sentences))
+        return Vocabulary.choose(counts, self.min_count)
+
+    def split(self, sentences: Sentences) -> Split:
+        lines = [[*map(normal_form, sentence), EOS] for sentence in sentences]
+        ends = np.cumsum([0, *map(len, lines)])
+        return Split(self.vocab.encode(flat(lines)).astype(np.int32), ends, ends[[0, -1]])
+
+
+def read_text(config: VectorRun) -> Text:
+    tagged = {split: load_tagged(config.tags, split) for split in SPLITS}
+    corpus = load_corpus(DataConfig(config.text))
+    train = corpus["train"]
+    words = np.array(corpus.vocab.words, dtype=object)[train.tokens]
+    pieces = [words[begin : end - 1].tolist() for begin, end in zip(train.sentences, train.sentences[1:], strict=False)]
+    sentences = [[normal_form(word) for word in piece] for piece in [*pieces, *tagged["train"].words] if piece]
+    return Text(sentences, tagged, config.min_count)
+
+
+def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
+    """Smoothed vectors; how many nats per token more than without memory."""
+    model, splits = config.model, {name: text.split(text.tagged[name].words) for name in ("valid", "test")}
+    splits["train"] = text.split(text.sentences)
+    moments = count_text(text.vocab, splits["train"], model.blocks, model.horizon, model.words)
+    covariances = Covariances(moments, model.pseudocounts, model.noise_prior, model.whiten)
+    chosen = model.dim, model.blocks, model.horizon, config.seed, model.noise, model.begin
+    start = begin_lds(covariances, *chosen)
+    iterations = 0 if config.train.learner == SUBSPACE else config.train.epochs
+    fits = improve(text.vocab, covariances, start, model.horizon, model.noise)
+    *_, (_, found) = islice(fits, iterations + 1)
+    gains: Figures = {f"gain_{name}": nats_more(found, split) for name, split in splits.items()}
+    return lambda sentences: torch.cat(found.embed([list(map(normal_form, s)) for s in sentences])).float(), gains
+
+
+def nats_more(model: LDS, split: Split) -> float:
+    return model.nats_per_token(split) - model.static_nats_per_token(split)
+
+
+def word2vec_table(config: VectorRun, text: Text) -> Tensor:
+    """CBOW vectors [V, h]; words that word2vec does not know are zero."""
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise TrellisError("word2vec needs gensim: pip install gensim.") from error
+    known = [[word if word in text.vocab.index else UNK for word in sentence] for sentence in text.sentences]
+    found = Word2Vec(
+        known, vector_size=config.model.dim, window=WINDOW, sg=0, negative=NEGATIVE, min_count=1, workers=1,
+        epochs=PASSES, seed=config.seed,
+    ).wv  # fmt: skip
+    table = np.zeros((len(text.vocab), config.model.dim), np.float32)
+    for word, vector in zip(found.index_to_key, found.vectors, strict=True):
+        table[text.vocab.index[word]] = vector
+    return torch.from_numpy(table)
+
+
+def word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
+    """Vectors of types: what a word's context is does not matter."""
+    table = word2vec_table(config, text)
+    return lambda sentences: table[text.vocab.encode([normal_form(word) for word in flat(sentences)])], {}
+
+
+VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {"lds": lds, "word2vec": word2vec}
+
+
+def right_tags(embed: Embed, text: Text, seed: int) -> dict[str, np.ndarray]:
+    """Which tokens of valid and test the probe tags rightly."""
+    given = {name: (embed(part.words), flat(part.words), flat(part.tags)) for name, part in text.tagged.items()}
+    probe = fit_probe(*given["train"], seed=seed)
+    return {name: probe.right(*given[name]) for name in ("valid", "test")}
+
+
+def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figures]:
+    if config.vectors not in VECTORS:
+        raise TrellisError(f"vectors is {config.vectors!r}, which is not known{suggestion(config.vectors, VECTORS)}")
+    embed, figures = VECTORS[config.vectors](config, text)
+    right = right_tags(embed, text, config.seed)
+    return right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}
+
+
+def run_vectors(config: VectorRun, others: dict[str, VectorRun], run: str, jobs: int) -> Result:
+    """One run, and on the test text its margin over others with the p-value of there being none."""
+    begun, text = time.monotonic(), read_text(config)
+    right, figures = measure(config, text)
+    seconds = time.monotonic() - begun
+    for name, other in others.items():
+        theirs, _ = measure(other, text)
+        figures[f"margin_{name}"] = float(right["test"].mean() - theirs["test"].mean())
+        figures[f"p_{name}"] = binomial_p(right["test"], theirs["test"])
+    return Result(
+        run=run,
+        seed=config.seed,
+        corpus=f"{config.text} and {config.tags}, {len(text.vocab):,} words",
+        config=asdict(config),
+        figures=figures,
+        training={"seconds": seconds},
+        hardware=hardware(config.device, jobs),
+        source=source_hash(),
+        errors={},
+    )

@@ -1,0 +1,23 @@
+"""A run that learns vectors of words and measures how much of a part of speech they tell, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trellis.config import ModelConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class VectorRun:
+    """Everything that decides a run."""
+
+    kind: str = "vectors"
+    vectors: str = "lds"  # lds | word2vec | lds-of-word2vec
+    text: str = "wikitext-2"  # that they are learned from, together with the words of the tagged training text
+    tags: str = "ud_ewt"
+    beside: str = ""  # runs whose tags are compared with these
+    min_count: int = 2  # rarer words are <unk>
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(family="lds"))
+    train: TrainConfig = field(default_factory=TrainConfig)
+    seed: int = 0
+    device: str = "cpu"
