@@ -10,15 +10,12 @@ from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
-import torch
 
 from benchmarks.race import options
 from benchmarks.report import emit
 from trellis.config import DataConfig
 from trellis.corpus import load_corpus
 from trellis.corpus.moments import Moments, choose_rows, count_moments
-from trellis.inference import gaussian
-from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.learning.asos import expect, maximise
 from trellis.learning.covariance import Covariances
 from trellis.learning.subspace import identify
@@ -41,8 +38,6 @@ def main(argv: list[str]) -> None:
         learn(f"{source}, V={words:,}, h={dim}", text[: len(text) // share], dim, whole=share == 1)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     emit("lds", f"{source}, V={words:,}, h={dim}", "peak memory", memory, "limit", 8.0, 8.0 / memory, "GiB")
-    for hidden, seen, steps in ((10, 50, 1_000),) if chosen.quick else ((10, 50, 10_000), (200, 500, 10_000)):
-        kalman(hidden, seen, steps)
 
 
 def zipf_text(words: int, tokens: int) -> np.ndarray:
@@ -81,18 +76,3 @@ def learn(case: str, text: np.ndarray, dim: int, whole: bool) -> None:
 def check_margins(moments: Moments) -> None:
     if any(np.abs(lag.sum(0) - moments.counts).max() > 0 for lag in moments.lags):
         raise SystemExit("The counts have the wrong margins.")
-
-
-def kalman(hidden: int, seen: int, steps: int) -> None:
-    """Smoothing of dense observations, whole and with gaps."""
-    generator = torch.Generator().manual_seed(0)
-    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
-    eye = torch.eye(hidden, dtype=torch.float64)
-    prior, dynamics = Normal(torch.zeros(hidden, dtype=torch.float64), eye), Dynamics(0.9 * eye, 0.1 * eye)
-    observation = Observation(draw(seen, hidden) / hidden**0.5, torch.eye(seen, dtype=torch.float64))
-    values = draw(1, steps, seen)
-    gaps = values.masked_fill(torch.rand(1, steps, 1, generator=generator) < 0.3, torch.nan)
-    for name, these in (("smooth", values), ("smooth, 30% missing", gaps)):
-        work = lambda these=these: gaussian.smooth(prior, dynamics, gaussian.observe(observation, these))  # noqa: E731
-        seconds, _ = timed(work)
-        emit("kalman", f"h={hidden}, p={seen}, T={steps:,}", name, seconds, "-", None, None, "s")

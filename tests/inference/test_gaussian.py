@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trellis.errors import TrellisError
-from trellis.inference import gaussian
+from trellis.inference import gaussian, kalman
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.inference.steady import doubling, riccati, riccati_residual, steady_state
 
@@ -97,8 +97,18 @@ def with_gaps(values: torch.Tensor, generator: torch.Generator, gaps: str) -> to
     gaps=st.sampled_from(["none", "steps", "parts"]),
     singular=st.booleans(),
     ragged=st.booleans(),
+    compiled=st.booleans(),
 )
-def test_filter_and_smoother_are_the_conditioned_joint(seed, hidden, seen, steps, gaps, singular, ragged) -> None:
+def test_filter_and_smoother_are_the_conditioned_joint(
+    seed, hidden, seen, steps, gaps, singular, ragged, compiled
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(kalman, "kernels", lambda: None)
+        check_against_joint(seed, hidden, seen, steps, gaps, singular, ragged)
+
+
+def check_against_joint(seed, hidden, seen, steps, gaps, singular, ragged) -> None:
     system, generator = random_system(seed, hidden, seen, singular), torch.Generator().manual_seed(seed)
     values = with_gaps(torch.randn(3, steps, seen, generator=generator, dtype=torch.float64), generator, gaps)
     lengths = torch.tensor([steps, 1, max(1, steps - 1)]) if ragged else None
@@ -116,7 +126,7 @@ def test_filter_and_smoother_are_the_conditioned_joint(seed, hidden, seen, steps
         torch.testing.assert_close(smoothed.means[b, :length], mean, rtol=TOLERANCE, atol=TOLERANCE)
         torch.testing.assert_close(means[b, :length], mean, rtol=TOLERANCE, atol=TOLERANCE)
         covs, lagged, filtered_covs = (
-            x.expand(3, *x.shape[1:])[b] for x in (smoothed.covs, smoothed.lagged, filtered.covs)
+            x.expand(3, *x.shape[1:])[b] for x in (smoothed.covs.all(), smoothed.lagged.all(), filtered.covs.all())
         )
         for t in range(length):
             torch.testing.assert_close(covs[t], cov[t, :, t], rtol=TOLERANCE, atol=TOLERANCE)
@@ -137,7 +147,33 @@ def test_a_long_sequence_settles_and_stays_exact() -> None:
     mean, cov = Joint(system, values[0]).posterior()
     torch.testing.assert_close(smoothed.means[0], mean, rtol=TOLERANCE, atol=TOLERANCE)
     at = torch.arange(150)
-    torch.testing.assert_close(smoothed.covs[0], cov.permute(0, 2, 1, 3)[at, at], rtol=TOLERANCE, atol=TOLERANCE)
+    torch.testing.assert_close(smoothed.covs.all()[0], cov.permute(0, 2, 1, 3)[at, at], rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_long_sequences_of_different_lengths_are_what_each_is_alone() -> None:
+    system, lengths = random_system(7, 3, 4), torch.tensor([300, 1, 170, 40])
+    values = torch.randn(4, 300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    together = gaussian.smooth(*system[:2], gaussian.observe(system.observation, values), lengths)
+    filtered = gaussian.filter(*system[:2], gaussian.observe(system.observation, values), lengths)
+    for b, length in enumerate(lengths.tolist()):
+        mine = gaussian.observe(system.observation, values[b : b + 1, :length])
+        alone = gaussian.smooth(*system[:2], mine)
+        torch.testing.assert_close(together.means[b, :length], alone.means[0], rtol=TOLERANCE, atol=TOLERANCE)
+        torch.testing.assert_close(filtered.means[b, :length], gaussian.filter(*system[:2], mine).means[0])
+        torch.testing.assert_close(together.covs.all()[b, :length], alone.covs.all()[0], rtol=TOLERANCE, atol=TOLERANCE)
+        assert float(together.log_likelihood[b]) == pytest.approx(float(alone.log_likelihood), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("radius", [0.3, 0.999])
+def test_a_recursion_solved_at_once_is_the_one_step_by_step(radius) -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix = radius * torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64))[0]
+    inputs = torch.randn(2, 101, 3, generator=generator, dtype=torch.float64)
+    state, expected = torch.zeros(2, 3, dtype=torch.float64), []
+    for t in range(101):
+        state = state @ matrix + inputs[:, t]
+        expected.append(state)
+    torch.testing.assert_close(kalman.recur(matrix, inputs), torch.stack(expected, 1), rtol=1e-12, atol=1e-12)
 
 
 def test_single_precision_agrees() -> None:
@@ -174,7 +210,7 @@ def test_starting_at_the_steady_state_makes_the_exact_filter_the_steady_one() ->
     for t in range(30):
         mean = steady.forget @ mean + steady.filtered @ vectors[t]
         np.testing.assert_allclose(exact[t], mean, atol=1e-12)
-    middle = gaussian.smooth(prior, dynamics, gaussian.observe(observation, values.repeat(1, 5, 1))).covs[0, 75]
+    middle = gaussian.smooth(prior, dynamics, gaussian.observe(observation, values.repeat(1, 5, 1))).covs.step(75)[0]
     np.testing.assert_allclose(middle.numpy(), steady.smoothed, rtol=1e-8)
 
 

@@ -3,15 +3,18 @@
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
 A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
 covariances do not depend on what was observed, only on where: they are computed once for all sequences, and no longer
-once they have settled. None is inverted, so noise may be singular. The passes are in `trellis.inference.kalman`."""
+once they have settled; the steps after that are computed all at once. None is inverted, so noise may be singular. The
+passes are in `trellis.inference.kalman`."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.linalg import solve_triangular
 
 from trellis.errors import TrellisError
 from trellis.inference.kalman import (
@@ -19,12 +22,15 @@ from trellis.inference.kalman import (
     Dynamics,
     Normal,
     Potentials,
+    Shared,
     log_norms,
     run_forward,
     smooth_covs,
     smooth_means,
     within,
 )
+
+HELD = 1 << 21  # numbers of noise matrices held at a time, where many steps miss different parts
 
 
 class Observation(NamedTuple):
@@ -39,7 +45,7 @@ class Filtered(NamedTuple):
 
     log_norms: Tensor  # [B, T]: log p(y_t | y_<t)
     means: Tensor  # [B, T, h]: E[x_t | y_<=t]
-    covs: Tensor  # [B or 1, T, h, h]: of the same
+    covs: Shared  # of the same, for each sequence or once for all
 
 
 class Smoothed(NamedTuple):
@@ -47,33 +53,47 @@ class Smoothed(NamedTuple):
 
     log_likelihood: Tensor  # [B]
     means: Tensor  # [B, T, h]: E[x_t | y]
-    covs: Tensor  # [B or 1, T, h, h]: Cov(x_t | y)
-    lagged: Tensor  # [B or 1, T - 1, h, h]: Cov(x_{t+1}, x_t | y)
+    covs: Shared  # Cov(x_t | y), for each sequence or once for all
+    lagged: Shared  # Cov(x_{t+1}, x_t | y), one less
 
 
 def observe(observation: Observation, values: Tensor) -> Potentials:
     """Potentials of dense observations [B, T, p]; NaN is missing, a whole step or a part of it."""
-    seen = ~values.isnan()
-    patterns, rows = seen.reshape(-1, values.shape[-1]).unique(dim=0, return_inverse=True)
-    rows = rows.view(values.shape[:2])
-    values = values.nan_to_num(0.0)
-    loadings = patterns.unsqueeze(-1) * observation.loadings  # [N, p, h]
+    size, hidden = observation.loadings.shape
+    flat = values.reshape(-1, size)
+    patterns, rows, counts = (~flat.isnan()).unique(dim=0, return_inverse=True, return_counts=True)
+    order, bounds = rows.argsort(stable=True), [0, *counts.cumsum(0).tolist()]
+    flat = flat.nan_to_num(0.0)[order]
+    information, vectors, constants = [], [], []
+    held = max(1, HELD // size**2)
+    for begin in range(0, len(patterns), held):
+        some, ends = patterns[begin : begin + held], bounds[begin : begin + held + 1]
+        sensing, root = whiten(observation, some)
+        information.append(sensing.mT @ sensing)
+        volumes = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + some.sum(-1).to(values) * math.log(2 * math.pi)
+        if ends[-1] - ends[0] == len(some):  # no two steps see alike
+            groups = [(sensing, root, volumes, flat[ends[0] : ends[-1], None])]
+        else:
+            pieces = (flat[first:last] for first, last in pairwise(ends))
+            groups = list(zip(sensing, root, volumes, pieces, strict=True))
+        for seen, lower, volume, piece in groups:
+            white = solve_triangular(lower, piece.mT, upper=False).mT  # root^-1 y
+            vectors.append((white @ seen).view(-1, hidden))
+            constants.append(-0.5 * (volume + white.square().sum(-1).view(-1)))
+    back, shape = order.argsort(), values.shape[:2]
+    rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING).view(shape)
+    found, levels = torch.cat(vectors)[back].view(*shape, hidden), torch.cat(constants)[back].view(shape)
+    return Potentials(torch.cat(information), rows, found, levels)
+
+
+def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
+    """root^-1 C and the root of D, for each pattern of what is seen [N, p]: [N, p, h], [N, p, p]."""
     both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
-    eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
-    noise = torch.where(both, observation.noise, eye)
-    root, failed = torch.linalg.cholesky_ex(noise)
+    eye = torch.eye(patterns.shape[-1]).to(observation.noise)
+    root, failed = torch.linalg.cholesky_ex(torch.where(both, observation.noise, eye))
     if bool(failed.any()):
         raise TrellisError("The noise of the observations is not positive definite; give it a positive variance.")
-    sensing = torch.cholesky_solve(loadings, root)  # D^-1 C
-    half = torch.cholesky_inverse(root)
-    vectors, squares = torch.zeros(*rows.shape, loadings.shape[-1]).to(values), torch.zeros(rows.shape).to(values)
-    for number in range(len(patterns)):
-        here = rows == number
-        vectors[here] = values[here] @ sensing[number]
-        squares[here] = ((values[here] @ half[number]) * values[here]).sum(-1)
-    volume = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + patterns.sum(-1).to(values) * math.log(2 * math.pi)
-    rows_seen = rows.masked_fill(~patterns.any(-1)[rows], MISSING)
-    return Potentials(loadings.mT @ sensing, rows_seen, vectors, -0.5 * (volume[rows] + squares))
+    return solve_triangular(root, patterns.unsqueeze(-1) * observation.loadings, upper=False), root
 
 
 def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
@@ -81,14 +101,19 @@ def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
     potentials, inside = within(potentials, lengths)
     covs, means = run_forward(prior, dynamics, potentials, inside)
     norms = log_norms(covs, means, potentials, inside)
-    return Filtered(norms, means.filtered * inside.unsqueeze(-1), covs.filtered()[:, covs.at])
+    return Filtered(norms, means.filtered * inside.unsqueeze(-1), Shared(covs.filtered(), covs.at))
+
+
+def log_densities(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
+    """log p(y_t | y_<t): [B, T], zero past the end."""
+    potentials, inside = within(potentials, lengths)
+    covs, means = run_forward(prior, dynamics, potentials, inside)
+    return log_norms(covs, means, potentials, inside)
 
 
 def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(y), summed in float64: [B]."""
-    potentials, inside = within(potentials, lengths)
-    covs, means = run_forward(prior, dynamics, potentials, inside)
-    return log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
+    return log_densities(prior, dynamics, potentials, lengths).sum(1, dtype=torch.float64)
 
 
 def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Smoothed:

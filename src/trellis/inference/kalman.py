@@ -2,16 +2,24 @@
 
 With m, P the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1:
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
-    backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P"""
+    backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
+Covariances that have settled are not computed again; from there on the means follow linear recursions with constant
+matrices, which `recur` solves for all steps at once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-SETTLED = {torch.float32: 1e-7, torch.float64: 1e-15}  # relative change of a covariance that no longer matters
+from trellis.kernels import team
+
+SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
+NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # a power of a matrix that no longer matters
 MISSING = -1
 
 
@@ -38,18 +46,48 @@ class Potentials(NamedTuple):
     constants: Tensor  # c [B, T]
 
 
+class Shared(NamedTuple):
+    """Matrices of the steps, many of which are the same: step t has `distinct[:, at[t]]`."""
+
+    distinct: Tensor  # [B or 1, S, h, h]
+    at: Tensor  # [T]
+
+    def all(self) -> Tensor:
+        """Written out for every step: [B or 1, T, h, h]."""
+        return self.distinct[:, self.at]
+
+    def step(self, t: int) -> Tensor:
+        return self.distinct[:, int(self.at[t])]
+
+    def total(self, batch: int) -> Tensor:
+        """The sum over the steps of `batch` sequences: [h, h]."""
+        times = torch.bincount(self.at, minlength=self.distinct.shape[1]).to(self.distinct)
+        return torch.einsum("s,bsij->ij", times, self.distinct) * (batch / len(self.distinct))
+
+
 class Covs(NamedTuple):
     """The covariances of the steps that differ, [B or 1, S, h, h] each; step t has those of `at[t]`."""
 
     priors: Tensor  # P
     shrink: Tensor  # W
     log_dets: Tensor  # [B or 1, S]: log |I + P Phi|
-    phi: Tensor
+    information: Tensor  # Phi [N + 1, h, h]; the last is nothing
+    rows: Tensor  # [B or 1, S]
     at: Tensor  # [T]
+    compiled: bool = False  # every step of every sequence has its own, found by compiled code
+
+    def phi(self, step: int) -> Tensor:
+        return self.information[self.rows[:, step]]
 
     def filtered(self) -> Tensor:
         """V."""
         return symmetric(self.shrink @ self.priors)
+
+    @property
+    def settled(self) -> int:
+        """The step from which on all are the same; T where there is none."""
+        steps, distinct = len(self.at), self.priors.shape[1]
+        return distinct - 1 if distinct < steps else steps
 
 
 class Means(NamedTuple):
@@ -80,47 +118,93 @@ def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
 
 def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor) -> tuple[Covs, Means]:
     shared = shared_row(potentials, inside)
+    if shared is None and compiled(potentials.vectors):
+        return forward_compiled(prior, dynamics, potentials)
     covs = forward_covs(prior, dynamics, potentials, shared)
-    ended = (
-        None if shared is None or bool(inside.all()) else ~inside
-    )  # where Phi goes on although the sequence does not
-    return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, ended)
+    return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, inside)
 
 
 def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shared: Tensor | None) -> Covs:
     """For each sequence, or once for all of them where they share the `shared` row; then only until they settle."""
     steps, (transition, noise) = potentials.rows.shape[1], dynamics
-    information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])  # [-1]: nothing
+    information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
     rows = potentials.rows if shared is None else shared.expand(1, steps)
     cov = prior.cov.expand(len(rows), -1, -1)
     eye, settled, parts = torch.eye(cov.shape[-1]).to(cov), SETTLED[cov.dtype], []
     for t in range(steps):
-        phi = information[rows[:, t]]
-        factors = torch.linalg.lu_factor(eye + cov @ phi)
+        factors = torch.linalg.lu_factor(eye + cov @ information[rows[:, t]])
         shrink = torch.linalg.lu_solve(*factors, eye.expand_as(cov))
         log_det = factors.LU.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
-        parts.append((cov, shrink, log_det, phi))
+        parts.append((cov, shrink, log_det))
         before, cov = cov, transition @ symmetric(shrink @ cov) @ transition.T + noise
         if shared is not None and bool((cov - before).abs().max() <= settled * cov.abs().max()):
             break
     at = torch.arange(steps, device=cov.device).clamp(max=len(parts) - 1)
-    priors, shrinks, log_dets, phis = (torch.stack(part, 1) for part in zip(*parts, strict=True))
-    return Covs(priors, shrinks, log_dets, phis, at)
+    priors, shrinks, log_dets = (torch.stack(part, 1) for part in zip(*parts, strict=True))
+    return Covs(priors, shrinks, log_dets, information, rows, at)
 
 
-def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs, ended: Tensor | None) -> Means:
-    gains, at = covs.filtered(), covs.at.tolist()
-    mean = prior.mean.expand(len(vectors), -1)
-    found = []
-    for t, step in enumerate(at):
-        error = vectors[:, t] - times(covs.phi[:, step], mean)
-        if ended is not None:
-            error = error.masked_fill(ended[:, t, None], 0.0)
-        filtered = mean + times(gains[:, step], error)
-        found.append((mean, error, filtered))
+def recur(matrix: Tensor, inputs: Tensor) -> Tensor:
+    """y_t = y_{t-1} matrix + inputs_t for all t at once, y_{-1} = 0: each round looks back twice as far. [B, T, h]."""
+    reach, nothing = 1, NOTHING[inputs.dtype]
+    while reach < inputs.shape[1] and bool(matrix.abs().max() > nothing):
+        inputs = torch.cat([inputs[:, :reach], inputs[:, reach:] + inputs[:, :-reach] @ matrix], 1)
+        matrix, reach = matrix @ matrix, 2 * reach
+    return inputs
+
+
+def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs, inside: Tensor) -> Means:
+    gains, mean, predicted = covs.filtered(), prior.mean.expand(len(vectors), -1), []
+    for t in range(covs.settled):
+        predicted.append(mean)
+        filtered = times(covs.shrink[:, t], mean) + times(gains[:, t], vectors[:, t])
         mean = filtered @ transition.T
-    predicted, errors, means = (torch.stack(part, 1) for part in zip(*found, strict=True))
-    return Means(predicted, errors, means)
+    found = torch.stack(predicted, 1) if predicted else vectors[:, :0]
+    if covs.settled < len(covs.at):
+        pushes = vectors[:, covs.settled : -1] @ (transition @ gains[0, -1]).T
+        later = recur((transition @ covs.shrink[0, -1]).T, torch.cat([mean.unsqueeze(1), pushes], 1))
+        found = torch.cat([found, later], 1)
+    errors = (vectors - each(covs, covs.phi, found)) * inside.unsqueeze(-1)
+    return Means(found, errors, found + each(covs, lambda step: gains[:, step], errors))
+
+
+def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tensor:
+    """The symmetric matrix of each step times its vector: [B, T, h]; all settled steps in one product."""
+    first = [times(matrices(t), vectors[:, t]) for t in range(covs.settled)]
+    rest = vectors[:, covs.settled :] @ matrices(-1)[0] if covs.settled < len(covs.at) else vectors[:, :0]
+    return torch.cat([torch.stack(first, 1), rest], 1) if first else rest
+
+
+def compiled(like: Tensor) -> bool:
+    """Whether steps that have to be taken one by one can be taken by compiled code."""
+    return like.device.type == "cpu" and kernels() is not None
+
+
+@cache
+def kernels() -> ModuleType | None:
+    try:
+        from trellis.kernels import kalman
+    except ImportError:
+        return None
+    return kalman
+
+
+def share(kernel: str, batch: int, *arguments: Tensor) -> None:
+    """Call a kernel with tensors that it fills."""
+    arrays = [argument.contiguous().numpy() for argument in arguments]
+    team.share(getattr(kernels(), kernel), team.size(batch), *arrays)
+
+
+def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) -> tuple[Covs, Means]:
+    """The same for steps that have covariances of their own."""
+    rows, vectors = potentials.rows, potentials.vectors
+    (batch, steps), hidden = rows.shape, vectors.shape[-1]
+    priors, shrink = (vectors.new_empty(batch, steps, hidden, hidden) for _ in range(2))
+    means, log_dets = Means(*(torch.empty_like(vectors) for _ in range(3))), vectors.new_empty(batch, steps)
+    given = prior.mean.expand(batch, -1), prior.cov, *dynamics, potentials.information, rows, vectors
+    share("forward", batch, *given, torch.eye(hidden).to(vectors), priors, shrink, log_dets, *means)
+    information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
+    return Covs(priors, shrink, log_dets, information, rows, torch.arange(steps), True), means
 
 
 def times(matrices: Tensor, vectors: Tensor) -> Tensor:
@@ -138,31 +222,52 @@ def log_norms(covs: Covs, means: Means, potentials: Potentials, inside: Tensor) 
 
 
 def smooth_means(covs: Covs, means: Means, transition: Tensor) -> Tensor:
-    back, at = covs.shrink.mT, covs.at.tolist()
-    adjoint, found = torch.zeros_like(means.errors[:, 0]), []
-    for t in range(len(at) - 1, -1, -1):
-        adjoint = times(back[:, at[t]], means.errors[:, t] + adjoint @ transition)
-        found.append(means.predicted[:, t] + times(covs.priors[:, at[t]], adjoint))
-    return torch.stack(found[::-1], 1)
-
-
-def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y); for one sequence where all have the same."""
-    ends, at = inside[:1] if bool(inside.all()) else inside, covs.at.tolist()
-    settled, step = SETTLED[transition.dtype], -1
-    adjoint = before = torch.zeros_like(covs.priors[:, 0])
+    if covs.compiled:
+        smoothed = torch.empty_like(means.errors)
+        share("backward_means", len(smoothed), transition, covs.shrink, covs.priors, *means[:2], smoothed)
+        return smoothed
+    adjoint, later = torch.zeros_like(means.errors[:, 0]), means.errors[:, :0]
+    if covs.settled < len(covs.at):
+        shrink = covs.shrink[0, -1]
+        later = recur(transition @ shrink, means.errors[:, covs.settled :].flip(1) @ shrink).flip(1)
+        adjoint = later[:, 0]
     found = []
-    for t in range(len(at) - 1, -1, -1):
-        still = at[t] == step and len(ends) == 1 and len(adjoint) == 1
-        if not still or bool((adjoint - before).abs().max() > settled * adjoint.abs().max()):
-            step, before, W = at[t], adjoint, covs.shrink[:, at[t]]
-            seen = W.mT @ (covs.phi[:, step] + transition.T @ adjoint @ transition @ W)
-            adjoint = symmetric(seen) * ends[:, t, None, None]
+    for t in range(covs.settled - 1, -1, -1):
+        adjoint = times(covs.shrink[:, t].mT, means.errors[:, t] + adjoint @ transition)
         found.append(adjoint)
-    stacked, priors, ends = torch.stack(found[::-1], 1), covs.priors[:, covs.at], ends[..., None, None]
-    moved = transition @ covs.filtered()[:, covs.at[:-1]]
-    lagged = moved - priors[:, 1:] @ (stacked[:, 1:] @ moved)
-    return symmetric(priors - priors @ stacked @ priors) * ends, lagged * ends[:, 1:]
+    adjoints = torch.cat([torch.stack(found[::-1], 1), later], 1) if found else later
+    return means.predicted + each(covs, lambda step: covs.priors[:, step], adjoints)
+
+
+def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Shared, Shared]:
+    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y); for one sequence where all have the same. May overwrite `covs`."""
+    if covs.compiled:
+        lengths = inside.sum(1)
+        share("backward_covs", len(lengths), transition, covs.information, covs.rows, lengths, covs.priors, covs.shrink)
+        return Shared(covs.priors, covs.at), Shared(covs.shrink[:, :-1], covs.at[:-1])
+    ends, at = inside[:1] if bool(inside.all()) else inside, covs.at.tolist()
+    settled, steps, gains = SETTLED[transition.dtype], len(at), covs.filtered()
+    adjoint = torch.zeros_like(covs.priors[:, 0])
+    found, lagged, places = [], [], torch.zeros(steps, dtype=torch.int64, device=covs.at.device)
+    t = steps - 1
+    while t >= 0:
+        W, P, before = covs.shrink[:, at[t]], covs.priors[:, at[t]], adjoint
+        if t + 1 < steps:
+            moved = transition @ gains[:, at[t]]
+            lagged.append((moved - covs.priors[:, at[t + 1]] @ (adjoint @ moved)) * ends[:, t + 1, None, None])
+        seen = W.mT @ (covs.phi(at[t]) + transition.T @ adjoint @ transition @ W)
+        adjoint = symmetric(seen) * ends[:, t, None, None]
+        found.append(symmetric(P - P @ adjoint @ P) * ends[:, t, None, None])
+        places[t] = len(found) - 1
+        still = len(ends) == 1 and len(adjoint) == 1 and t > covs.settled
+        if still and bool((adjoint - before).abs().max() <= settled * adjoint.abs().max()):
+            places[covs.settled + 1 : t] = len(found) - 1
+            t = covs.settled + 1
+        t -= 1
+    last = len(found) - 1
+    return Shared(torch.stack(found[::-1], 1), last - places), Shared(
+        torch.stack(lagged[::-1], 1) if lagged else covs.priors[:, :0], last - places[:-1]
+    )
 
 
 def symmetric(matrix: Tensor) -> Tensor:

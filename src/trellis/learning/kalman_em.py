@@ -38,14 +38,14 @@ def learn_exactly(
     if values.shape[1] < 2 or bool(values.isnan().any()):
         raise TrellisError("Exact EM needs sequences of two steps or more, without missing values.")
     batch, steps, _ = values.shape
-    second = torch.einsum("bti,btj->ij", values, values)
+    second = crossed_sum(values, values)
     while True:
         found = gaussian.smooth(prior, dynamics, gaussian.observe(observation, values))
-        x, covs = found.means, found.covs.expand(batch, -1, -1, -1)
-        squares = x.unsqueeze(-1) * x.unsqueeze(-2) + covs  # E[x_t x_t'] [B, T, h, h]
-        moved = (x[:, 1:, :, None] * x[:, :-1, None] + found.lagged.expand(batch, -1, -1, -1)).sum((0, 1))
-        all_steps, first, last = squares.sum((0, 1)), squares[:, 0].sum(0), squares[:, -1].sum(0)
-        crossed = torch.einsum("bti,btj->ij", values, x)
+        x, covs = found.means, found.covs  # the same for all sequences
+        moved = crossed_sum(x[:, 1:], x[:, :-1]) + found.lagged.total(batch)  # sum of E[x_{t+1} x_t']
+        all_steps = crossed_sum(x, x) + covs.total(batch)
+        first, last = (crossed_sum(x[:, [t]], x[:, [t]]) + batch * covs.step(t)[0] for t in (0, -1))
+        crossed = crossed_sum(values, x)
         transition = torch.linalg.solve(all_steps - last, moved, left=False)
         loadings = torch.linalg.solve(all_steps, crossed, left=False)
         mean = x[:, 0].mean(0)
@@ -55,3 +55,8 @@ def learn_exactly(
         rest = symmetric((second - loadings @ crossed.T) / (batch * steps))
         observation = Observation(loadings, NOISES[noise](rest))
         yield KalmanStep(float(found.log_likelihood.sum()), prior, dynamics, observation)
+
+
+def crossed_sum(left: Tensor, right: Tensor) -> Tensor:
+    """The sum of left_t right_t' over all steps of [B, T, ...]."""
+    return left.flatten(0, 1).mT @ right.flatten(0, 1)

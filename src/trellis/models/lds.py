@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from trellis.models.base import Ranked, Saved
 from trellis.params.lds import Parameters
 
 SENTENCES = 256  # that are embedded side by side
-LANES = 64  # pieces of a stream whose likelihood is taken side by side
+LANES, WINDOW, WARM = 64, 2048, 100  # pieces of a stream whose likelihood is taken side by side, and what they overlap
 
 
 class Pair(NamedTuple):
@@ -120,13 +121,18 @@ class LDS(Saved):
 
     @torch.no_grad()
     def nats_per_token(self, split: Split) -> float:
-        """Mean log density of the words of a split, read as a few streams side by side."""
-        tokens = torch.from_numpy(np.asarray(split.tokens, np.int64)).to(self.where)
-        lanes = min(LANES, len(tokens))
-        steps = -(-len(tokens) // lanes)
-        padded = torch.nn.functional.pad(tokens, (0, lanes * steps - len(tokens)))
-        lengths = (len(tokens) - steps * torch.arange(lanes, device=self.where)).clamp(0, steps)
-        return float(gaussian.log_likelihood(*self.problem(padded.view(lanes, steps)), lengths).sum()) / len(tokens)
+        """Mean log density of the words of a split, read as one stream: in windows side by side, each of which has seen
+        the last words of the one before."""
+        text, total = torch.from_numpy(np.asarray(split.tokens, np.int64)), 0.0
+        begins = 0, *range(WINDOW, len(text), LANES * WINDOW)
+        for begin, end in pairwise([*begins, len(text)]):
+            warm, lanes = min(begin, WARM), -(-(end - begin) // WINDOW)
+            piece = text[begin - warm : end]
+            padded = torch.nn.functional.pad(piece, (0, warm + lanes * WINDOW - len(piece)))
+            windows = padded.unfold(0, warm + WINDOW, WINDOW).to(self.where)
+            lengths = (len(piece) - WINDOW * torch.arange(lanes, device=self.where)).clamp(max=warm + WINDOW)
+            total += float(gaussian.log_densities(*self.problem(windows), lengths)[:, warm:].sum(dtype=torch.float64))
+        return total / len(text)
 
     def static_nats_per_token(self, split: Split) -> float:
         """The same of the Gaussian that has the words' mean and covariance, and no memory."""
