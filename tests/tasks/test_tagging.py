@@ -32,8 +32,16 @@ def random_tags(seed: int, sentences: int = 40, labels: tuple[str, ...] = ("B-A"
     return [[rng.choice(labels) for _ in range(lengths.randint(1, 9))] for _ in range(sentences)]
 
 
+def blend(gold: list[list[str]], noise: list[list[str]], share: float) -> list[list[str]]:
+    """About that share of the gold tags, and noise."""
+    rng = np.random.default_rng(0)
+    return [
+        [g if rng.random() < share else n for g, n in zip(*rows, strict=True)] for rows in zip(gold, noise, strict=True)
+    ]
+
+
 def test_figures_of_conlleval() -> None:
-    """conlleval counts 6 phrases, finds 5, of them 3 correct; 8 of 11 tokens; NP 2 of 3 and of 4, VP 1 of 2 and of 2."""
+    """By its rules: 6 phrases, 5 found, of them 3 correct; 7 of 11 tokens; NP 2 of 3 and of 4, VP 1 of 2 and of 2."""
     scores = score_tags(tagged(split(GOLD)), split(GUESS), "spans")
     assert scores.buckets["all"] == Score(3, 5, 6)
     assert scores.kinds == {"NP": Score(2, 3, 4), "VP": Score(1, 2, 2)}
@@ -45,9 +53,7 @@ def test_figures_of_conlleval() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_spans_beside_seqeval(seed: int) -> None:
     metrics = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed")
-    gold, guess = random_tags(seed), random_tags(seed + 100)
-    guess = [[a if random.Random(t).random() < 0.7 else b for t, (a, b) in enumerate(zip(*rows, strict=True))]
-             for rows in zip(gold, guess, strict=True)]  # fmt: skip
+    gold, guess = random_tags(seed), blend(random_tags(seed), random_tags(seed + 100), 0.7)
     scores = score_tags(tagged(gold), guess, "spans")
     found = scores.buckets["all"]
     assert found.precision == pytest.approx(metrics.precision_score(gold, guess), abs=EXACT)
@@ -84,13 +90,7 @@ def test_the_binomial_test_is_exact() -> None:
 
 def test_the_bootstrap_sees_a_difference_and_no_difference() -> None:
     gold, noise = random_tags(1, 300), random_tags(2, 300)
-    rng = np.random.default_rng(0)
-    worse = [
-        [g if rng.random() < 0.5 else n for g, n in zip(*rows, strict=True)] for rows in zip(gold, noise, strict=True)
-    ]
-    better = [
-        [g if rng.random() < 0.8 else n for g, n in zip(*rows, strict=True)] for rows in zip(gold, noise, strict=True)
-    ]
+    worse, better = blend(gold, noise, 0.5), blend(gold, noise, 0.8)
     for units in ("tokens", "spans"):
         clear = compare_tags(tagged(gold), worse, better, units, 500).f1
         assert 0 < clear.low < clear.difference < clear.high

@@ -1,13 +1,14 @@
 """How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ.
 
-A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as many
-predicted as gold ones, so precision, recall and F1 are all the accuracy."""
+A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
+many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from scipy.stats import binomtest
@@ -78,10 +79,11 @@ def score_tags(
     find = unit_finder(units)
     check_lengths(data, predicted)
     counts = known if known is not None else {}
+    words = set(chain.from_iterable(data.words))
     buckets = BUCKETS if known is not None else {"all": BUCKETS["all"]}
     pairs = [(find(gold), find(guess)) for gold, guess in zip(data.tags, predicted, strict=True)]
     by_bucket = {
-        name: total(sentence_counts(pairs, data.words, lambda word, b=belongs: b(counts.get(word, 0))))
+        name: total(sentence_counts(pairs, data.words, {word for word in words if belongs(counts.get(word, 0))}))
         for name, belongs in buckets.items()
     }
     confused = confusion_table(data.tags, predicted)
@@ -103,13 +105,15 @@ def check_lengths(data: Tagged, predicted: list[list[str]]) -> None:
 
 def sentence_counts(
     pairs: Sequence[tuple[list[Span], list[Span]]],
-    words: Sequence[Sequence[str]],
-    belongs: Callable[[str], bool] = lambda word: True,
+    sentences: Sequence[Sequence[str]],
+    words: Collection[str] | None = None,
 ) -> np.ndarray:
-    """Correct, predicted and gold units of each sentence, [S, 3], of those whose first word belongs."""
+    """Correct, predicted and gold units of each sentence, [S, 3]; where words are given, of those that begin with one."""
     rows = []
-    for (gold, guess), sentence in zip(pairs, words, strict=True):
-        wanted, found = ({unit for unit in units if belongs(sentence[unit.first])} for units in (gold, guess))
+    for (gold, guess), sentence in zip(pairs, sentences, strict=True):
+        wanted, found = (
+            {unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess)
+        )
         rows.append((len(wanted & found), len(found), len(wanted)))
     return np.array(rows)
 
@@ -154,9 +158,8 @@ def compare_tags(
     find = unit_finder(units)
     for predicted in (first, second):
         check_lengths(data, predicted)
-    apart = Counter(
-        (a == g, b == g) for rows in zip(data.tags, first, second, strict=True) for g, a, b in zip(*rows, strict=True)
-    )
+    flat = zip(*(chain.from_iterable(tags) for tags in (data.tags, first, second)), strict=True)
+    apart = Counter((a == gold, b == gold) for gold, a, b in flat)
     one, other = apart[True, False], apart[False, True]
     p_value = binomtest(one, one + other).pvalue if one + other else 1.0
     counts = [
