@@ -15,6 +15,7 @@ from torch import Tensor
 
 from experiments.results import Result, hardware, source_hash
 from experiments.vectors_config import VectorRun
+from experiments.vectors_dense import DenseSystem
 from trellis.config import DataConfig, suggestion
 from trellis.corpus import Split, Vocabulary, load_corpus
 from trellis.corpus.tagged import Tagged, load_tagged
@@ -108,7 +109,29 @@ def word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
     return lambda sentences: table[text.vocab.encode([normal_form(word) for word in flat(sentences)])], {}
 
 
-VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {"lds": lds, "word2vec": word2vec}
+def lds_of_word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
+    """Smoothed vectors of a system over the vectors of word2vec, whitened and of unit length."""
+
+    def ids(sentences: Sentences) -> list[Tensor]:
+        return [torch.from_numpy(text.vocab.encode([normal_form(word) for word in words])) for words in sentences]
+
+    tokens = torch.from_numpy(text.split(text.sentences).tokens.astype(np.int64))
+    system = DenseSystem.fit(word2vec_table(config, text), tokens, config.train.epochs)
+    spread = torch.cat(system.read(ids(text.tagged["train"].words))[0]).T.cov()
+    values, turn = torch.linalg.eigh(spread)
+    whiten = turn / values.clamp(min=1e-9 * float(values.max())).sqrt()
+
+    def embed(sentences: Sentences) -> Tensor:
+        return torch.nn.functional.normalize(torch.cat(system.read(ids(sentences))[0]) @ whiten, dim=-1).float()
+
+    return embed, {f"gain_{name}": system.read(ids(part.words))[1] for name, part in text.tagged.items()}
+
+
+VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {
+    "lds": lds,
+    "word2vec": word2vec,
+    "lds-of-word2vec": lds_of_word2vec,
+}
 
 
 def right_tags(embed: Embed, text: Text, seed: int) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trellis.corpus import moments
-from trellis.corpus.moments import choose_rows, count_moments
+from trellis.corpus.moments import choose_rows, count_moments, count_with_dask
 from trellis.errors import TrellisError
 
 
@@ -34,6 +34,20 @@ def test_counts_are_those_of_a_loop(monkeypatch, circular, chunk, most) -> None:
     if circular:
         np.testing.assert_array_equal(found.lags[3].sum(0), found.counts)
     assert found.pairs == sum(np.count_nonzero(lag.toarray()) for lag in found.lags)
+
+
+@pytest.mark.parametrize("circular", [True, False])
+def test_dask_counts_the_same(monkeypatch, circular) -> None:
+    pytest.importorskip("dask")
+    text = np.random.default_rng(0).integers(0, 9, 100)
+    rows = choose_rows(np.bincount(text, minlength=9))
+    expected = count_moments(text, rows, 4, circular)
+    for chunk in (7, 30, 1000):
+        monkeypatch.setattr("trellis.corpus.moments.CHUNK", chunk)
+        found = count_with_dask(text, rows, 4, circular)
+        assert np.array_equal(found.counts, expected.counts)
+        assert found.circular == circular
+        assert all((a != b).nnz == 0 for a, b in zip(found.lags, expected.lags, strict=True))
 
 
 def test_counts_of_two_texts_add() -> None:

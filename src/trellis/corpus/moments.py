@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -55,24 +58,12 @@ def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
 
 def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True, workers: int = 2) -> Moments:
     """Count the pairs 1..lags apart in a stream of word ids (a memmap is read chunk by chunk), on `workers` threads."""
-    total, size = len(tokens), int(rows.max(initial=ABSENT)) + 1
-    if total <= lags:
-        raise TrellisError(f"The text has {total:,} tokens, too few for words {lags} apart; give a longer text.")
-    if size * size > np.iinfo(np.int64).max:
-        raise TrellisError(f"{size:,} words are too many to number their pairs; leave rare words out.")
-
-    def read(begin: int, end: int) -> np.ndarray:
-        """The rows of the tokens from begin to end; beyond the end of the text come those of its beginning, or none."""
-        piece = tokens[begin : min(end, total)]
-        if circular and end > total:
-            piece = np.concatenate([piece, tokens[max(begin - total, 0) : end - total]])
-        return found_rows(rows, piece)
+    total, size = len(tokens), check_sizes(tokens, rows, lags)
 
     def count(job: tuple[int, int]) -> tuple[int, sparse.csr_array]:
         begin, lag = job
         end = min(begin + CHUNK, total)
-        later, earlier = read(begin + lag, end + lag), read(begin, end)
-        return lag, to_sparse(later * size + earlier[: len(later)], size)
+        return lag, count_pairs(found_rows(rows, read(tokens, begin, end + lag, circular)), end - begin, lag, size)
 
     stacks: list[list[sparse.csr_array]] = [[] for _ in range(lags)]
     with ThreadPoolExecutor(workers) as pool:
@@ -82,12 +73,62 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
                 push(stacks[lag - 1], part)
     counts = np.zeros(size, np.int64)
     for begin in range(0, total, CHUNK):
-        counts += np.bincount(read(begin, min(begin + CHUNK, total)), minlength=size)
+        counts += np.bincount(found_rows(rows, tokens[begin : begin + CHUNK]), minlength=size)
     return Moments(rows, counts, [add_up(stack) for stack in stacks], circular)
 
 
-def batched(jobs: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
-    return (jobs[begin : begin + size] for begin in range(0, len(jobs), size))
+def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True) -> Moments:
+    """The same, chunk by chunk on whatever machines dask's scheduler has; needs the extra `dask`."""
+    try:
+        from dask import compute, delayed
+    except ImportError as error:
+        raise TrellisError("Counting on several machines needs dask: pip install 'trellis-hmm[dask]'.") from error
+    total, _ = len(tokens), check_sizes(tokens, rows, lags)
+    chunks = [(begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK)]
+    parts = [
+        delayed(count_chunk)(np.asarray(read(tokens, begin, end + lags, circular)), end - begin, rows, lags, circular)
+        for begin, end in chunks
+    ]
+    while len(parts) > 1:
+        parts = [delayed(sum_of)(some) for some in batched(parts, 2)]
+    return compute(parts[0])[0]
+
+
+def count_chunk(words: np.ndarray, length: int, rows: np.ndarray, lags: int, circular: bool) -> Moments:
+    """The counts of the first `length` words, paired with up to `lags` words beyond them."""
+    found, size = found_rows(rows, words), int(rows.max()) + 1
+    pairs = [count_pairs(found[: length + lag], length, lag, size) for lag in range(1, lags + 1)]
+    return Moments(rows, np.bincount(found[:length], minlength=size), pairs, circular)
+
+
+def sum_of(parts: list[Moments]) -> Moments:
+    return reduce(add, parts)
+
+
+def check_sizes(tokens: np.ndarray, rows: np.ndarray, lags: int) -> int:
+    """How many rows there are; refuse what cannot be counted."""
+    size = int(rows.max(initial=ABSENT)) + 1
+    if len(tokens) <= lags:
+        raise TrellisError(f"The text has {len(tokens):,} tokens, too few for words {lags} apart; give a longer text.")
+    if size * size > np.iinfo(np.int64).max:
+        raise TrellisError(f"{size:,} words are too many to number their pairs; leave rare words out.")
+    return size
+
+
+def read(tokens: np.ndarray, begin: int, end: int, circular: bool) -> np.ndarray:
+    """The tokens from begin to end; beyond the end of the text come those of its beginning, or none."""
+    piece, beyond = tokens[begin:end], end - len(tokens)
+    return np.concatenate([piece, tokens[:beyond]]) if circular and beyond > 0 else piece
+
+
+def count_pairs(found: np.ndarray, length: int, lag: int, size: int) -> sparse.csr_array:
+    """How often each row stands `lag` after each of the first `length` ones, out of rows [length + lag] or fewer."""
+    later = found[lag:]
+    return to_sparse(later * size + found[: min(length, len(later))], size)
+
+
+def batched(items: list[Any], size: int) -> Iterator[list[Any]]:
+    return (items[begin : begin + size] for begin in range(0, len(items), size))
 
 
 def found_rows(rows: np.ndarray, words: np.ndarray) -> np.ndarray:
