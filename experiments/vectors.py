@@ -77,8 +77,9 @@ def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
     start = begin_lds(covariances, *chosen)
     iterations = 0 if config.train.learner == SUBSPACE else config.train.epochs
     fits = improve(text.vocab, covariances, start, model.horizon, model.noise)
-    *_, (_, found) = islice(fits, iterations + 1)
-    gains: Figures = {f"gain_{name}": nats_more(found, split) for name, split in splits.items()}
+    *_, (nats, found) = islice(fits, iterations + 1)
+    gains: Figures = {"gain_train": nats - found.static_nats_per_token(splits.pop("train"))}
+    gains |= {f"gain_{name}": nats_more(found, split) for name, split in splits.items()}
     return lambda sentences: torch.cat(found.embed([list(map(normal_form, s)) for s in sentences])).float(), gains
 
 

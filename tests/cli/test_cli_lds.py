@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -109,6 +110,11 @@ def test_neighbours_and_dynamics(folder: Path, capsys) -> None:
     assert rows[0]["cosine"] >= rows[1]["cosine"]
     pairs = answer(capsys, "dynamics", folder, "-n", 2, "--words", 4)
     assert [len(pair["from"].split()) for pair in pairs] == [4, 4]
+    picture = folder / "dynamics.svg"
+    assert run("dynamics", folder, "-n", 2, "--plot", picture, "--quiet") == 0
+    texts = [text.text for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert len(texts) == 6
+    assert {pair["from"].split()[0] for pair in pairs} == {texts[0].split()[0], texts[3].split()[0]}
     assert run("dynamics", folder) == run("info", folder) == run("embed", folder, "a b") == 0
 
 
@@ -130,6 +136,7 @@ def test_a_recurrent_network_starts_from_it(folder: Path, tmp_path: Path, capsys
         (["embed", "RUN", "a b", "--what", "viterbi"], "no viterbi vectors"),
         (["embed", "RUN", "a b", "-o", "x.doc"], "no known format"),
         (["neighbours", "RUN", "a b", "--word", "c"], "not in the text"),
+        (["dynamics", "RUN", "--plot", "x.png"], "ends in .svg"),
     ],
 )
 def test_what_it_cannot_do_is_told_in_one_sentence(folder: Path, capsys, words: list[str], told: str) -> None:

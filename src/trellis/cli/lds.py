@@ -14,6 +14,7 @@ from trellis.cli import console
 from trellis.cli.answer import Answer
 from trellis.errors import TrellisError
 from trellis.models import LDS, load
+from trellis.report.dynamics import draw_dynamics
 from trellis.storage import atomic_write, save_tensors
 
 if TYPE_CHECKING:
@@ -92,7 +93,12 @@ def neighbours(args: argparse.Namespace) -> Answer:
 
 
 def dynamics(args: argparse.Namespace) -> Answer:
+    if args.plot is not None and args.plot.suffix != ".svg":
+        raise TrellisError(f"The picture {args.plot} would be SVG; name a file that ends in .svg.")
     pairs = dynamical(load(args.model), "dynamics").dynamics(args.n, args.words)
+    if args.plot is not None:
+        with atomic_write(args.plot) as file:
+            file.write(f"{draw_dynamics(pairs)}\n".encode())
     rows = [{"value": p.value, "from": " ".join(p.before), "to": " ".join(p.after)} for p in pairs]
     return Answer(rows, lambda: console.show_rows("singular vector pairs", ["value", "from", "to"], rows))
 

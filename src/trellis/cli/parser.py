@@ -119,6 +119,7 @@ def dynamics_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
     parser.add_argument("-n", type=positive, default=10, help="how many pairs")
     parser.add_argument("--words", type=positive, default=9, help="words to show of each side")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw them")
 
 
 def states_arguments(parser: argparse.ArgumentParser) -> None:

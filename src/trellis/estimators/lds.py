@@ -58,7 +58,10 @@ class LDSVectors:
         model: LDS | None = getattr(self, "model_", None)
         if model is None:
             raise TrellisError("LDSVectors has not learned from a text yet; call fit first.")
-        return [model.transform(sentence, self.what)[0].float().cpu().numpy() for sentence in sentences]
+        words = [sentence.split() for sentence in sentences]
+        if not all(words):
+            raise TrellisError(f"Sentence {words.index([]) + 1} has no words; leave it out.")
+        return [vectors.float().cpu().numpy() for vectors in model.embed(words, self.what)]
 
     def fit_transform(self, sentences: Iterable[str], y: object = None) -> list[np.ndarray]:
         sentences = list(sentences)
