@@ -164,6 +164,18 @@ def test_long_sequences_of_different_lengths_are_what_each_is_alone() -> None:
         assert float(together.log_likelihood[b]) == pytest.approx(float(alone.log_likelihood), rel=TOLERANCE)
 
 
+def test_sequences_with_and_without_gaps_are_what_each_is_alone(monkeypatch) -> None:
+    monkeypatch.setattr(gaussian, "HELD", 1)
+    system, lengths = random_system(8, 3, 4), torch.tensor([30, 12, 30, 30, 20])
+    values = torch.randn(5, 30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values[1, 3], values[3, 5, 2] = torch.nan, torch.nan
+    for verb in (gaussian.smoothed_means, gaussian.log_densities):
+        together = verb(*system[:2], gaussian.observe(system.observation, values), lengths)
+        for b, length in enumerate(lengths.tolist()):
+            alone = verb(*system[:2], gaussian.observe(system.observation, values[b : b + 1, :length]))
+            torch.testing.assert_close(together[b, :length], alone[0], rtol=TOLERANCE, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("radius", [0.3, 0.999])
 def test_a_recursion_solved_at_once_is_the_one_step_by_step(radius) -> None:
     generator = torch.Generator().manual_seed(0)

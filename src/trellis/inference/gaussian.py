@@ -9,6 +9,7 @@ passes are in `trellis.inference.kalman`."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ from trellis.inference.kalman import (
     within,
 )
 
-HELD = 1 << 21  # numbers of noise matrices held at a time, where many steps miss different parts
+HELD = 1 << 24  # numbers of covariances held at a time, where many steps miss different parts
 
 
 class Observation(NamedTuple):
@@ -65,7 +66,7 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     order, bounds = rows.argsort(stable=True), [0, *counts.cumsum(0).tolist()]
     flat = flat.nan_to_num(0.0)[order]
     information, vectors, constants = [], [], []
-    held = max(1, HELD // size**2)
+    held = max(1, HELD // (8 * size**2))
     for begin in range(0, len(patterns), held):
         some, ends = patterns[begin : begin + held], bounds[begin : begin + held + 1]
         sensing, root = whiten(observation, some)
@@ -106,9 +107,12 @@ def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 
 def log_densities(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(y_t | y_<t): [B, T], zero past the end."""
-    potentials, inside = within(potentials, lengths)
-    covs, means = run_forward(prior, dynamics, potentials, inside)
-    return log_norms(covs, means, potentials, inside)
+
+    def densities(prior: Normal, potentials: Potentials, inside: Tensor) -> Tensor:
+        covs, means = run_forward(prior, dynamics, potentials, inside)
+        return log_norms(covs, means, potentials, inside)
+
+    return in_groups(densities, prior, *within(potentials, lengths))
 
 
 def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
@@ -127,9 +131,30 @@ def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 
 def smoothed_means(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """E[x_t | y] alone: [B, T, h], zero past the end; O(h^2) a step once the covariances have settled."""
-    potentials, inside = within(potentials, lengths)
-    covs, means = run_forward(prior, dynamics, potentials, inside)
-    return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
+
+    def smoothed(prior: Normal, potentials: Potentials, inside: Tensor) -> Tensor:
+        covs, means = run_forward(prior, dynamics, potentials, inside)
+        return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
+
+    return in_groups(smoothed, prior, *within(potentials, lengths))
+
+
+def in_groups(
+    work: Callable[[Normal, Potentials, Tensor], Tensor], prior: Normal, potentials: Potentials, inside: Tensor
+) -> Tensor:
+    """Work on sequences [B, ...]: on all without gaps, which share covariances, then on a few others at a time."""
+    rows, size = potentials.rows, prior.cov.shape[-1]
+    whole = ((rows == rows[inside].mode().values) & (rows != MISSING) | ~inside).all(1)
+    if bool(whole.all()):
+        return work(prior, potentials, inside)
+    gapped = (~whole).nonzero()[:, 0].split(max(1, HELD // (rows.shape[1] * size**2)))
+    groups = [group for group in (whole.nonzero()[:, 0], *gapped) if len(group)]
+    parts = []
+    for group in groups:
+        mean = prior.mean[group] if prior.mean.dim() == 2 else prior.mean
+        picked = Potentials(potentials.information, *(part[group] for part in potentials[1:]))
+        parts.append(work(Normal(mean, prior.cov), picked, inside[group]))
+    return torch.cat(parts)[torch.cat(groups).argsort()]
 
 
 def sample_prior(
