@@ -14,9 +14,13 @@ import torch
 
 import trellis
 from trellis.cli.parser import finite
-from trellis.config import build
+from trellis.config import ModelConfig, RunConfig, build
 from trellis.errors import TrellisError
+from trellis.models import LDS
 from trellis.train.run import write_text
+
+LDS_KEYS = "blocks", "horizon", "pseudocounts", "noise_prior", "noise", "whiten", "begin", "words"
+LDS_ALONE = {name: getattr(ModelConfig(), name) for name in LDS_KEYS}  # of no concern to other models
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ DERIVED: dict[str, Callable[[Result], float]] = {
 
 
 def essence(config: Any) -> Any:
-    """A configuration without what seeds and machines change."""
+    """A configuration without what seeds and machines change, and what its model does not look at."""
+    if isinstance(config, RunConfig) and config.model.family != LDS.family:
+        config = replace(config, model=replace(config.model, **LDS_ALONE))
     return replace(config, seed=0, device="auto")
 
 

@@ -73,11 +73,13 @@ class LDS(Saved):
         return model
 
     @cached_property
-    def emission(self) -> OneHot:
+    def coordinates(self) -> Whitening:
         total = int(self.counts.sum())
-        return self.parameters.emission(
-            Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total, self.whiten)
-        )
+        return Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total, self.whiten)
+
+    @cached_property
+    def emission(self) -> OneHot:
+        return self.parameters.emission(self.coordinates)
 
     @cached_property
     def tables(self) -> dict[str, Tensor]:
@@ -136,7 +138,7 @@ class LDS(Saved):
 
     def static_nats_per_token(self, split: Split) -> float:
         """The same of the Gaussian that has the words' mean and covariance, and no memory."""
-        alone = OneHot(self.emission.coordinates, 0 * self.parameters.loadings, np.eye(self.dim)).constants()
+        alone = OneHot(self.coordinates, 0 * self.parameters.loadings, np.eye(self.dim)).constants()
         rows = self.rows.numpy()[split.tokens]
         return float(np.where(rows < 0, 0.0, alone[rows]).mean())
 
