@@ -55,8 +55,8 @@ class ModelConfig:
     dropout_end: float | None = None  # ... and at the end of training, reached in equal steps; None: the same
     blocks: int = 4  # lds: lags that subspace identification looks back and ahead
     horizon: int = 7  # lds: lags that EM takes from the text
-    pseudocounts: float = 20.0  # lds: of each word, in the scale that it is given
-    noise_prior: float = 20.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
+    pseudocounts: float = 5.0  # lds: of each word, in the scale that it is given
+    noise_prior: float = 5.0  # lds: pseudocounts of each word in the noise, against overfitting rare words
     noise: str = "full"  # lds: of the words: full | diagonal | spherical | bohning
     whiten: bool = True  # lds: whether words are scaled by their frequency before the subspace is identified
     begin: str = "subspace"  # lds: subspace | random

@@ -11,7 +11,7 @@ import numpy as np
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
-from trellis.learning.lds import count_text, fit_lds
+from trellis.learning.lds import PRIOR, PSEUDOCOUNT, count_text, fit_lds
 from trellis.models.lds import LDS
 
 
@@ -24,8 +24,8 @@ class LDSVectors:
         iterations: int = 10,
         blocks: int = 4,
         horizon: int = 7,
-        pseudocount: float = 20.0,
-        prior: float = 20.0,
+        pseudocount: float = PSEUDOCOUNT,
+        prior: float = PRIOR,
         min_count: int = 1,
         what: str = "smoothed",
         seed: int = 0,

@@ -25,7 +25,7 @@ STARTS: dict[str, Callable[[Covariances, int, int, int], dict[str, Parameters]]]
     "random": lambda covariances, dim, blocks, seed: {"random": random_start(covariances, dim, seed)},
 }
 TRIAL = 3  # iterations of EM that compare the candidates to start from
-PSEUDOCOUNT = PRIOR = 20.0  # of each word: in its scale, and in the noise
+PSEUDOCOUNT = PRIOR = 5.0  # of each word: in its scale, and in the noise
 log = logging.getLogger(__name__)
 
 
