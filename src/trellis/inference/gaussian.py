@@ -18,18 +18,8 @@ from torch import Tensor
 from torch.linalg import solve_triangular
 
 from trellis.errors import TrellisError
-from trellis.inference.kalman import (
-    MISSING,
-    Dynamics,
-    Normal,
-    Potentials,
-    Shared,
-    log_norms,
-    run_forward,
-    smooth_covs,
-    smooth_means,
-    within,
-)
+from trellis.inference.beliefs import MISSING, Dynamics, Normal, Potentials, Shared
+from trellis.inference.kalman import log_norms, run_forward, smooth_covs, smooth_means, within
 
 HELD = 1 << 24  # numbers of covariances held at a time, where many steps miss different parts
 
@@ -65,12 +55,12 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     patterns, rows, counts = (~flat.isnan()).unique(dim=0, return_inverse=True, return_counts=True)
     order, bounds = rows.argsort(stable=True), [0, *counts.cumsum(0).tolist()]
     flat = flat.nan_to_num(0.0)[order]
-    information, vectors, constants = [], [], []
+    information, vectors, constants = values.new_empty(len(patterns), hidden, hidden), [], []
     held = max(1, HELD // (8 * size**2))
     for begin in range(0, len(patterns), held):
         some, ends = patterns[begin : begin + held], bounds[begin : begin + held + 1]
         sensing, root = whiten(observation, some)
-        information.append(sensing.mT @ sensing)
+        information[begin : begin + held] = sensing.mT @ sensing
         volumes = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + some.sum(-1).to(values) * math.log(2 * math.pi)
         if ends[-1] - ends[0] == len(some):  # no two steps see alike
             groups = [(sensing, root, volumes, flat[ends[0] : ends[-1], None])]
@@ -84,7 +74,7 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     back, shape = order.argsort(), values.shape[:2]
     rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING).view(shape)
     found, levels = torch.cat(vectors)[back].view(*shape, hidden), torch.cat(constants)[back].view(shape)
-    return Potentials(torch.cat(information), rows, found, levels)
+    return Potentials(information, rows, found, levels)
 
 
 def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,91 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared, symmetric
 from trellis.kernels import team
 
 SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
 NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # a power of a matrix that no longer matters
-MISSING = -1
-
-
-class Normal(NamedTuple):
-    """A Gaussian belief."""
-
-    mean: Tensor  # [h] or [B, h]
-    cov: Tensor  # [h, h]
-
-
-class Dynamics(NamedTuple):
-    """x_t = A x_{t-1} + N(0, Q)."""
-
-    transition: Tensor  # A [h, h]
-    noise: Tensor  # Q [h, h]
-
-
-class Potentials(NamedTuple):
-    """What each step says about its x_t; steps that see alike share Phi. A row of -1 is a missing observation."""
-
-    information: Tensor  # Phi [N, h, h]
-    rows: Tensor  # [B, T] int64
-    vectors: Tensor  # v [B, T, h]
-    constants: Tensor  # c [B, T]
-
-
-class Shared(NamedTuple):
-    """Matrices of the steps, many of which are the same: step t has `distinct[:, at[t]]`."""
-
-    distinct: Tensor  # [B or 1, S, h, h]
-    at: Tensor  # [T]
-
-    def all(self) -> Tensor:
-        """Written out for every step: [B or 1, T, h, h]."""
-        return self.distinct[:, self.at]
-
-    def step(self, t: int) -> Tensor:
-        return self.distinct[:, int(self.at[t])]
-
-    def total(self, batch: int) -> Tensor:
-        """The sum over the steps of `batch` sequences: [h, h]."""
-        times = torch.bincount(self.at, minlength=self.distinct.shape[1]).to(self.distinct)
-        return torch.einsum("s,bsij->ij", times, self.distinct) * (batch / len(self.distinct))
-
-
-class Covs(NamedTuple):
-    """The covariances of the steps that differ, [B or 1, S, h, h] each; step t has those of `at[t]`."""
-
-    priors: Tensor  # P
-    shrink: Tensor  # W
-    log_dets: Tensor  # [B or 1, S]: log |I + P Phi|
-    information: Tensor  # Phi [N + 1, h, h]; the last is nothing
-    rows: Tensor  # [B or 1, S]
-    at: Tensor  # [T]
-    compiled: bool = False  # every step of every sequence has its own, found by compiled code
-
-    def phi(self, step: int) -> Tensor:
-        return self.information[self.rows[:, step]]
-
-    def filtered(self) -> Tensor:
-        """V."""
-        return symmetric(self.shrink @ self.priors)
-
-    @property
-    def settled(self) -> int:
-        """The step from which on all are the same; T where there is none."""
-        steps, distinct = len(self.at), self.priors.shape[1]
-        return distinct - 1 if distinct < steps else steps
-
-
-class Means(NamedTuple):
-    """[B, T, h] each."""
-
-    predicted: Tensor  # m
-    errors: Tensor  # e
-    filtered: Tensor  # x^
 
 
 def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, Tensor]:
@@ -118,7 +42,7 @@ def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
 
 def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor) -> tuple[Covs, Means]:
     shared = shared_row(potentials, inside)
-    if shared is None and compiled(potentials.vectors):
+    if shared is None and compiled(prior.mean, dynamics.transition, potentials.vectors):
         return forward_compiled(prior, dynamics, potentials)
     covs = forward_covs(prior, dynamics, potentials, shared)
     return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, inside)
@@ -175,9 +99,9 @@ def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tens
     return torch.cat([torch.stack(first, 1), rest], 1) if first else rest
 
 
-def compiled(like: Tensor) -> bool:
-    """Whether steps that have to be taken one by one can be taken by compiled code."""
-    return like.device.type == "cpu" and kernels() is not None
+def compiled(*given: Tensor) -> bool:
+    """Whether steps that have to be taken one by one can be taken by compiled code, which knows no gradients."""
+    return all(part.device.type == "cpu" and not part.requires_grad for part in given) and kernels() is not None
 
 
 @cache
@@ -203,8 +127,7 @@ def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) 
     means, log_dets = Means(*(torch.empty_like(vectors) for _ in range(3))), vectors.new_empty(batch, steps)
     given = prior.mean.expand(batch, -1), prior.cov, *dynamics, potentials.information, rows, vectors
     share("forward", batch, *given, torch.eye(hidden).to(vectors), priors, shrink, log_dets, *means)
-    information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
-    return Covs(priors, shrink, log_dets, information, rows, torch.arange(steps), True), means
+    return Covs(priors, shrink, log_dets, potentials.information, rows, torch.arange(steps), True), means
 
 
 def times(matrices: Tensor, vectors: Tensor) -> Tensor:
@@ -264,11 +187,6 @@ def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Shared,
             places[covs.settled + 1 : t] = len(found) - 1
             t = covs.settled + 1
         t -= 1
-    last = len(found) - 1
-    return Shared(torch.stack(found[::-1], 1), last - places), Shared(
-        torch.stack(lagged[::-1], 1) if lagged else covs.priors[:, :0], last - places[:-1]
-    )
-
-
-def symmetric(matrix: Tensor) -> Tensor:
-    return 0.5 * (matrix + matrix.mT)
+    places = len(found) - 1 - places
+    moves = torch.stack(lagged[::-1], 1) if lagged else covs.priors[:, :0]
+    return Shared(torch.stack(found[::-1], 1), places), Shared(moves, places[:-1])

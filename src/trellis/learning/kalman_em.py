@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trellis.errors import TrellisError
 from trellis.inference import gaussian
+from trellis.inference.beliefs import symmetric
 from trellis.inference.gaussian import Dynamics, Normal, Observation
-from trellis.inference.kalman import symmetric
 
 NOISES: dict[str, Callable[[Tensor], Tensor]] = {
     "full": lambda cov: cov,

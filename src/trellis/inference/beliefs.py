@@ -1,0 +1,89 @@
+"""What a Kalman filter takes and gives: Gaussian beliefs, dynamics, potentials, and matrices that steps share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+MISSING = -1
+
+
+class Normal(NamedTuple):
+    """A Gaussian belief."""
+
+    mean: Tensor  # [h] or [B, h]
+    cov: Tensor  # [h, h]
+
+
+class Dynamics(NamedTuple):
+    """x_t = A x_{t-1} + N(0, Q)."""
+
+    transition: Tensor  # A [h, h]
+    noise: Tensor  # Q [h, h]
+
+
+class Potentials(NamedTuple):
+    """What each step says about its x_t; steps that see alike share Phi. A row of -1 is a missing observation."""
+
+    information: Tensor  # Phi [N, h, h]
+    rows: Tensor  # [B, T] int64
+    vectors: Tensor  # v [B, T, h]
+    constants: Tensor  # c [B, T]
+
+
+class Shared(NamedTuple):
+    """Matrices of the steps, many of which are the same: step t has `distinct[:, at[t]]`."""
+
+    distinct: Tensor  # [B or 1, S, h, h]
+    at: Tensor  # [T]
+
+    def all(self) -> Tensor:
+        """Written out for every step: [B or 1, T, h, h]."""
+        return self.distinct[:, self.at]
+
+    def step(self, t: int) -> Tensor:
+        return self.distinct[:, int(self.at[t])]
+
+    def total(self, batch: int) -> Tensor:
+        """The sum over the steps of `batch` sequences: [h, h]."""
+        times = torch.bincount(self.at, minlength=self.distinct.shape[1]).to(self.distinct)
+        return torch.einsum("s,bsij->ij", times, self.distinct) * (batch / len(self.distinct))
+
+
+class Covs(NamedTuple):
+    """The covariances of the steps that differ, [B or 1, S, h, h] each; step t has those of `at[t]`."""
+
+    priors: Tensor  # P
+    shrink: Tensor  # W
+    log_dets: Tensor  # [B or 1, S]: log |I + P Phi|
+    information: Tensor  # Phi [N, h, h], and, for rows of -1, nothing (not where compiled code knows that)
+    rows: Tensor  # [B or 1, S]
+    at: Tensor  # [T]
+    compiled: bool = False  # every step of every sequence has its own, found by compiled code
+
+    def phi(self, step: int) -> Tensor:
+        return self.information[self.rows[:, step]]
+
+    def filtered(self) -> Tensor:
+        """V."""
+        return symmetric(self.shrink @ self.priors)
+
+    @property
+    def settled(self) -> int:
+        """The step from which on all are the same; T where there is none."""
+        steps, distinct = len(self.at), self.priors.shape[1]
+        return distinct - 1 if distinct < steps else steps
+
+
+class Means(NamedTuple):
+    """[B, T, h] each."""
+
+    predicted: Tensor  # m
+    errors: Tensor  # e
+    filtered: Tensor  # x^
+
+
+def symmetric(matrix: Tensor) -> Tensor:
+    return 0.5 * (matrix + matrix.mT)
