@@ -52,8 +52,8 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     """Potentials of dense observations [B, T, p]; NaN is missing, a whole step or a part of it."""
     size, hidden = observation.loadings.shape
     flat = values.reshape(-1, size)
-    patterns, rows, counts = (~flat.isnan()).unique(dim=0, return_inverse=True, return_counts=True)
-    order, bounds = rows.argsort(stable=True), [0, *counts.cumsum(0).tolist()]
+    patterns, rows = distinct_rows(~flat.isnan())
+    order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
     flat = flat.nan_to_num(0.0)[order]
     information, vectors, constants = values.new_empty(len(patterns), hidden, hidden), [], []
     held = max(1, HELD // (8 * size**2))
@@ -75,6 +75,14 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING).view(shape)
     found, levels = torch.cat(vectors)[back].view(*shape, hidden), torch.cat(constants)[back].view(shape)
     return Potentials(information, rows, found, levels)
+
+
+def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows that differ, and which one each is."""
+    if bool(seen.all()):
+        return seen[:1], torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
+    patterns, rows = seen.unique(dim=0, return_inverse=True)
+    return patterns, rows
 
 
 def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
