@@ -52,7 +52,8 @@ def test_scores_are_those_of_the_product_space(sizes: tuple[int, ...], monkeypat
     for row, n, scores in zip(tokens.tolist(), lengths.tolist(), whole, strict=True):
         close(scores[:n], np.array(forward_by_hand(model, row[:n])))
     assert (whole[2, 1:] == 0).all()
-    monkeypatch.setattr(module, "ENTRIES", 1)
+    monkeypatch.setitem(module.ENTRIES, "cpu", 1)
+    model = fhmm(sizes)
     pieces, after = model.score(tokens, model.start(3), lengths)
     close(pieces, whole)
     close(after.belief.probs, state.belief.probs)

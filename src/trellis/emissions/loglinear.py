@@ -55,7 +55,8 @@ class LogLinear:
 
     def potentials(self, tokens: Tensor, log_partition: Tensor | None = None) -> Potentials:
         """The potentials of tokens [B, T] over joint states; -1 is a missing word."""
-        words, rows = tokens.clamp(min=0).unique(return_inverse=True)
+        rows = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
+        words = tokens.flatten().clamp(min=0)
         return Potentials(self.log_probs(words, log_partition), rows.masked_fill(tokens < 0, -1))
 
     def predict(self, probs: Tensor, log_partition: Tensor | None = None) -> Tensor:

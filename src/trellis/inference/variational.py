@@ -26,7 +26,9 @@ def infer(
     bound: str = "tilted",
     field: Field | None = None,
 ) -> Inferred:
-    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given."""
+    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given.
+
+    Where tokens and lengths lie on the CPU, a GPU is never waited for."""
     found: Inferred | None = None
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())
@@ -47,7 +49,7 @@ def infer(
 
 def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
     """Runs of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
-    limit = ENTRIES[lengths.device.type] // emission.num_words
+    limit = ENTRIES[emission.theta.device.type] // emission.num_words
     first = tokens = 0
     for b, length in enumerate(lengths.tolist()):
         if b > first and tokens + length > limit:

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trellis.config import TrainConfig
 from trellis.emissions.slope import Slope, emission_slope
 from trellis.inference import variational
-from trellis.inference.ascent import pad_steps
+from trellis.inference.ascent import pad_steps, word_places
 from trellis.inference.variational import Field, Inferred
 from trellis.learning.base import StepResult
 from trellis.learning.gradient import GradientLearner
@@ -37,8 +37,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
     def step(self, batch: Batch) -> StepResult:
         tokens = int(batch.lengths.sum())
-        batch = batch.to(self.device)
-        inferred = self.fhmm.infer(batch, self.config.sweeps)
+        inferred = self.infer(batch)
         self.move(inferred, batch, tokens)
         self.prepare()
         words, probs, tilts = observed(batch, inferred.field)
@@ -50,6 +49,11 @@ class StepwiseVariationalLearner(GradientLearner):
             self.average.update()
         self.steps += 1
         return StepResult(inferred.bound.sum(), tokens)
+
+    def infer(self, batch: Batch, field: Field | None = None) -> Inferred:
+        """The mean field of a batch on the CPU; parameters that are no numbers show in its bound."""
+        given = self.fhmm.chains(), self.fhmm.params.emission(), batch.tokens, batch.lengths
+        return variational.infer(*given, self.config.sweeps, self.fhmm.bound, field)
 
     def move(self, inferred: Inferred, batch: Batch, tokens: int) -> None:
         """Starts and transitions from their running counts."""
@@ -89,12 +93,12 @@ class VariationalEMLearner(StepwiseVariationalLearner):
     def step(self, batch: Batch) -> StepResult:
         keys = [self.meet(row[:n].numpy().tobytes()) for row, n in zip(batch.tokens, batch.lengths, strict=True)]
         tokens = int(batch.lengths.sum())
-        batch = batch.to(self.device)
         known = [self.fields[key] for key in keys if key in self.fields]
         before = self.assemble(known, batch) if len(known) == len(keys) else None
-        inferred = self.fhmm.infer(batch, self.config.sweeps, before)
+        inferred = self.infer(batch, before)
         for b, (key, n) in enumerate(zip(keys, batch.lengths.tolist(), strict=True)):
-            self.fields[key] = Remembered(batch.tokens[b, :n], *(value[b, :n] for value in inferred.field))
+            words = batch.tokens[b, :n].to(self.device)
+            self.fields[key] = Remembered(words, *(value[b, :n] for value in inferred.field))
         for name, counts in count_moves(self.fhmm, inferred, batch).items():
             self.moves[name] = self.moves.get(name, torch.zeros_like(counts)) + counts
         self.steps += 1
@@ -156,10 +160,11 @@ class VariationalEMLearner(StepwiseVariationalLearner):
 
 
 def observed(batch: Batch, field: Field) -> tuple[Tensor, Tensor, Tensor]:
-    """The words of a batch [n] and their q and c [n, S]."""
-    steps = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-    seen = (steps < batch.lengths.unsqueeze(-1)) & (batch.tokens >= 0)
-    return batch.tokens[seen], field.probs[seen], field.tilts[seen]
+    """The words of a batch [n] and their q and c [n, S], where the field is."""
+    places = word_places(batch.tokens, batch.lengths)
+    words, there = batch.tokens.flatten()[places], places.to(field.probs.device, non_blocking=True)
+    probs, tilts = (value.flatten(0, 1).index_select(0, there) for value in field)
+    return words.to(probs.device, non_blocking=True), probs, tilts
 
 
 def descend(model: FHMM, slope: Slope, tokens: int) -> None:
@@ -170,7 +175,8 @@ def descend(model: FHMM, slope: Slope, tokens: int) -> None:
 
 def count_moves(model: FHMM, inferred: Inferred, batch: Batch) -> dict[str, Tensor]:
     """Expected starts and transitions by name, start.m and transition.m."""
-    moves = variational.expect(model.chains(), inferred, batch.lengths, model.sizes)
+    lengths = batch.lengths.to(inferred.bound.device, non_blocking=True)
+    moves = variational.expect(model.chains(), inferred, lengths, model.sizes)
     return {f"{name}.{m}": value for m, move in enumerate(moves) for name, value in move._asdict().items()}
 
 

@@ -20,10 +20,10 @@ from trellis.models.hmm import Carried
 from trellis.operators import Kronecker
 from trellis.operators.kronecker import marginals, outer
 from trellis.params.layered import LayeredParams
-from trellis.types import Batch, Belief, Filtered, Posterior
+from trellis.types import Batch, Belief, Filtered, Posterior, Potentials
 
 MOST_JOINT_STATES = 1 << 20  # for exact inference
-ENTRIES = 1 << 25  # tokens x joint states that exist at a time
+ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 28}  # tokens x joint states that exist at a time
 SWEEPS = 10  # of coordinate ascent where features are asked for
 
 
@@ -34,6 +34,13 @@ class Joint(NamedTuple):
     transition: Kronecker
     emission: LogLinear
     log_partition: Tensor  # [K]
+    table: Tensor | None  # [V, K]: log p(x | z), where it is small
+
+    def potentials(self, tokens: Tensor) -> Potentials:
+        """Of tokens [B, T] over joint states; -1 is a missing word."""
+        if self.table is not None:
+            return Potentials(self.table, tokens)
+        return self.emission.potentials(tokens, self.log_partition)
 
 
 class FHMM(nn.Module, LanguageModel):
@@ -107,7 +114,10 @@ class FHMM(nn.Module, LanguageModel):
         self.check_joint()
         emission, (starts, transitions) = self.emission(), self.params.chains()
         start = outer([start.unsqueeze(0) for start in starts])[0]
-        return Joint(start, Kronecker(transitions), emission, emission.log_partition())
+        partition, table = emission.log_partition(), None
+        if self.num_states * len(self.vocab) <= ENTRIES[start.device.type]:
+            table = emission.log_probs(torch.arange(len(self.vocab), device=start.device), partition)
+        return Joint(start, Kronecker(transitions), emission, partition, table)
 
     def exact(self) -> Joint:
         """`joint`, kept until a parameter changes; computed afresh where gradients are asked for."""
@@ -119,23 +129,22 @@ class FHMM(nn.Module, LanguageModel):
         return self.memory[1]
 
     def start(self, batch: int) -> Carried:
-        zeros = torch.zeros(batch, self.exact().emission.num_states, device=self.device, dtype=self.params.bias.dtype)
-        return Carried(Belief(zeros), torch.ones(batch, dtype=torch.bool, device=self.device))
+        self.check_joint()
+        nothing = self.params.bias.new_zeros(1, 1).expand(batch, self.num_states)
+        return Carried(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=self.device))
 
     def reset(self, state: Carried, where: Tensor) -> Carried:
         return Carried(Belief(state.belief.probs[: len(where)]), state.fresh[: len(where)] | where)
 
     def prior(self, joint: Joint, state: Carried) -> Belief:
         """The distribution of the next joint state: [B, K]."""
-        begin = joint.start.expand(len(state.fresh), -1)
-        if bool(state.fresh.all()):
-            return Belief(begin.contiguous())
-        return Belief(torch.where(state.fresh.unsqueeze(-1), begin, joint.transition.forward(state.belief.probs)))
+        onward = joint.transition.forward(state.belief.probs)
+        return Belief(torch.where(state.fresh.unsqueeze(-1), joint.start, onward))
 
     def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
         joint = self.exact()
         lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
-        rows = max(1, ENTRIES // joint.emission.num_states)
+        rows = max(1, ENTRIES[tokens.device.type] // self.num_states)
         pieces = []
         for part in torch.arange(len(tokens), device=tokens.device).split(rows):
             before = Carried(Belief(state.belief.probs[part]), state.fresh[part])
@@ -145,10 +154,10 @@ class FHMM(nn.Module, LanguageModel):
 
     def score_rows(self, joint: Joint, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
         """`score`, a few steps at a time."""
-        steps, pieces = max(1, ENTRIES // (len(tokens) * joint.emission.num_states)), []
+        steps, pieces = max(1, ENTRIES[tokens.device.type] // (len(tokens) * self.num_states)), []
         for first in range(0, tokens.shape[1], steps):
             left = (lengths - first).clamp(0, steps)
-            potentials = joint.emission.potentials(tokens[:, first : first + steps], joint.log_partition)
+            potentials = joint.potentials(tokens[:, first : first + steps])
             prior = self.prior(joint, state)
             log_norms, belief = discrete.score(prior, joint.transition, potentials, left)
             idle = left == 0
@@ -173,11 +182,11 @@ class FHMM(nn.Module, LanguageModel):
         return None
 
     def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
-        """The mean field of sentences, begun from `field` where one is given."""
-        tokens = batch.tokens
+        """The mean field of sentences, begun from `field` where one is given; best given a batch on the CPU."""
+        tokens, emission = batch.tokens, self.emission()
         if tokens.numel() and int(tokens.max()) >= len(self.vocab):
             raise TrellisError(f"Token {int(tokens.max())} is not among the {len(self.vocab)} words of the vocabulary.")
-        return variational.infer(self.chains(), self.emission(), tokens, batch.lengths, sweeps, self.bound, field)
+        return variational.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
 
     @torch.no_grad()
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False) -> Posterior:
@@ -188,7 +197,7 @@ class FHMM(nn.Module, LanguageModel):
             return Posterior(result.bound, result.field.probs)
         joint = self.exact()
         prior = self.prior(joint, self.start(len(tokens)))
-        potentials = joint.emission.potentials(tokens, joint.log_partition)
+        potentials = joint.potentials(tokens)
         found = discrete.smooth(prior, joint.transition, potentials, lengths)
         return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
 
@@ -197,7 +206,7 @@ class FHMM(nn.Module, LanguageModel):
         """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
         joint = self.exact()
         prior = self.prior(joint, self.start(len(tokens)))
-        potentials = joint.emission.potentials(tokens, joint.log_partition)
+        potentials = joint.potentials(tokens)
         found = discrete.filter(prior, joint.transition, potentials)
         return found._replace(probs=marginals(found.probs, self.sizes))
 
