@@ -125,7 +125,7 @@ def test_layers_of_one_state_are_a_unigram_model() -> None:
 
 
 def test_perplexity_of_sentences_of_any_length() -> None:
-    assert 1 < evaluate(fhmm((2, 2)), Sentences(split(), 64)).perplexity < 20
+    assert 1 < evaluate(fhmm((2, 2)), Sentences(split(), 64)).perplexity < 30
 
 
 @pytest.mark.parametrize(

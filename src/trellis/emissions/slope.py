@@ -27,6 +27,7 @@ class Slope(NamedTuple):
     value: Tensor  # scalar, float64
     theta: Tensor  # [V, S]
     bias: Tensor  # [V]
+    expected: Tensor  # [V, S]: the part of theta's gradient that the model would have these tokens visit
 
 
 @torch.no_grad()
@@ -56,4 +57,4 @@ def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Ten
     expected = torch.cat([(layer * table)[:-1] for layer, table in zip(drawn, tables, strict=True)]).T
     theta = torch.zeros_like(emission.theta).index_add_(0, words, probs).sub_(expected)
     bias.index_add_(0, words, torch.ones_like(words, dtype=prior.dtype))
-    return Slope(value, theta, bias)
+    return Slope(value, theta, bias, expected)

@@ -12,7 +12,7 @@ from trellis.emissions import LogLinear
 from trellis.errors import TrellisError
 from trellis.params.table import LOG_ZERO
 
-SPREAD = 0.5  # standard deviation of the logits at first: it sets the layers apart
+SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
 
 
 class LayeredParams(nn.Module):
