@@ -120,7 +120,9 @@ class TrainConfig:
     pseudocount: float = 1e-4  # em: added to every expected count of an epoch (stepwise: of a batch)
     em_power: float = 0.5  # stepwise-em: step k has rate (k + 2) ** -em_power
     sweeps: int = 4  # fhmm: over the layers, for each batch
-    inner: str = "auto"  # fhmm, stepwise-em: how emissions follow a batch: scaling (auto, but for neural) | adam | lbfgs
+    inner: str = (
+        "auto"  # fhmm, stepwise-em: how emissions follow a batch: scaling (auto, but for neural) | adam | lbfgs
+    )
     inner_steps: int = 0  # fhmm: of that for each batch, or of L-BFGS for each epoch (em); 0: 1 (lbfgs 5) or 100
 
     def __post_init__(self) -> None:
