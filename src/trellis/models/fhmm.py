@@ -215,8 +215,8 @@ class FHMM(nn.Module, LanguageModel):
         """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B]."""
         batch = sentences(tokens, lengths)
         result, chains = self.infer(batch), self.chains()
-        parts = result.potentials.split(self.sizes, -1)
-        paths = [discrete.mode(*variational.chain(chains, m, p, batch.lengths))[0] for m, p in enumerate(parts)]
+        parts, ends = result.potentials.split(self.sizes, -1), batch.lengths.to(self.device)
+        paths = [discrete.mode(*variational.chain(chains, m, p, ends))[0] for m, p in enumerate(parts)]
         return torch.stack(paths, -1), result.bound
 
     @torch.no_grad()
@@ -224,21 +224,24 @@ class FHMM(nn.Module, LanguageModel):
         self, tokens: Tensor, lengths: Tensor | None = None, samples: int = 100, seed: int = 0
     ) -> Tensor:
         """log p(x) of sentences by importance sampling from the mean field, for any number of joint states: [B]."""
-        batch = sentences(tokens, lengths)
-        given = self.chains(), self.emission(), tokens, batch.lengths, self.infer(batch)
+        batch = sentences(tokens, lengths).to(self.device)
+        given = self.chains(), self.emission(), batch.tokens, batch.lengths, self.infer(batch)
         generator = torch.Generator(self.device).manual_seed(seed)
         return variational.sampled_log_likelihood(*given, samples, generator)
 
-    @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        return self.sentences(self.draw(n, max_tokens, seed)[1])
+
+    @torch.no_grad()
+    def draw(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Samples of the states of every layer [n, steps, M] and of the words [n, steps]."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        chains = self.chains()
         layers = [
-            discrete.sample_prior(start, Kronecker([transition]), n, max_tokens, generator)
-            for start, transition in zip(*chains, strict=True)
+            discrete.sample_prior(start, Kronecker([transition]), n, steps, generator)
+            for start, transition in zip(*self.chains(), strict=True)
         ]
-        words = self.emission().sample(torch.stack(layers, -1).flatten(0, 1), generator)
-        return self.sentences(words.view(n, max_tokens))
+        states = torch.stack(layers, -1)
+        return states, self.emission().sample(states.flatten(0, 1), generator).view(n, steps)
 
     def settings(self) -> dict[str, Any]:
         return {"sizes": list(self.sizes), "dim": self.params.dim, "bound": self.bound}
