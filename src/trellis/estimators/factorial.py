@@ -32,7 +32,7 @@ BATCH_TOKENS = 8192
 class FactorialHMM(BaseEstimator):
     """Layers of hidden chains that emit symbols together: integers from 0, or strings; input as for CategoricalHMM.
 
-    Fitted attributes: `model_`, the FHMM; `bounds_`, on the log-likelihood, epoch by epoch; `symbols_`, the names of the
+    Fitted attributes: `model_`, the FHMM; `bounds_`, on the log-likelihood, by epoch; `symbols_`, the names of the
     symbols where the model was fitted to strings."""
 
     sizes: tuple[int, ...] = (10, 10)  # states of each layer

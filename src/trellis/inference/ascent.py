@@ -146,13 +146,13 @@ class Ascent:
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
         """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times layer m's
         table: [n, K_m + 1]. A few tokens at a time, so that [n, V] is read and written once."""
-        changes = [(self.weights[n], self.tables[n], Tensor.mul_) for n in enter]
-        changes += [(self.weights[m], self.tables[m], Tensor.div_)] if m != self.out else []
+        changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
+        changes += [(m, Tensor.div_)] if m != self.out else []
         reach = self.others.new_empty(len(self.words), len(self.tables[m]))
         for rows in self.chunks:
             others = self.others[rows]
-            for weights, table, change in changes:
-                change(others, torch.mm(weights[rows], table, out=self.buffer[: len(others)]))
+            for n, change in changes:
+                change(others, torch.mm(self.weights[n][rows], self.tables[n], out=self.buffer[: len(others)]))
             torch.mm(others, self.tables[m].T, out=reach[rows])
         self.out = m
         return reach
