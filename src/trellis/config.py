@@ -73,6 +73,9 @@ class ModelConfig:
     layers: int = 3  # chains, each with `states` states
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
+    combine: str = (
+        "log-linear"  # what the layers say of a word: log-linear | noisy-or (small models, learner = gradient)
+    )
     # lowrank (all of neural's too), lowrank-table:
     features: int = 256  # that transitions go through
     band: int = 0  # states around each that have weights of their own, added before rows are normalised

@@ -32,6 +32,8 @@ class StepwiseVariationalLearner(GradientLearner):
     counts, or for the batch alone of Adam, or of L-BFGS held near by |step|^2 / (2 lr)."""
 
     def __init__(self, model: FHMM, config: TrainConfig, total_steps: int = 0) -> None:
+        if not model.has_bound:
+            raise TrellisError(f'A {model.params.combine} learns by gradient alone; set train.learner = "gradient".')
         model.params.starts.requires_grad_(False)
         model.params.transitions.requires_grad_(False)
         super().__init__(model, config, total_steps)

@@ -18,7 +18,7 @@ from trellis.inference.variational import Chains, Field, Inferred
 from trellis.models.base import LanguageModel
 from trellis.models.hmm import Carried
 from trellis.operators import Kronecker
-from trellis.operators.kronecker import marginals, outer
+from trellis.operators.kronecker import digits, marginals, outer
 from trellis.params.layered import LayeredParams
 from trellis.types import Batch, Belief, Filtered, Posterior, Potentials
 
@@ -44,9 +44,10 @@ class Joint(NamedTuple):
 
 
 class FHMM(nn.Module, LanguageModel):
-    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers.
+    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
 
-    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's."""
+    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
+    exact for a noisy-or, which has none."""
 
     family = "fhmm"
 
@@ -58,9 +59,17 @@ class FHMM(nn.Module, LanguageModel):
         self.memory: tuple[Any, Joint] | None = None
 
     @classmethod
-    def new(cls, vocab: Vocabulary, sizes: tuple[int, ...], bound: str = "tilted", dim: int = 0, seed: int = 0) -> FHMM:
+    def new(
+        cls,
+        vocab: Vocabulary,
+        sizes: tuple[int, ...],
+        bound: str = "tilted",
+        dim: int = 0,
+        seed: int = 0,
+        combine: str = "log-linear",
+    ) -> FHMM:
         """Untrained: words near their frequency, layers of `sizes` states apart."""
-        params = LayeredParams(sizes, len(vocab), dim, seed)
+        params = LayeredParams(sizes, len(vocab), dim, seed, combine)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
         params.favour((frequency / frequency.sum()).log())
         return cls(vocab, params, bound)
@@ -73,7 +82,7 @@ class FHMM(nn.Module, LanguageModel):
             raise TrellisError(
                 f"model.params is {config.params!r}, which is not known{suggestion(config.params, factors)}"
             )
-        return cls.new(vocab, layer_sizes(config), config.bound, factors[config.params], seed)
+        return cls.new(vocab, layer_sizes(config), config.bound, factors[config.params], seed, config.combine)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -100,6 +109,11 @@ class FHMM(nn.Module, LanguageModel):
                 "The model's parameters are not all finite numbers; train it again with a lower train.lr."
             )
         return emission
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether there is a mean field."""
+        return self.params.combine == "log-linear"
 
     def check_joint(self) -> None:
         """Exact scores ask for few joint states."""
@@ -183,36 +197,43 @@ class FHMM(nn.Module, LanguageModel):
 
     def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
         """The mean field of sentences, begun from `field` where one is given; best given a batch on the CPU."""
+        if not self.has_bound:
+            raise TrellisError(f"A {self.params.combine} has no mean field; ask for what is exact.")
         tokens, emission = batch.tokens, self.emission()
         if tokens.numel() and int(tokens.max()) >= len(self.vocab):
             raise TrellisError(f"Token {int(tokens.max())} is not among the {len(self.vocab)} words of the vocabulary.")
         return variational.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
 
+    def chain(self, tokens: Tensor) -> tuple[Belief, Kronecker, Potentials]:
+        """Sentences [B, T] as `discrete` takes them, over joint states."""
+        joint, tokens = self.exact(), tokens.to(self.device)
+        prior = Belief(joint.start.expand(len(tokens), -1).contiguous())
+        return prior, joint.transition, joint.potentials(tokens)
+
     @torch.no_grad()
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False) -> Posterior:
         """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
         `exact`: p(z_m | x) and log p(x)."""
-        if not exact:
+        if self.has_bound and not exact:
             result = self.infer(sentences(tokens, lengths))
             return Posterior(result.bound, result.field.probs)
-        joint = self.exact()
-        prior = self.prior(joint, self.start(len(tokens)))
-        potentials = joint.potentials(tokens)
-        found = discrete.smooth(prior, joint.transition, potentials, lengths)
+        found = discrete.smooth(*self.chain(tokens), lengths)
         return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
 
     @torch.no_grad()
     def filtered(self, tokens: Tensor) -> Filtered:
         """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
-        joint = self.exact()
-        prior = self.prior(joint, self.start(len(tokens)))
-        potentials = joint.potentials(tokens)
-        found = discrete.filter(prior, joint.transition, potentials)
+        found = discrete.filter(*self.chain(tokens))
         return found._replace(probs=marginals(found.probs, self.sizes))
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B]."""
+        """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B];
+        for a noisy-or the most probable path of joint states, and its log p(z, x)."""
+        if not self.has_bound:
+            path, log_prob = discrete.mode(*self.chain(tokens), lengths)
+            layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)
+            return layers.masked_fill((path < 0).unsqueeze(-1), -1), log_prob
         batch = sentences(tokens, lengths)
         result, chains = self.infer(batch), self.chains()
         parts, ends = result.potentials.split(self.sizes, -1), batch.lengths.to(self.device)
@@ -244,14 +265,16 @@ class FHMM(nn.Module, LanguageModel):
         return states, self.emission().sample(states.flatten(0, 1), generator).view(n, steps)
 
     def settings(self) -> dict[str, Any]:
-        return {"sizes": list(self.sizes), "dim": self.params.dim, "bound": self.bound}
+        params = self.params
+        return {"sizes": list(self.sizes), "dim": params.dim, "bound": self.bound, "combine": params.combine}
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value.detach() for name, value in self.params.state_dict().items()}
 
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> FHMM:
-        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"])
+        combine = settings.get("combine", "log-linear")  # older files do not say
+        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"], combine=combine)
         params.to(tensors["bias"]).load_state_dict(tensors)
         model = cls(vocab, params, settings["bound"]).eval()
         model.emission()
