@@ -30,6 +30,7 @@ class DataConfig:
     digits: bool | None = None  # every digit run becomes N
     unk: bool | None = None  # rare and unseen words become <unk>
     min_count: int | None = None  # rarer words are left out of the vocabulary
+    min_letters: float = 0.0  # sentences of which a smaller share of the characters is a-z are not trained on
     max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
