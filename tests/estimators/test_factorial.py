@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -57,6 +58,7 @@ def test_samples_have_the_names_of_the_symbols() -> None:
     assert set(drawn[:, 0]) <= set("abc")
     assert states.shape == (20, 2)
     assert (model.sample(20)[0] == drawn).all()
+    assert pickle.loads(pickle.dumps(model)).score(list("cab")) == model.score(list("cab"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from trellis.config import ModelConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
 from trellis.models import FHMM, load_model, save_model
-from trellis.models import fhmm as module
+from trellis.models import joint as module
 from trellis.params.layered import LayeredParams
 from trellis.tasks.lm import evaluate
 from trellis.types import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,30 +17,14 @@ from trellis.inference import discrete, variational
 from trellis.inference.variational import Chains, Field, Inferred
 from trellis.models.base import LanguageModel
 from trellis.models.hmm import Carried
+from trellis.models.joint import Joint
 from trellis.operators import Kronecker
-from trellis.operators.kronecker import digits, marginals, outer
+from trellis.operators.kronecker import digits, marginals
 from trellis.params.layered import LayeredParams
-from trellis.types import Batch, Belief, Filtered, Posterior, Potentials
+from trellis.types import Batch, Belief, Filtered, Posterior
 
 MOST_JOINT_STATES = 1 << 20  # for exact inference
-ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 28}  # tokens x joint states that exist at a time
 SWEEPS = 10  # of coordinate ascent where features are asked for
-
-
-class Joint(NamedTuple):
-    """The same model as one HMM over joint states."""
-
-    start: Tensor  # [K]
-    transition: Kronecker
-    emission: LogLinear
-    log_partition: Tensor  # [K]
-    table: Tensor | None  # [V, K]: log p(x | z), where it is small
-
-    def potentials(self, tokens: Tensor) -> Potentials:
-        """Of tokens [B, T] over joint states; -1 is a missing word."""
-        if self.table is not None:
-            return Potentials(self.table, tokens)
-        return self.emission.potentials(tokens, self.log_partition)
 
 
 class FHMM(nn.Module, LanguageModel):
@@ -126,12 +110,7 @@ class FHMM(nn.Module, LanguageModel):
     def joint(self) -> Joint:
         """The model over joint states."""
         self.check_joint()
-        emission, (starts, transitions) = self.emission(), self.params.chains()
-        start = outer([start.unsqueeze(0) for start in starts])[0]
-        partition, table = emission.log_partition(), None
-        if self.num_states * len(self.vocab) <= ENTRIES[start.device.type]:
-            table = emission.log_probs(torch.arange(len(self.vocab), device=start.device), partition)
-        return Joint(start, Kronecker(transitions), emission, partition, table)
+        return Joint.of(self.params, self.emission())
 
     def exact(self) -> Joint:
         """`joint`, kept until a parameter changes; computed afresh where gradients are asked for."""
@@ -150,39 +129,12 @@ class FHMM(nn.Module, LanguageModel):
     def reset(self, state: Carried, where: Tensor) -> Carried:
         return Carried(Belief(state.belief.probs[: len(where)]), state.fresh[: len(where)] | where)
 
-    def prior(self, joint: Joint, state: Carried) -> Belief:
-        """The distribution of the next joint state: [B, K]."""
-        onward = joint.transition.forward(state.belief.probs)
-        return Belief(torch.where(state.fresh.unsqueeze(-1), joint.start, onward))
-
     def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
-        joint = self.exact()
         lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
-        rows = max(1, ENTRIES[tokens.device.type] // self.num_states)
-        pieces = []
-        for part in torch.arange(len(tokens), device=tokens.device).split(rows):
-            before = Carried(Belief(state.belief.probs[part]), state.fresh[part])
-            pieces.append(self.score_rows(joint, tokens[part], before, lengths[part]))
-        after = Carried(Belief(torch.cat([s.belief.probs for _, s in pieces])), torch.cat([s.fresh for _, s in pieces]))
-        return torch.cat([scores for scores, _ in pieces]), after
-
-    def score_rows(self, joint: Joint, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
-        """`score`, a few steps at a time."""
-        steps, pieces = max(1, ENTRIES[tokens.device.type] // (len(tokens) * self.num_states)), []
-        for first in range(0, tokens.shape[1], steps):
-            left = (lengths - first).clamp(0, steps)
-            potentials = joint.potentials(tokens[:, first : first + steps])
-            prior = self.prior(joint, state)
-            log_norms, belief = discrete.score(prior, joint.transition, potentials, left)
-            idle = left == 0
-            probs = torch.where(idle.unsqueeze(-1), state.belief.probs, belief.probs)
-            state = Carried(Belief(probs), state.fresh & idle)
-            pieces.append(log_norms)
-        return torch.cat(pieces, 1), state
+        return self.exact().score(tokens, state, lengths)
 
     def forecast(self, state: Carried) -> Tensor:
-        joint = self.exact()
-        return joint.emission.predict(self.prior(joint, state).probs, joint.log_partition)
+        return self.exact().forecast(state)
 
     def loss(self, batch: Batch, state: None) -> tuple[Tensor, None]:
         """The exact log-likelihood of sentences, for training by gradient."""
@@ -204,12 +156,6 @@ class FHMM(nn.Module, LanguageModel):
             raise TrellisError(f"Token {int(tokens.max())} is not among the {len(self.vocab)} words of the vocabulary.")
         return variational.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
 
-    def chain(self, tokens: Tensor) -> tuple[Belief, Kronecker, Potentials]:
-        """Sentences [B, T] as `discrete` takes them, over joint states."""
-        joint, tokens = self.exact(), tokens.to(self.device)
-        prior = Belief(joint.start.expand(len(tokens), -1).contiguous())
-        return prior, joint.transition, joint.potentials(tokens)
-
     @torch.no_grad()
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False) -> Posterior:
         """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
@@ -217,13 +163,13 @@ class FHMM(nn.Module, LanguageModel):
         if self.has_bound and not exact:
             result = self.infer(sentences(tokens, lengths))
             return Posterior(result.bound, result.field.probs)
-        found = discrete.smooth(*self.chain(tokens), lengths)
+        found = discrete.smooth(*self.exact().sentences(tokens), lengths)
         return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
 
     @torch.no_grad()
     def filtered(self, tokens: Tensor) -> Filtered:
         """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
-        found = discrete.filter(*self.chain(tokens))
+        found = discrete.filter(*self.exact().sentences(tokens))
         return found._replace(probs=marginals(found.probs, self.sizes))
 
     @torch.no_grad()
@@ -231,7 +177,7 @@ class FHMM(nn.Module, LanguageModel):
         """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B];
         for a noisy-or the most probable path of joint states, and its log p(z, x)."""
         if not self.has_bound:
-            path, log_prob = discrete.mode(*self.chain(tokens), lengths)
+            path, log_prob = discrete.mode(*self.exact().sentences(tokens), lengths)
             layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)
             return layers.masked_fill((path < 0).unsqueeze(-1), -1), log_prob
         batch = sentences(tokens, lengths)
