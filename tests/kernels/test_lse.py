@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from strategies import close
-from trellis.kernels import lse
+from trellis.kernels import lse, mask
 from trellis.kernels.lse import naive, tiled
 from trellis.kernels.mask import draw_mask, every
 
@@ -77,6 +77,17 @@ def test_mask_leaves_out_its_share() -> None:
         assert abs(float(keeps.mean()) - 0.7) < 0.01
         assert float((keeps.mean(0) - 0.7).abs().max()) < 0.15
         assert float((keeps.mean(1) - 0.7).abs().max()) < 0.15
+
+
+@pytest.mark.parametrize(("seed", "step", "purpose"), [(0, 1, mask.STATES), (123456, 10**10, mask.ROWS)])
+def test_the_gpu_draws_the_same_keys(seed: int, step: int, purpose: int) -> None:
+    if mask.compiled() is None:
+        pytest.skip("Triton is not installed")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    now, ids = torch.tensor(step), torch.arange(3000) * 7
+    base = (seed * mask.COLUMNS) & mask.WORD
+    drawn = mask.compiled().keys(base, now.to(device), purpose, ids.to(device), mask.ROWS)
+    assert torch.equal(drawn.cpu(), mask.keys(seed, now, purpose, ids))
 
 
 def test_masks_of_two_steps_are_independent() -> None:
