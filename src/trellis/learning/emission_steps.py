@@ -48,14 +48,16 @@ def guess_visits(params: LayeredParams) -> Tensor:
 @torch.no_grad()
 def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float) -> None:
     """Iterative scaling: theta_xmk += log(wanted / expected) / M, which raises the bound of a batch whose own visits
-    are the wanted ones. Wanted are running visits per token [V, S], with every word as frequent as in the corpus,
-        freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount),
+    are the wanted ones. Wanted are running visits per token [V, S], with every word as frequent as in the corpus and
+    every state as in the batch (share'),
+        freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk,
     so that a word met rarely is drawn towards all states alike. With one layer this is stepwise EM."""
-    slope = emission_slope(params.emission(), *seen)
+    slope, tiny = emission_slope(params.emission(), *seen), torch.finfo(running.dtype).tiny
+    share = running.sum(0).clamp(min=tiny)
     count = running[:, : params.sizes[0]].sum(-1, keepdim=True)  # the same for every layer
-    wanted = (running + pseudocount * running.sum(0)) * (params.unigram.exp().unsqueeze(-1) / (count + pseudocount))
-    tiny = torch.finfo(wanted.dtype).tiny
-    ratio = wanted.clamp(min=tiny).log() - (slope.expected / len(seen.words)).clamp(min=tiny).log()
+    words = (running + pseudocount * share) * (params.unigram.exp().unsqueeze(-1) / (count + pseudocount))
+    wanted, expected = words * (seen.probs.mean(0) / share), slope.expected / len(seen.words)
+    ratio = wanted.clamp(min=tiny).log() - expected.clamp(min=tiny).log()
     params.words.add_((ratio / len(params.sizes)).clamp(-LONGEST, LONGEST))
 
 
