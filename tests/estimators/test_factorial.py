@@ -52,6 +52,12 @@ def test_missing_observations_are_summed_out() -> None:
     assert model.transform([-1, -1]).shape == (2, 5)
 
 
+@pytest.mark.parametrize("learner", ["em", "stepwise-em"])
+def test_a_sequence_of_which_nothing_was_observed_is_no_harm(learner: str) -> None:
+    model = FactorialHMM((2, 2), learner=learner, epochs=2).fit([[None], [0, 1, 0], [None] * 9000])
+    assert np.isfinite([*model.bounds_, model.score([0, 1])]).all()
+
+
 def test_samples_have_the_names_of_the_symbols() -> None:
     model = FactorialHMM((2, 2), epochs=2).fit(list("abacab"))
     drawn, states = model.sample(20)

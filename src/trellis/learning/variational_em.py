@@ -24,6 +24,7 @@ from trellis.types import Batch
 AUTO = "auto"
 INNER_STEPS = {"scaling": 1, "adam": 1, "lbfgs": 5}  # on the emissions for each batch
 MOST_ITERATIONS = 100  # of L-BFGS for each epoch
+SMALLEST_RATE = 1e-12  # of proximal L-BFGS
 
 
 class StepwiseVariationalLearner(GradientLearner):
@@ -48,7 +49,8 @@ class StepwiseVariationalLearner(GradientLearner):
         inferred = self.infer(batch)
         seen = Seen.of(batch, inferred.field)
         self.follow(count_moves(self.fhmm, inferred, batch), seen, tokens)
-        STEPS[self.inner](self, seen)
+        if len(seen.words):
+            STEPS[self.inner](self, seen)
         if self.average:
             self.average.update()
         self.steps += 1
@@ -71,7 +73,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
     def by_scaling(self, seen: Seen) -> None:
         for _ in range(self.inner_steps):
-            scale(self.fhmm.params, seen, self.running["visits"], self.config.pseudocount / max(1, len(seen.words)))
+            scale(self.fhmm.params, seen, self.running["visits"], self.config.pseudocount / len(seen.words))
 
     def by_adam(self, seen: Seen) -> None:
         for _ in range(self.inner_steps):
@@ -80,7 +82,7 @@ class StepwiseVariationalLearner(GradientLearner):
             self.optimizer.step()
 
     def by_lbfgs(self, seen: Seen) -> None:
-        climb(self.fhmm, self.weights.values(), seen, self.inner_steps, 1 / self.rate, near=True)
+        climb(self.fhmm, self.weights.values(), seen, self.inner_steps, 1 / max(self.rate, SMALLEST_RATE), near=True)
 
     def state_tensors(self) -> dict[str, Tensor]:
         return super().state_tensors() | {f"running.{name}": value for name, value in self.running.items()}
