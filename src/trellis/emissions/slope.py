@@ -12,12 +12,17 @@ from trellis.emissions.loglinear import LogLinear
 
 ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 29}  # tokens x words that exist at a time
 CACHE = {"cpu": 1 << 18, "cuda": 1 << 29}  # ... and that are worked on at a time
-SMALLEST = {torch.float32: 1e-6, torch.float64: 1e-30}  # added to every activity, so that products of several stay
-# above zero and can be divided again; the bound stays one, since an activity can only grow
+SMALLEST = {torch.float32: 1e-6, torch.float64: 1e-30}  # see `floor`
+
+
+def floor(dtype: torch.dtype, layers: int) -> float:
+    """What is added to every activity, so that products over all layers stay above zero and can be divided again; the
+    bound stays one, since an activity can only grow."""
+    return max(SMALLEST[dtype], torch.finfo(dtype).tiny ** (0.8 / layers))
 
 
 def with_floor(scores: Tensor, shift: Tensor) -> Tensor:
-    """exp(theta - shift) [V, K] by states, and a last row of ones, which takes what is added: [K + 1, V]."""
+    """exp(theta - shift) [V, K] by states, and a last row of ones, which takes the floor: [K + 1, V]."""
     return torch.nn.functional.pad((scores - shift).exp(), (0, 1), value=1.0).T.contiguous()
 
 
@@ -44,7 +49,7 @@ def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Ten
     count = max(1, CACHE[words.device.type] // emission.num_words)
     for w, q, c in zip(words.split(count), probs.split(count), tilts.split(count), strict=True):
         parts = (q * (shift - c).exp()).split(emission.sizes, -1)
-        weights = [torch.nn.functional.pad(part, (0, 1), value=SMALLEST[part.dtype]) for part in parts]
+        weights = [torch.nn.functional.pad(part, (0, 1), value=floor(part.dtype, len(parts))) for part in parts]
         activities = [a @ table for a, table in zip(weights, tables, strict=True)]
         product = reduce(torch.mul, activities, prior)
         total = product.sum(-1, keepdim=True)

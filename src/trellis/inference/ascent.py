@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from trellis.emissions import LogLinear
-from trellis.emissions.slope import CACHE, SMALLEST, with_floor
+from trellis.emissions.slope import CACHE, floor, with_floor
 from trellis.inference import discrete
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
@@ -141,7 +141,7 @@ class Ascent:
     def weigh(self, m: int) -> Tensor:
         """What makes a_m(x) out of the layer's table: [n, K_m + 1]."""
         weights = self.at_words(self.probs[m]) * (self.shifts[m] - self.tilts[m]).exp()
-        return torch.nn.functional.pad(weights, (0, 1), value=SMALLEST[weights.dtype])
+        return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
         """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times layer m's
