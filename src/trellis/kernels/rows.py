@@ -3,6 +3,7 @@ and sums over many rows."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ FEW = 1024  # rows up to which a product with one-hot vectors beats scattered ad
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """out[i] = sum of the values whose index is i: [N, ...], [N] -> [count, ...]; float32 at least."""
-    flat = values.reshape(len(values), -1)
+    flat = values.reshape(len(values), math.prod(values.shape[1:]))
     if values.is_cuda and count <= FEW:
         one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
         total = product(one_hot.scatter_(0, index[None], 1), flat)

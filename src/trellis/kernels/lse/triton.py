@@ -102,7 +102,7 @@ class RowLogSumExp(torch.autograd.Function):
         parts = 1 if mean else min(triton.cdiv(BUSY, tiles), triton.cdiv(columns, FORWARD["COLUMNS"]))
         part = triton.cdiv(triton.cdiv(columns, parts), FORWARD["COLUMNS"]) * FORWARD["COLUMNS"]
         out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
-        means = torch.empty((rows, dim) if mean else (0,), dtype=torch.float32, device=q.device)
+        means = torch.empty((rows, dim) if mean else (0,), dtype=q.dtype, device=q.device)
         forward_kernel[(tiles, len(out))](
             *(q, k, out, means, *operands(mask, out), rows, columns),
             **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean} | FORWARD,
