@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trellis.emissions.loglinear import LogLinear
 
-ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 29}  # tokens x words that exist at a time
+ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 29}  # tokens x words that exist at a time
 CACHE = {"cpu": 1 << 18, "cuda": 1 << 29}  # ... and that are worked on at a time
 SMALLEST = {torch.float32: 1e-6, torch.float64: 1e-30}  # see `floor`
 
