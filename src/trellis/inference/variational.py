@@ -33,11 +33,7 @@ def infer(
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())
         before = None if field is None else Field(*(value[part, :steps] for value in field))
-        ascent = Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before)
-        for _ in range(sweeps):
-            for m in range(len(emission.sizes)):
-                ascent.update(m)
-        result = ascent.result()
+        result = ascend(Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before), sweeps)
         if found is None:
             wider = [pad_steps(value, tokens.shape[1]) for value in (*result.field, result.potentials)]
             found = result._replace(field=Field(*wider[:2]), potentials=wider[2])
@@ -45,6 +41,14 @@ def infer(
             found = found.join(result)
     assert found is not None
     return found
+
+
+def ascend(ascent: Ascent, sweeps: int) -> Inferred:
+    """What some sweeps over the layers come to; the block's memory is free again afterwards."""
+    for _ in range(sweeps):
+        for m in range(len(ascent.tables)):
+            ascent.update(m)
+    return ascent.result()
 
 
 def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
