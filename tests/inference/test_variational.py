@@ -100,6 +100,15 @@ def test_the_counts_are_those_of_the_chains() -> None:
         assert float(count.transition.sum()) == pytest.approx(float((case.lengths - 1).sum()))
 
 
+def test_sentences_of_one_word() -> None:
+    case = layered((2, 3), batch=4, steps=1)
+    result = infer(case)
+    assert (result.bound <= discrete.log_likelihood(*case.joint()) + ROUNDING).all()
+    for count in variational.expect(case.chains, result, case.lengths, case.emission.sizes):
+        assert float(count.start.sum()) == pytest.approx(4)
+        assert float(count.transition.sum()) == 0
+
+
 def test_importance_sampling_tells_the_truth() -> None:
     case = layered((2, 3), steps=4)
     generator = torch.Generator().manual_seed(3)

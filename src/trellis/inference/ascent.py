@@ -203,6 +203,6 @@ def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> tuple[
     program can walk through those."""
     batch, steps, size = potentials.shape
     prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
-    if potentials.is_cuda:
+    if potentials.is_cuda and steps > 1:
         matrix = matrix.expand(batch, steps - 1, size, size)
     return prior, Dense(matrix), Potentials.of(potentials), lengths
