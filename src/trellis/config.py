@@ -39,7 +39,7 @@ class DataConfig:
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
+    family: str = "hmm"  # hmm | tag-hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -73,6 +73,11 @@ class ModelConfig:
     layers: int = 3  # chains, each with `states` states
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
+    # tag-hmm (states = 0: one for each tag):
+    hard_tags: bool = False  # a state keeps the one tag that it begins with
+    rare: int = 2  # words seen at most so often teach what unseen words of their kind are like
+    common: int = 5  # tokens that a kind of words needs
+    backing: float = 0.0  # em: times that a word was seen more, in the states of its kind
     # lowrank (all of neural's too), lowrank-table:
     features: int = 256  # that transitions go through
     band: int = 0  # states around each that have weights of their own, added before rows are normalised
