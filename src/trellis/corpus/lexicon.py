@@ -75,11 +75,12 @@ class Lexicon:
 
     def words(self, sentence: Sentence, rare: int = 0) -> np.ndarray:
         """Ids of the words, and of the kinds of those that are unknown or were seen at most `rare` times."""
-        vocab = self.vocab
-        ids = [vocab.index.get(word, -1) for word in sentence]
-        hidden = [id < 0 or vocab.counts[id] <= rare for id in ids]
-        places = zip(ids, hidden, sentence, strict=True)
-        return np.array([self.kind(word, t == 0) if hide else id for t, (id, hide, word) in enumerate(places)], np.int64)
+        index, counts = self.vocab.index, self.vocab.counts
+        known = [index[word] if word in index and counts[index[word]] > rare else -1 for word in sentence]
+        ids = (
+            self.kind(word, t == 0) if id < 0 else id for t, (word, id) in enumerate(zip(sentence, known, strict=True))
+        )
+        return np.fromiter(ids, np.int64, len(sentence))
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
         """The words with their tags, or without, and the end with its own: x + V (y + 1), see `emissions.Product`."""

@@ -34,16 +34,12 @@ class TagHMM(HMM):
     family = "tag-hmm"
     params: TaggedParams
 
-    def __init__(
-        self, vocab: Vocabulary, params: Params, tags: Sequence[str], dropout: Dropout | None = None
-    ) -> None:
+    def __init__(self, vocab: Vocabulary, params: Params, tags: Sequence[str], dropout: Dropout | None = None) -> None:
         super().__init__(vocab, params, dropout=dropout)
         self.lexicon = Lexicon(vocab, list(tags))
 
     @classmethod
-    def assemble(
-        cls, lexicon: Lexicon, config: ModelConfig, seed: int, support: Support, state_tags: Tensor
-    ) -> TagHMM:
+    def assemble(cls, lexicon: Lexicon, config: ModelConfig, seed: int, support: Support, state_tags: Tensor) -> TagHMM:
         """An untrained POS HMM; state_tags [K] are those that the states begin with."""
         words = HMM.build(lexicon.vocab, replace(config, states=len(state_tags)), False, seed, support)
         kinds = torch.from_numpy(lexicon.kinds())
@@ -88,7 +84,7 @@ class TagHMM(HMM):
         if decode not in DECODERS:
             raise TrellisError(f"decode is {decode!r}, which is not known{suggestion(decode, DECODERS)}")
         found: list[list[str]] = [[] for _ in sentences]
-        for batch, numbers in self.read(sentences):
+        for batch, numbers in self.read(sentences) if sentences else ():
             for number, row in zip(numbers, DECODERS[decode](self, batch).tolist(), strict=True):
                 found[number] = [self.lexicon.tags[tag] for tag in row[: len(sentences[number])]]
         return found

@@ -1,0 +1,44 @@
+"""Small POS HMMs for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from corpora import vocabulary
+from oracle import Paths
+from trellis.config import ModelConfig
+from trellis.corpus.lexicon import Lexicon
+from trellis.models import TagHMM
+from trellis.params.base import Support
+
+TAGS = ["<eos>", "D", "N", "V"]
+
+
+def tagger(support: Support = None, states: int = 9, seed: int = 0, **choices: Any) -> TagHMM:
+    """A POS HMM in float64 over the words of `corpora`, every number of it random."""
+    config = ModelConfig(**choices)
+    model = TagHMM.assemble(Lexicon(vocabulary(), TAGS), config, seed, support, torch.arange(states) % len(TAGS))
+    with torch.no_grad():
+        model.params.tag_logits.normal_(generator=torch.Generator().manual_seed(seed))
+    return model.double()
+
+
+def symbol(word: int, tag: int | None = None) -> int:
+    """The symbol of a word with its tag, or without."""
+    return word if tag is None else word + len(vocabulary()) * (tag + 1)
+
+
+def paths(model: TagHMM, words: list[int], tags: list[int | None]) -> Paths:
+    """Every path of one sentence; a word of -1 is missing, with its tag."""
+    start, transition, emission = (part.detach() if isinstance(part, Tensor) else part for part in model.parts())
+    of_words, of_tags = emission.dense().exp().detach().numpy(), emission.tags.exp().detach().numpy()
+    potentials = np.ones((len(words), model.num_states))
+    for t, (word, tag) in enumerate(zip(words, tags, strict=True)):
+        if word >= 0:
+            potentials[t] *= of_words[word] * (1.0 if tag is None else of_tags[tag])
+    matrix = transition.dense().detach().numpy()
+    return Paths(start.numpy(), np.broadcast_to(matrix, (len(words) - 1, *matrix.shape)), potentials)
