@@ -75,7 +75,7 @@ def penn_map() -> Mapping[str, str]:
     """Penn Treebank tags -> universal ones, by the published map in $TRELLIS_DATA/tagset_maps."""
     path = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / "tagset_maps" / "en-ptb.map"
     pairs = (line.split("\t") for line in read_lines(path) if line.strip())
-    return dict(map(tuple, pairs)) | PENN_ALSO
+    return {row[0]: row[1] for row in pairs} | PENN_ALSO
 
 
 PENN_ALSO = {"HYPH": ".", "NFP": ".", '"': ".", "AFX": "X", "ADD": "X", "GW": "X", "XX": "X"}  # of later treebanks
