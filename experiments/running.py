@@ -25,7 +25,8 @@ from trellis.errors import TrellisError
 from trellis.models import load_model
 from trellis.models.files import FILE
 from trellis.train.checkpoint import LAST
-from trellis.train.run import CONFIG, RunResult, choose_device, train
+from trellis.train.choices import choose_device
+from trellis.train.run import CONFIG, RunResult, train
 
 TRAINING = "step", "epoch", "tokens", "seconds", "outcome"
 

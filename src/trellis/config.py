@@ -33,6 +33,9 @@ class DataConfig:
     max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
+    # tag-hmm (source: a tagged data set, see trellis.corpus.tagged):
+    tagged_every: int = 1  # one training sentence in so many has its tags
+    untagged: str = ""  # text that is learned from without tags: "rest" (the other sentences), or any source
 
 
 @dataclass(frozen=True)

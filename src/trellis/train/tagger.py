@@ -3,49 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import ModelConfig, RunConfig
-from trellis.corpus import Corpus, Sentences, Split
+from trellis.config import DataConfig, ModelConfig, RunConfig
+from trellis.corpus import Corpus, Sentences, Split, load_corpus
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
-from trellis.corpus.tagged import Tagged
+from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.emissions import Partition
+from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.models.tag_hmm import TagHMM
 from trellis.params import Support
 from trellis.params.support import SUPPORTS, apportion
+from trellis.tasks.tagging import score_tags, word_counts
 from trellis.train.checkpoint import BEST, load_weights
+from trellis.train.choices import choose
 from trellis.train.loop import fit
-from trellis.train.run import choose, choose_device
 from trellis.train.state import TrainState
 
 LEARNERS: dict[str, type[Learner]] = {"gradient": GradientLearner, "em": EMLearner}
+REST = "rest"  # data.untagged: the sentences whose tags are not used
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Tagged text by split, and more sentences to learn from without tags."""
+
+    splits: dict[str, Tagged]
+    untagged: Sequence[Sentence]
+    description: str
+
+    def __getitem__(self, name: str) -> Tagged:
+        return self.splits[name]
+
+
+def load_texts(config: DataConfig) -> Texts:
+    """The data set that `config` names; the tags of one training sentence in so many are used, of the others none."""
+    splits = {name: load_tagged(config.source, name) for name in ("train", "valid", "test")}
+    whole, every = splits["train"], config.tagged_every
+    if every < 1:
+        raise TrellisError(f"data.tagged_every is {every}: it must be at least 1, for all sentences.")
+    splits["train"] = Tagged(whole.words[::every], whole.tags[::every])
+    untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
+    if config.untagged not in ("", REST):
+        corpus = load_corpus(DataConfig(source=config.untagged, unk=False))
+        words, text = np.array([*corpus.vocab.words, ""], object), corpus["train"]
+        pieces = np.split(text.tokens, text.sentences[1:-1])
+        untagged = [words[piece[:-1]].tolist() for piece in pieces if len(piece) > 1]
+    sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
+    more = f" and {sum(map(len, untagged)):,} without tags" if untagged else ""
+    return Texts(splits, untagged, f"{config.source}: {sizes} tokens (train / valid / test){more}")
 
 
 def train_tagger(
-    config: RunConfig,
-    tagged: Tagged,
-    valid: Tagged,
-    folder: Path,
-    untagged: Sequence[Sentence] = (),
-    resume: bool = False,
+    config: RunConfig, texts: Texts, device: str, folder: Path, resume: bool = False
 ) -> tuple[TagHMM, TrainState]:
     """Fit a POS HMM, and return it with the weights that made fewest errors on the validation text."""
     torch.manual_seed(config.seed)
     make_learner = choose(LEARNERS, config.train.learner, "train.learner")
-    lexicon = Lexicon.choose(tagged.words, tagged.tags, untagged, config.model.rare, config.model.common)
-    split = both_ways(lexicon, tagged, untagged, config.model.rare)
-    model = new_tagger(config, lexicon, split).to(choose_device(config.device))
+    tagged, rare = texts["train"], config.model.rare
+    lexicon = Lexicon.choose(tagged.words, tagged.tags, texts.untagged, rare, config.model.common)
+    split = both_ways(lexicon, texts, rare)
+    model = new_tagger(config, lexicon, split).to(device)
     batches = Sentences(split, config.batches.tokens, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
-    state = fit(learner, batches, lambda: percent_wrong(model, valid), config.train, folder, resume)
+    state = fit(learner, batches, lambda: percent_wrong(model, texts["valid"]), config.train, folder, resume)
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
     return model.eval(), state
@@ -53,14 +82,25 @@ def train_tagger(
 
 def percent_wrong(model: TagHMM, tagged: Tagged) -> float:
     """Tokens whose most probable tag is not theirs."""
-    found = model.tag(tagged.words)
-    wrong = sum(a != b for pair in zip(found, tagged.tags, strict=True) for a, b in zip(*pair, strict=True))
-    return 100.0 * wrong / tagged.num_tokens
+    return 100.0 * (1.0 - score_tags(tagged, model.tag(tagged.words)).accuracy)
 
 
-def both_ways(lexicon: Lexicon, tagged: Tagged, untagged: Sequence[Sentence], rare: int) -> Split:
+def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
+    """Accuracy in percent: of each split, of words that training saw with no tag (oov), and of the best paths."""
+    known = word_counts(texts["train"])
+    scores: dict[str, float] = {}
+    for name in ("valid", "test"):
+        found = score_tags(texts[name], model.tag(texts[name].words), known=known)
+        best = score_tags(texts[name], model.tag(texts[name].words, "viterbi"))
+        figures = {"": found.accuracy, "_oov": found.buckets["oov"].f1, "_viterbi": best.accuracy}
+        scores |= {name + suffix: 100.0 * value for suffix, value in figures.items()}
+    return scores
+
+
+def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
     """Every sentence twice: with its rare words as they are, and with their kinds instead."""
-    pairs = [*zip(tagged.words, tagged.tags, strict=True), *((sentence, None) for sentence in untagged)]
+    tagged = texts["train"]
+    pairs = [*zip(tagged.words, tagged.tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
     return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (0, rare) for pair in pairs])
 
 
@@ -96,4 +136,4 @@ def states_of_tags(symbols: np.ndarray, lexicon: Lexicon, model: ModelConfig, su
 def tags_of_states(counts: np.ndarray, states: int) -> Tensor:
     """Tags [states] out of their counts [Y]: the commonest ones, more states for the commoner."""
     chosen = np.argsort(-counts, kind="stable")[: min(states, max(1, np.count_nonzero(counts)))]
-    return torch.from_numpy(np.repeat(chosen, apportion(states, counts[chosen].tolist(), "root")))
+    return torch.from_numpy(np.repeat(chosen, apportion(states, np.maximum(counts[chosen], 1).tolist(), "root")))
