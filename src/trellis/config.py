@@ -34,7 +34,9 @@ class DataConfig:
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
     # tag-hmm (source: a tagged data set, see trellis.corpus.tagged):
-    tagged_every: int = 1  # one training sentence in so many has its tags
+    tagged_every: int = (
+        1  # one training sentence in so many has its tags; 0: none, states are matched to tags afterwards
+    )
     untagged: str = ""  # text that is learned from without tags: "rest" (the other sentences), or any source
 
 

@@ -125,8 +125,6 @@ def test_a_run_writes_a_model_that_tags(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
-    with pytest.raises(TrellisError, match="tagged_every is 0"):
-        load_texts(replace(CONFIG.data, source="toy", tagged_every=0))
     with pytest.raises(TrellisError, match="no tagged data set 'nowhere'"):
         load_texts(replace(CONFIG.data, source="nowhere"))
     with pytest.raises(TrellisError, match=r"train\.learner is 'stepwise-em'"):
@@ -151,3 +149,12 @@ def test_some_tags_and_the_rest_of_the_words(tagged_data: None) -> None:
     assert found["train"].words == whole[::4]
     assert found.untagged == [words for number, words in enumerate(whole) if number % 4]
     assert "225 without tags" in found.description
+
+
+def test_states_without_tags_are_matched_to_them_afterwards(tmp_path: Path) -> None:
+    blind = texts(blind=True)
+    model, _ = train_tagger(apply_overrides(CONFIG, ["train.epochs=15"]), blind, "cpu", tmp_path)
+    scores = tag_scores(model, blind)
+    assert scores["test_many"] > 90.0
+    assert scores["test_one"] <= scores["test_many"]
+    assert scores["test_viterbi"] > 90.0

@@ -89,6 +89,17 @@ class TagHMM(HMM):
                 found[number] = [self.lexicon.tags[tag] for tag in row[: len(sentences[number])]]
         return found
 
+    @torch.no_grad()
+    def states(self, sentences: Sequence[Sentence]) -> list[list[int]]:
+        """The most probable path of states of each sentence, its tags unknown."""
+        found: list[list[int]] = [[] for _ in sentences]
+        for batch, numbers in self.read(sentences):
+            prior, transition, emission = self.opening(batch)
+            path, _ = discrete.mode(prior, transition, emission.potentials(batch.tokens), batch.lengths)
+            for number, row in zip(numbers, path.tolist(), strict=True):
+                found[number] = row[: len(sentences[number])]
+        return found
+
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"tags": self.lexicon.tags}
 

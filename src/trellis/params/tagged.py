@@ -95,7 +95,12 @@ class TaggedParams(Params):
         words, tags = self.emission().apart(counts.emission)
         self.words.maximise(counts._replace(emission=self.backed(words)), pseudocount)
         if not self.hard:
-            replace(self.tag_logits, tags + pseudocount, (tags + pseudocount).sum(0))
+            self.maximise_tags(tags, pseudocount)
+
+    @torch.no_grad()
+    def maximise_tags(self, counts: Tensor, pseudocount: float = 0.0) -> None:
+        """p(y | z) out of counts [Y, K]."""
+        replace(self.tag_logits, counts + pseudocount, (counts + pseudocount).sum(0))
 
     def backed(self, visits: Tensor) -> Tensor:
         """The visits of words [V, k], and `backing` more for each as its kind's are shared out."""

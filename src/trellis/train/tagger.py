@@ -15,13 +15,14 @@ from trellis.corpus import Corpus, Sentences, Split, load_corpus
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.emissions import Partition
-from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.models.tag_hmm import TagHMM
 from trellis.params import Support
 from trellis.params.support import SUPPORTS, apportion
+from trellis.tasks.lm import READINGS, evaluate
+from trellis.tasks.matching import MATCHES, share_right, state_counts
 from trellis.tasks.tagging import score_tags, word_counts
 from trellis.train.checkpoint import BEST, load_weights
 from trellis.train.choices import choose
@@ -29,6 +30,7 @@ from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
 LEARNERS: dict[str, type[Learner]] = {"gradient": GradientLearner, "em": EMLearner}
+UNSEEN = 1e-3  # tokens of each tag that a state is taken to have had besides those that it has
 REST = "rest"  # data.untagged: the sentences whose tags are not used
 
 
@@ -39,17 +41,16 @@ class Texts:
     splits: dict[str, Tagged]
     untagged: Sequence[Sentence]
     description: str
+    blind: bool = False  # the tags of the training text are not for learning
 
     def __getitem__(self, name: str) -> Tagged:
         return self.splits[name]
 
 
 def load_texts(config: DataConfig) -> Texts:
-    """The data set that `config` names; the tags of one training sentence in so many are used, of the others none."""
+    """The data set that `config` names; the tags of one training sentence in so many are for learning."""
     splits = {name: load_tagged(config.source, name) for name in ("train", "valid", "test")}
-    whole, every = splits["train"], config.tagged_every
-    if every < 1:
-        raise TrellisError(f"data.tagged_every is {every}: it must be at least 1, for all sentences.")
+    whole, every = splits["train"], max(config.tagged_every, 1)
     splits["train"] = Tagged(whole.words[::every], whole.tags[::every])
     untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
     if config.untagged not in ("", REST):
@@ -59,7 +60,9 @@ def load_texts(config: DataConfig) -> Texts:
         untagged = [words[piece[:-1]].tolist() for piece in pieces if len(piece) > 1]
     sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
     more = f" and {sum(map(len, untagged)):,} without tags" if untagged else ""
-    return Texts(splits, untagged, f"{config.source}: {sizes} tokens (train / valid / test){more}")
+    return Texts(
+        splits, untagged, f"{config.source}: {sizes} tokens (train / valid / test){more}", not config.tagged_every
+    )
 
 
 def train_tagger(
@@ -74,10 +77,20 @@ def train_tagger(
     model = new_tagger(config, lexicon, split).to(device)
     batches = Sentences(split, config.batches.tokens, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
-    state = fit(learner, batches, lambda: percent_wrong(model, texts["valid"]), config.train, folder, resume)
+    measure = perplexity if texts.blind else percent_wrong
+    state = fit(learner, batches, lambda: measure(model, texts["valid"]), config.train, folder, resume)
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
-    return model.eval(), state
+    model.eval()
+    if texts.blind:
+        model.params.maximise_tags(torch.from_numpy(state_counts(model, tagged)).to(model.device), UNSEEN)
+    return model, state
+
+
+def perplexity(model: TagHMM, tagged: Tagged) -> float:
+    """Of the words alone."""
+    split = as_split([model.lexicon.symbols(sentence) for sentence in tagged.words])
+    return evaluate(model, READINGS["sentences"](split)).perplexity
 
 
 def percent_wrong(model: TagHMM, tagged: Tagged) -> float:
@@ -86,13 +99,16 @@ def percent_wrong(model: TagHMM, tagged: Tagged) -> float:
 
 
 def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
-    """Accuracy in percent: of each split, of words that training saw with no tag (oov), and of the best paths."""
-    known = word_counts(texts["train"])
+    """Accuracy in percent: of each split, of its words that the tagged text has not (oov), of the best paths of states
+    and tags, and of states alone where each stands for a tag, several (many) or one (one) for each."""
+    known, seen = word_counts(texts["train"]), state_counts(model, texts["train"])
     scores: dict[str, float] = {}
     for name in ("valid", "test"):
         found = score_tags(texts[name], model.tag(texts[name].words), known=known)
         best = score_tags(texts[name], model.tag(texts[name].words, "viterbi"))
+        states = state_counts(model, texts[name])
         figures = {"": found.accuracy, "_oov": found.buckets["oov"].f1, "_viterbi": best.accuracy}
+        figures |= {f"_{how}": share_right(states, match(seen)) for how, match in MATCHES.items()}
         scores |= {name + suffix: 100.0 * value for suffix, value in figures.items()}
     return scores
 
@@ -100,7 +116,8 @@ def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
 def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
     """Every sentence twice: with its rare words as they are, and with their kinds instead."""
     tagged = texts["train"]
-    pairs = [*zip(tagged.words, tagged.tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
+    tags = [None] * len(tagged) if texts.blind else tagged.tags
+    pairs = [*zip(tagged.words, tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
     return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (0, rare) for pair in pairs])
 
 
