@@ -57,6 +57,10 @@ FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
             for part in ("valid", "test") for name, heading in MODELS.items()}  # fmt: skip
 FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
             for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
+TAGGED = {"accuracy": "accuracy", "oov": "OOV", "viterbi": "joint Viterbi", "many": "states, many to one",
+          "one": "states, one to one"}  # fmt: skip
+FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", finite("{:.2f}"))
+            for part in ("valid", "test") for name, heading in TAGGED.items()}  # fmt: skip
 FIGURES |= {"symbols": Column("symbols", whole)}
 
 
@@ -139,7 +143,8 @@ def is_current(result: Result, config: Any) -> bool:
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: what the TOML of every run says; what all of them say alike is in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    keys = [key for key in flat(asdict(KINDS[experiment.kind]())) if any(key in run for run in runs.values())]
+    known = dict.fromkeys(key for run in runs for key in flat(asdict(KINDS[experiment.kind_of(run)]())))
+    keys = [key for key in known if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]
     shared = {key: run[key] for run in runs.values() for key in keys if key not in varied}

@@ -58,7 +58,7 @@ def test_em_learns_to_tag_by_context(tmp_path: Path) -> None:
     model, state = train_tagger(CONFIG, texts(), "cpu", tmp_path)
     assert state.outcome == "epochs"
     assert model.tag([["a", "hits", "hits", "the", "cow"]]) == [["D", "N", "V", "D", "N"]]
-    assert tag_scores(model, texts())["test"] == 100.0
+    assert tag_scores(model, texts())["test_accuracy"] == 100.0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_gradients_learn_with_classes_and_dropout(choices: list[str], tmp_path: 
     more += ["model.states=24", "model.dropout=state", "model.dropout_rate=0.25"]
     model, _ = train_tagger(apply_overrides(CONFIG, more + choices), texts(), "cpu", tmp_path)
     assert model.params.partition is not None
-    assert tag_scores(model, texts())["test"] > 90.0
+    assert tag_scores(model, texts())["test_accuracy"] > 90.0
 
 
 def test_words_are_learned_from_untagged_text(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_run_writes_a_model_that_tags(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(run, "load_texts", lambda config: texts())
     result = run.train(CONFIG, tmp_path / "run")
     assert result.tagging is not None
-    assert result.tagging["test"] == 100.0
+    assert result.tagging["test_accuracy"] == 100.0
     assert json.loads((tmp_path / "run" / "results.json").read_text())["tagging"] == result.tagging
     model = load(tmp_path / "run")
     assert isinstance(model, TagHMM)

@@ -107,7 +107,7 @@ def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
         found = score_tags(texts[name], model.tag(texts[name].words), known=known)
         best = score_tags(texts[name], model.tag(texts[name].words, "viterbi"))
         states = state_counts(model, texts[name])
-        figures = {"": found.accuracy, "_oov": found.buckets["oov"].f1, "_viterbi": best.accuracy}
+        figures = {"_accuracy": found.accuracy, "_oov": found.buckets["oov"].f1, "_viterbi": best.accuracy}
         figures |= {f"_{how}": share_right(states, match(seen)) for how, match in MATCHES.items()}
         scores |= {name + suffix: 100.0 * value for suffix, value in figures.items()}
     return scores
