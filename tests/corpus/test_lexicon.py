@@ -52,6 +52,17 @@ def test_unknown_and_rare_words_are_their_kinds() -> None:
     assert names(1) == ["the", "<kind a:ing>", "<kind a:ing>", "<unk>"]
 
 
+def test_the_commonest_word_is_itself() -> None:
+    chosen = Lexicon.choose([["the"] * 5], [["D"] * 5])
+    assert chosen.words(["the"]).tolist() == [0]
+    assert chosen.vocab.words[0] == "the"
+
+
+def test_capitals_that_come_from_the_place_of_a_word() -> None:
+    chosen = lexicon()
+    assert chosen.vocab.decode(chosen.words(["Dog", "DOG", "Dog"])) == ["dog", "dog", "<unk>"]
+
+
 def test_a_symbol_is_a_word_with_its_tag() -> None:
     chosen = lexicon()
     size = len(chosen.vocab)

@@ -73,14 +73,18 @@ class Lexicon:
         assert unknown is not None
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
+    def word(self, word: str, first: bool = False, rare: int = 0) -> int:
+        """The id of a word that was seen more than `rare` times, at the start of a sentence and all in capitals also
+        as it is written elsewhere; else that of its kind."""
+        spellings = [word, word.lower()] if first or word.isupper() else [word]
+        for id in (self.vocab.index.get(spelling, -1) for spelling in spellings):
+            if id >= 0 and self.vocab.counts[id] > rare:
+                return id
+        return self.kind(word, first)
+
     def words(self, sentence: Sentence, rare: int = 0) -> np.ndarray:
         """Ids of the words, and of the kinds of those that are unknown or were seen at most `rare` times."""
-        index, counts = self.vocab.index, self.vocab.counts
-        known = [index[word] if word in index and counts[index[word]] > rare else -1 for word in sentence]
-        ids = (
-            self.kind(word, t == 0) if id < 0 else id for t, (word, id) in enumerate(zip(sentence, known, strict=True))
-        )
-        return np.fromiter(ids, np.int64, len(sentence))
+        return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
         """The words with their tags, or without, and the end with its own: x + V (y + 1), see `emissions.Product`."""
