@@ -10,11 +10,14 @@ from trellis.models.tag_hmm import TagHMM
 
 
 def state_counts(model: TagHMM, tagged: Tagged) -> np.ndarray:
-    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K]."""
+    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K];
+    tags that the model does not know are left out."""
     number = model.lexicon.numbers
     counts = np.zeros((len(number), model.num_states))
     for tags, states in zip(tagged.tags, model.states(tagged.words), strict=True):
-        np.add.at(counts, ([number[tag] for tag in tags], states), 1)
+        for tag, state in zip(tags, states, strict=True):
+            if tag in number:
+                counts[number[tag], state] += 1
     return counts
 
 
@@ -31,10 +34,10 @@ def one_to_one(counts: np.ndarray) -> np.ndarray:
     return found
 
 
-def share_right(counts: np.ndarray, tags: np.ndarray) -> float:
-    """Of all tokens, those whose tag is the one that their state stands for: [Y, K], [K]."""
+def num_right(counts: np.ndarray, tags: np.ndarray) -> float:
+    """The tokens whose tag is the one that their state stands for: [Y, K], [K]."""
     chosen = np.flatnonzero(tags >= 0)
-    return float(counts[tags[chosen], chosen].sum() / counts.sum())
+    return float(counts[tags[chosen], chosen].sum())
 
 
 MATCHES = {"many": many_to_one, "one": one_to_one}

@@ -22,7 +22,7 @@ from trellis.models.tag_hmm import TagHMM
 from trellis.params import Support
 from trellis.params.support import SUPPORTS, apportion
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.matching import MATCHES, share_right, state_counts
+from trellis.tasks.matching import MATCHES, num_right, state_counts
 from trellis.tasks.tagging import score_tags, word_counts
 from trellis.train.checkpoint import BEST, load_weights
 from trellis.train.choices import choose
@@ -55,14 +55,12 @@ def load_texts(config: DataConfig) -> Texts:
     untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
     if config.untagged not in ("", REST):
         corpus = load_corpus(DataConfig(source=config.untagged, unk=False))
-        words, text = np.array([*corpus.vocab.words, ""], object), corpus["train"]
-        pieces = np.split(text.tokens, text.sentences[1:-1])
-        untagged = [words[piece[:-1]].tolist() for piece in pieces if len(piece) > 1]
+        pieces = np.split(corpus["train"].tokens, corpus["train"].sentences[1:-1])
+        untagged = [corpus.vocab.decode(piece[:-1]) for piece in pieces if len(piece) > 1]
     sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
     more = f" and {sum(map(len, untagged)):,} without tags" if untagged else ""
-    return Texts(
-        splits, untagged, f"{config.source}: {sizes} tokens (train / valid / test){more}", not config.tagged_every
-    )
+    about = f"{config.source}: {sizes} tokens (train / valid / test){more}"
+    return Texts(splits, untagged, about, blind=not config.tagged_every)
 
 
 def train_tagger(
@@ -99,17 +97,20 @@ def percent_wrong(model: TagHMM, tagged: Tagged) -> float:
 
 
 def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
-    """Accuracy in percent: of each split, of its words that the tagged text has not (oov), of the best paths of states
-    and tags, and of states alone where each stands for a tag, several (many) or one (one) for each."""
-    known, seen = word_counts(texts["train"]), state_counts(model, texts["train"])
+    """Accuracy in percent: of each split, of its words that the tagged text has not (oov), and of the best paths of
+    states and tags (viterbi); without tags in training also of states that stand for a tag each (see MATCHES)."""
+    known = word_counts(texts["train"])
+    seen = state_counts(model, texts["train"]) if texts.blind else None
     scores: dict[str, float] = {}
     for name in ("valid", "test"):
-        found = score_tags(texts[name], model.tag(texts[name].words), known=known)
-        best = score_tags(texts[name], model.tag(texts[name].words, "viterbi"))
-        states = state_counts(model, texts[name])
-        figures = {"_accuracy": found.accuracy, "_oov": found.buckets["oov"].f1, "_viterbi": best.accuracy}
-        figures |= {f"_{how}": share_right(states, match(seen)) for how, match in MATCHES.items()}
-        scores |= {name + suffix: 100.0 * value for suffix, value in figures.items()}
+        text = texts[name]
+        found = score_tags(text, model.tag(text.words), known=known)
+        best = score_tags(text, model.tag(text.words, "viterbi"))
+        shares = {"accuracy": found.accuracy, "oov": found.buckets["oov"].f1, "viterbi": best.accuracy}
+        if seen is not None:
+            counts = state_counts(model, text)
+            shares |= {how: num_right(counts, match(seen)) / text.num_tokens for how, match in MATCHES.items()}
+        scores |= {f"{name}_{what}": 100.0 * share for what, share in shares.items()}
     return scores
 
 
