@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +14,22 @@ import torch
 
 from trellis.config import RunConfig, apply_overrides
 from trellis.corpus.lexicon import Lexicon
-from trellis.corpus.tagged import Tagged
+from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.errors import TrellisError
 from trellis.models import TagHMM, load
+from trellis.tasks.tagging import score_tags
 from trellis.train import run
 from trellis.train.checkpoint import LAST, load_weights
-from trellis.train.tagger import Texts, both_ways, load_texts, tag_scores, tags_of_states, train_tagger, with_kinds
+from trellis.train.tagger import (
+    Texts,
+    both_ways,
+    load_texts,
+    percent_wrong,
+    tag_scores,
+    tags_of_states,
+    train_tagger,
+    with_kinds,
+)
 
 NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", "hits"]
 CONFIG = apply_overrides(
@@ -134,8 +146,6 @@ def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
 @pytest.fixture
 def tagged_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set called toy."""
-    from trellis.corpus.tagged import load_tagged
-
     toy = texts().splits
     monkeypatch.setattr(
         "trellis.train.tagger.load_tagged",
@@ -158,3 +168,16 @@ def test_states_without_tags_are_matched_to_them_afterwards(tmp_path: Path) -> N
     assert scores["test_many"] > 90.0
     assert scores["test_one"] <= scores["test_many"]
     assert scores["test_viterbi"] > 90.0
+
+
+@pytest.mark.skipif("TRELLIS_DATA" not in os.environ, reason="TRELLIS_DATA is not set")
+def test_a_slice_of_the_english_web_treebank(tmp_path: Path) -> None:
+    """A thousand sentences for the classic tagger, which beats the commonest tag of each word."""
+    train, valid = load_tagged("ud_ewt", "train")[:1000], load_tagged("ud_ewt", "valid")[:300]
+    slices = Texts({"train": train, "valid": valid, "test": valid}, [], "slice")
+    choices = ["model.states=0", "model.hard_tags=true", "model.backing=0.1", "train.epochs=1"]
+    model, _ = train_tagger(apply_overrides(CONFIG, choices), slices, "cpu", tmp_path)
+    pairs = Counter(pair for row in zip(train.words, train.tags, strict=True) for pair in zip(*row, strict=True))
+    commonest = dict(sorted(pairs, key=lambda pair: pairs[pair]))
+    baseline = [[commonest.get(word, "NOUN") for word in sentence] for sentence in valid.words]
+    assert percent_wrong(model, valid) < 100 * (1 - score_tags(valid, baseline).accuracy) - 2.0
