@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,25 @@ from torch import Tensor
 
 from corpora import vocabulary
 from oracle import Paths
-from trellis.config import ModelConfig
+from trellis.config import ModelConfig, RunConfig, apply_overrides
 from trellis.corpus.lexicon import Lexicon
+from trellis.corpus.tagged import Tagged
 from trellis.models import TagHMM
 from trellis.params.base import Support
+from trellis.train.tagger import Texts
 
+NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", "hits"]
+CONFIG = apply_overrides(
+    RunConfig(),
+    [
+        "model.family=tag-hmm",
+        "model.states=6",
+        "train.learner=em",
+        "train.epochs=4",
+        "batches.tokens=256",
+        "device=cpu",
+    ],
+)
 TAGS = ["<eos>", "D", "N", "V"]
 
 
@@ -42,3 +57,24 @@ def paths(model: TagHMM, words: list[int], tags: list[int | None]) -> Paths:
             potentials[t] *= of_words[word] * (1.0 if tag is None else of_tags[tag])
     matrix = transition.dense().detach().numpy()
     return Paths(start.numpy(), np.broadcast_to(matrix, (len(words) - 1, *matrix.shape)), potentials)
+
+
+def sentences(count: int, seed: int) -> Tagged:
+    """The dog sees a cat: the tag of `hits` depends on its place."""
+    rng = np.random.default_rng(seed)
+    words = [
+        [
+            *rng.choice(["the", "a"], 1),
+            *rng.choice([*NOUNS, "hits"], 1),
+            *rng.choice(VERBS, 1),
+            "the",
+            *rng.choice(NOUNS, 1),
+        ]
+        for _ in range(count)
+    ]
+    return Tagged([[str(w) for w in line] for line in words], [["D", "N", "V", "D", "N"]] * count)
+
+
+def texts(**changes) -> Texts:
+    splits = {"train": sentences(60, 0), "valid": sentences(20, 1), "test": sentences(20, 2)}
+    return replace(Texts(splits, [], "toy"), **changes)

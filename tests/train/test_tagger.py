@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from trellis.config import RunConfig, apply_overrides
+from taggers import CONFIG, texts
+from trellis.config import apply_overrides
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.errors import TrellisError
@@ -30,40 +31,6 @@ from trellis.train.tagger import (
     train_tagger,
     with_kinds,
 )
-
-NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", "hits"]
-CONFIG = apply_overrides(
-    RunConfig(),
-    [
-        "model.family=tag-hmm",
-        "model.states=6",
-        "train.learner=em",
-        "train.epochs=4",
-        "batches.tokens=256",
-        "device=cpu",
-    ],
-)
-
-
-def sentences(count: int, seed: int) -> Tagged:
-    """The dog sees a cat: the tag of `hits` depends on its place."""
-    rng = np.random.default_rng(seed)
-    words = [
-        [
-            *rng.choice(["the", "a"], 1),
-            *rng.choice([*NOUNS, "hits"], 1),
-            *rng.choice(VERBS, 1),
-            "the",
-            *rng.choice(NOUNS, 1),
-        ]
-        for _ in range(count)
-    ]
-    return Tagged([[str(w) for w in line] for line in words], [["D", "N", "V", "D", "N"]] * count)
-
-
-def texts(**changes) -> Texts:
-    splits = {"train": sentences(60, 0), "valid": sentences(20, 1), "test": sentences(20, 2)}
-    return replace(Texts(splits, [], "toy"), **changes)
 
 
 def test_em_learns_to_tag_by_context(tmp_path: Path) -> None:

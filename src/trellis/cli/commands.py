@@ -60,15 +60,15 @@ def train(args: argparse.Namespace) -> Answer:
 
 def tagger_trained(result: run.RunResult, data: dict[str, Any]) -> Answer:
     """How good the tags of a tagger are."""
-    assert result.tagging is not None
-    rows = [{"tokens": name, "right, %": value} for name, value in result.tagging.items()]
+    found = result.tagging or {}
+    rows = [{"tags": name.replace("_", ", "), "right, %": f"{value:.2f}"} for name, value in found.items()]
 
     def show() -> None:
         console.note(result.corpus)
         console.show_rows("Tags", list(rows[0]), rows)
         console.note(f"The model is in {result.folder}")
 
-    return Answer(data | {"tagging": result.tagging}, show)
+    return Answer(data | {"tagging": found}, show)
 
 
 def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
