@@ -108,7 +108,7 @@ def sentence_counts(
     sentences: Sequence[Sequence[str]],
     words: Collection[str] | None = None,
 ) -> np.ndarray:
-    """Correct, predicted and gold units of each sentence, [S, 3]; where words are given, of those that begin with one."""
+    """Correct, predicted and gold units of each sentence, [S, 3]; with words, of those that begin with one."""
     rows = []
     for (gold, guess), sentence in zip(pairs, sentences, strict=True):
         wanted, found = (
