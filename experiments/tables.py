@@ -57,10 +57,11 @@ FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
             for part in ("valid", "test") for name, heading in MODELS.items()}  # fmt: skip
 FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
             for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
-TAGGED = {"accuracy": "accuracy", "oov": "OOV", "viterbi": "joint Viterbi", "many": "states, many to one",
-          "one": "states, one to one"}  # fmt: skip
-FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", finite("{:.2f}"))
-            for part in ("valid", "test") for name, heading in TAGGED.items()}  # fmt: skip
+STATES = {"viterbi": "joint Viterbi", "many": "many to one", "one": "one to one"}  # of taggers with hidden states
+FIGURES |= {f"{split}_{name}": Column(f"{split} {heading}", finite("{:.2f}"))
+            for split in ("valid", "test") for name, heading in STATES.items()}  # fmt: skip
+FIGURES |= {f"{split}_oov_f1": Column(f"{split} OOV f1", finite("{:.2f}")) for split in ("valid", "test")}
+FIGURES |= {f"{split}_accuracy": Column(f"{split} accuracy", finite("{:.2f}")) for split in ("valid", "test")}
 FIGURES |= {"symbols": Column("symbols", whole)}
 
 

@@ -97,7 +97,7 @@ def percent_wrong(model: TagHMM, tagged: Tagged) -> float:
 
 
 def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
-    """Accuracy in percent: of each split, of its words that the tagged text has not (oov), and of the best paths of
+    """Accuracy in percent: of each split, of its words that the tagged text has not (oov_f1), and of the best paths of
     states and tags (viterbi); without tags in training also of states that stand for a tag each (see MATCHES)."""
     known = word_counts(texts["train"])
     seen = state_counts(model, texts["train"]) if texts.blind else None
@@ -106,7 +106,7 @@ def tag_scores(model: TagHMM, texts: Texts) -> dict[str, float]:
         text = texts[name]
         found = score_tags(text, model.tag(text.words), known=known)
         best = score_tags(text, model.tag(text.words, "viterbi"))
-        shares = {"accuracy": found.accuracy, "oov": found.buckets["oov"].f1, "viterbi": best.accuracy}
+        shares = {"accuracy": found.accuracy, "oov_f1": found.buckets["oov"].f1, "viterbi": best.accuracy}
         if seen is not None:
             counts = state_counts(model, text)
             shares |= {how: num_right(counts, match(seen)) / text.num_tokens for how, match in MATCHES.items()}
