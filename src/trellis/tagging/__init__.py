@@ -10,11 +10,13 @@ from torch import Tensor
 
 from trellis.config import suggestion
 from trellis.errors import TrellisError
+from trellis.models.files import FILE as MODEL_FILE
 from trellis.models.files import intact
 from trellis.tagging.base import FILE, Tagger, read_tagger
 from trellis.tagging.crf import FeatureTagger, TaggerConfig
+from trellis.tagging.pos_hmm import HMMTagger
 
-__all__ = ["TAGGERS", "FeatureTagger", "Tagger", "TaggerConfig", "load_tagger"]
+__all__ = ["TAGGERS", "FeatureTagger", "HMMTagger", "Tagger", "TaggerConfig", "load_tagger"]
 
 TAGGERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], Tagger]] = {  # by kind
     FeatureTagger.kind: FeatureTagger.restore,
@@ -22,7 +24,9 @@ TAGGERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], Tagger]] 
 
 
 def load_tagger(path: str | Path) -> Tagger:
-    """The tagger in a folder, of whatever kind."""
+    """The tagger in a folder, of whatever kind; a POS HMM is a model as `trellis train` writes it."""
+    if (Path(path) / MODEL_FILE).is_file() and not (Path(path) / FILE).is_file():
+        return HMMTagger.load(path)
     kind, settings, tensors = read_tagger(path)
     if kind not in TAGGERS:
         raise TrellisError(f"{path} is a tagger of the kind {kind!r}, which is not known{suggestion(kind, TAGGERS)}")
