@@ -37,6 +37,7 @@ class DataConfig:
     tagged_every: int = (
         1  # one training sentence in so many has its tags; 0: none, states are matched to tags afterwards
     )
+    tagged_weight: int = 1  # times that tagged text is read while text without tags is read once
     untagged: str = ""  # text that is learned from without tags: "rest" (the other sentences), or any source
 
 

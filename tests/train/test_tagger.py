@@ -74,6 +74,8 @@ def test_rare_words_are_read_both_ways() -> None:
     plain = ["the", "walking", "<eos>", "the", "talking", "<eos>", "walking", "<eos>"]
     assert read == [*plain, "the", "walking", "<eos>", "the", kind, "<eos>", "walking", "<eos>"]
     assert (split.tokens // len(lexicon.vocab)).tolist() == [2, 3, 1, 2, 3, 1, 0, 1] * 2
+    thrice = both_ways(lexicon, replace(text, weight=3), rare=1)
+    assert (thrice.tokens // len(lexicon.vocab)).tolist() == [2, 3, 1, 2, 3, 1, 0, 1, *[2, 3, 1] * 4] * 2
 
 
 def test_states_are_shared_out_among_tags() -> None:

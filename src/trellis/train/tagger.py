@@ -31,6 +31,7 @@ from trellis.train.state import TrainState
 
 LEARNERS: dict[str, type[Learner]] = {"gradient": GradientLearner, "em": EMLearner}
 UNSEEN = 1e-3  # tokens of each tag that a state is taken to have had besides those that it has
+FIRST = "tagged"  # the folder of the training that comes before text without tags is added
 REST = "rest"  # data.untagged: the sentences whose tags are not used
 
 
@@ -42,6 +43,7 @@ class Texts:
     untagged: Sequence[Sentence]
     description: str
     blind: bool = False  # the tags of the training text are not for learning
+    weight: int = 1  # times that tagged text is read while the other is read once
 
     def __getitem__(self, name: str) -> Tagged:
         return self.splits[name]
@@ -60,19 +62,32 @@ def load_texts(config: DataConfig) -> Texts:
     sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
     more = f" and {sum(map(len, untagged)):,} without tags" if untagged else ""
     about = f"{config.source}: {sizes} tokens (train / valid / test){more}"
-    return Texts(splits, untagged, about, blind=not config.tagged_every)
+    return Texts(splits, untagged, about, not config.tagged_every, config.tagged_weight)
 
 
 def train_tagger(
     config: RunConfig, texts: Texts, device: str, folder: Path, resume: bool = False
 ) -> tuple[TagHMM, TrainState]:
-    """Fit a POS HMM, and return it with the weights that made fewest errors on the validation text."""
+    """Fit a POS HMM, on tagged text alone before that without tags is added."""
     torch.manual_seed(config.seed)
-    make_learner = choose(LEARNERS, config.train.learner, "train.learner")
     tagged, rare = texts["train"], config.model.rare
     lexicon = Lexicon.choose(tagged.words, tagged.tags, texts.untagged, rare, config.model.common)
     split = both_ways(lexicon, texts, rare)
     model = new_tagger(config, lexicon, split).to(device)
+    if texts.untagged:
+        first = replace(texts, untagged=[])
+        state = fit_on(both_ways(lexicon, first, rare), model, config, first, folder / FIRST, resume)
+        if state.outcome == "interrupted":
+            return model, state
+    state = fit_on(split, model, config, texts, folder, resume)
+    if texts.blind:
+        model.params.maximise_tags(torch.from_numpy(state_counts(model, tagged)).to(model.device), UNSEEN)
+    return model, state
+
+
+def fit_on(split: Split, model: TagHMM, config: RunConfig, texts: Texts, folder: Path, resume: bool) -> TrainState:
+    """Learn from symbols; the model then has the weights that made fewest errors on the validation text."""
+    make_learner = choose(LEARNERS, config.train.learner, "train.learner")
     batches = Sentences(split, config.batches.tokens, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
     measure = perplexity if texts.blind else percent_wrong
@@ -80,9 +95,7 @@ def train_tagger(
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
     model.eval()
-    if texts.blind:
-        model.params.maximise_tags(torch.from_numpy(state_counts(model, tagged)).to(model.device), UNSEEN)
-    return model, state
+    return state
 
 
 def perplexity(model: TagHMM, tagged: Tagged) -> float:
@@ -119,6 +132,7 @@ def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
     tagged = texts["train"]
     tags = [None] * len(tagged) if texts.blind else tagged.tags
     pairs = [*zip(tagged.words, tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
+    pairs += pairs[: len(tagged)] * (texts.weight - 1)
     return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (0, rare) for pair in pairs])
 
 
