@@ -57,7 +57,18 @@ FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
             for part in ("valid", "test") for name, heading in MODELS.items()}  # fmt: skip
 FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
             for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
-FIGURES |= {"symbols": Column("symbols", whole)}
+FIGURES |= {"symbols": Column("symbols", whole), "attributes": Column("attributes", compact)}
+BUCKETS = {
+    "all": "",
+    "oov": "OOV ",
+    "rare": "rare ",
+    "oov+rare": "OOV or rare ",
+}  # occurrences in training: any, 0, 1-2, 0-2
+FIGURES |= {f"{split}_{bucket}_{what}": Column(f"{split} {heading}{what}", finite("{:.2f}"))
+            for split in ("valid", "test") for bucket, heading in BUCKETS.items()
+            for what in ("f1", "precision", "recall", "error")}  # fmt: skip
+FIGURES |= {f"{split}_accuracy": Column(f"{split} accuracy", finite("{:.2f}")) for split in ("valid", "test")}
+FIGURES |= {f"{test}_p": Column(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")}
 
 
 class Cell(NamedTuple):
