@@ -32,6 +32,7 @@ from trellis.tasks.cooccurrence import (
     normalised_nll,
     sampled,
 )
+from trellis.train.run import choose_device
 from trellis.types import Belief, Potentials
 
 Figures = dict[str, float | None]
@@ -190,7 +191,7 @@ def run_dense(config: DenseRun, run: str, jobs: int) -> Result:
         config=asdict(config),
         figures=figures,
         training={"seconds": time.monotonic() - begun},
-        hardware=hardware(config.device, jobs),
+        hardware=hardware(choose_device(config.device), jobs),
         source=source_hash(),
         errors={},
     )

@@ -18,6 +18,8 @@ LIVE: dict[str, Callable[[ModelConfig], int | None]] = {
 }
 NAMED: dict[str, Callable[[Any], Any]] = {
     "n, l": lambda config: (config.model.states, config.model.length),
+    "states": lambda config: config.model.states if has_states(config) else "",
+    "factored": lambda config: config.model.factored if has_states(config) else "",
     "live": lambda config: LIVE[config.model.emission](config.model),  # states of a word
     "dropout": lambda config: (
         config.model.dropout
@@ -25,6 +27,10 @@ NAMED: dict[str, Callable[[Any], Any]] = {
         else f"{config.model.dropout} {config.model.dropout_rate:g}"
     ),
 }
+
+
+def has_states(config: Any) -> bool:
+    return config.model.family == "hmm"
 
 
 def fact(config: Any, name: str) -> Any:

@@ -19,7 +19,8 @@ from trellis.learning.crf import CRFConfig
 from trellis.tagging import FeatureTagger, TaggerConfig
 from trellis.tagging.base import units_of
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
-from trellis.train.run import choose_device, write_text
+from trellis.train.choices import choose_device
+from trellis.train.run import write_text
 
 Figures = dict[str, float | None]
 NEWSWIRE = "conll2000-pos", "treebank_sample"
@@ -67,7 +68,9 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     device = choose_device(config.device)
     specs = [encoder_spec(name, config.text, folder, device) for name in config.representations.split()]
     crf = CRFConfig(config.learner, l2=config.l2, iterations=config.iterations, seed=config.seed, device=device)
-    settings = TaggerConfig(config.template, tuple(specs), config.scheme, config.scale, config.pos, config.min_count, crf)
+    settings = TaggerConfig(
+        config.template, tuple(specs), config.scheme, config.scale, config.pos, config.min_count, crf
+    )
     tagger = FeatureTagger.train(labelled(config.data, "train", config.tags), settings)
     figures: Figures = {"attributes": len(tagger.index)}
     name = config.test or config.data

@@ -33,13 +33,18 @@ class DataConfig:
     max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
+    # tag-hmm (source: a tagged data set, see trellis.corpus.tagged):
+    tagged_every: int = (
+        1  # one training sentence in so many has its tags; 0: none, states are matched to tags afterwards
+    )
+    untagged: str = ""  # text that is learned from without tags: "rest" (the other sentences), or any source
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
+    family: str = "hmm"  # hmm | tag-hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -74,6 +79,11 @@ class ModelConfig:
     layers: int = 3  # chains, each with `states` states
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
+    # tag-hmm (states = 0: one for each tag):
+    hard_tags: bool = False  # a state keeps the one tag that it begins with
+    rare: int = 2  # words seen at most so often teach what unseen words of their kind are like
+    common: int = 5  # tokens that a kind of words needs
+    backing: float = 0.0  # em: times that a word was seen more, in the states of its kind
     # lowrank (all of neural's too), lowrank-table:
     features: int = 256  # that transitions go through
     band: int = 0  # states around each that have weights of their own, added before rows are normalised

@@ -46,6 +46,8 @@ def train(args: argparse.Namespace) -> Answer:
         return Answer(data, lambda: console.note(advice), 130)
     if result.densities is not None:
         return lds.trained(result)
+    if result.tagging is not None:
+        return tagger_trained(result, data)
     report = write_report(folder, load_model(folder), result)
 
     def show() -> None:
@@ -54,6 +56,19 @@ def train(args: argparse.Namespace) -> Answer:
         console.note(f"Model, metrics and report are in {folder}; open {report}")
 
     return Answer(data, show)
+
+
+def tagger_trained(result: run.RunResult, data: dict[str, Any]) -> Answer:
+    """How good the tags of a tagger are."""
+    found = result.tagging or {}
+    rows = [{"tags": name.replace("_", ", "), "right, %": f"{value:.2f}"} for name, value in found.items()]
+
+    def show() -> None:
+        console.note(result.corpus)
+        console.show_rows("Tags", list(rows[0]), rows)
+        console.note(f"The model is in {result.folder}")
+
+    return Answer(data | {"tagging": found}, show)
 
 
 def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:

@@ -5,5 +5,6 @@ from trellis.emissions.gaussian import Gaussian
 from trellis.emissions.loglinear import LogLinear
 from trellis.emissions.partition import Partition
 from trellis.emissions.poisson import Poisson
+from trellis.emissions.product import Product
 
-__all__ = ["Categorical", "Gaussian", "LogLinear", "Partition", "Poisson"]
+__all__ = ["Categorical", "Gaussian", "LogLinear", "Partition", "Poisson", "Product"]

@@ -14,6 +14,7 @@ from trellis.emissions import Categorical, Partition
 from trellis.kernels.rows import take
 from trellis.operators import Transition
 from trellis.params.dropout import Dropped
+from trellis.types import Counts
 
 NOTHING = Dropped()
 Support = Tensor | Partition | None
@@ -27,6 +28,7 @@ class Params(nn.Module, ABC):
     partition: Partition | None
     num_states: int
     num_features: int = 0  # that transitions go through, where they do
+    counted: bool = False  # whether they have an M-step
 
     @classmethod
     @abstractmethod
@@ -60,6 +62,10 @@ class Params(nn.Module, ABC):
     @abstractmethod
     def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
         """Transitions from the states `ids` [R], of the whole model, into those that a draw keeps; `blocks` alone."""
+
+    def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
+        """The M-step: probabilities proportional to expected counts, where parameters are `counted`."""
+        raise NotImplementedError(f"{self.kind} parameters are learned by gradient alone.")
 
     def settings(self) -> dict[str, Any]:
         """What, with the tensors, makes these parameters again: JSON values."""

@@ -53,15 +53,10 @@ class SetLogits(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         q, k, before, after = ctx.saved_tensors
         d_queries = ctx.multiply(grads[0], k, None, after, q.dtype, q.dtype)
-        d_keys = ctx.multiply(grads[0].mT, q, None, before, q.dtype, q.dtype)
-        d_queries = d_queries if before is None else add_rows(d_queries, before, len(q))
-        return (
-            d_queries.to(ctx.dtypes[0]),
-            add_rows(d_keys, after, len(k)).to(ctx.dtypes[1]),
-            None,
-            None,
-            None,
-        )
+        if before is not None:
+            d_queries = add_rows(d_queries, before, len(q))
+        d_keys = add_rows(ctx.multiply(grads[0].mT, q, None, before, q.dtype, q.dtype), after, len(k))
+        return d_queries.to(ctx.dtypes[0]), d_keys.to(ctx.dtypes[1]), None, None, None
 
 
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:

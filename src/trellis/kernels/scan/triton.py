@@ -176,16 +176,17 @@ class Score(torch.autograd.Function):
     def forward(
         ctx: Any, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor
     ) -> Any:
-        run = Run(prior, blocks, log_norm, weights, lengths)
-        norms, alphas = run.forward()
-        ctx.run, ctx.norms, ctx.alphas = run, norms, alphas
+        norms, alphas = Run(prior, blocks, log_norm, weights, lengths).forward()
+        ctx.save_for_backward(prior, blocks, log_norm, weights, lengths, norms, alphas)
         return norms, last_belief(prior, alphas, lengths)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        d_prior, d_weights, d_blocks, d_log_norm = ctx.run.adjoint(ctx.norms, ctx.alphas, grads[0], grads[1], True)
-        return d_prior, d_blocks, d_log_norm if ctx.run.logits else None, d_weights, None
+        *given, norms, alphas = ctx.saved_tensors
+        run = Run(*given)
+        d_prior, d_weights, d_blocks, d_log_norm = run.adjoint(norms, alphas, grads[0], grads[1], True)
+        return d_prior, d_blocks, d_log_norm if run.logits else None, d_weights, None
 
 
 def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
