@@ -68,10 +68,8 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     device = choose_device(config.device)
     specs = [encoder_spec(name, config.text, folder, device) for name in config.representations.split()]
     crf = CRFConfig(config.learner, l2=config.l2, iterations=config.iterations, seed=config.seed, device=device)
-    settings = TaggerConfig(
-        config.template, tuple(specs), config.scheme, config.scale, config.pos, config.min_count, crf
-    )
-    tagger = FeatureTagger.train(labelled(config.data, "train", config.tags), settings)
+    settings = TaggerConfig(config.template, config.scheme, config.scale, config.pos, config.min_count, crf)
+    tagger = FeatureTagger.train(labelled(config.data, "train", config.tags), settings, specs)
     figures: Figures = {"attributes": len(tagger.index)}
     name = config.test or config.data
     for split in ("valid", "test"):
