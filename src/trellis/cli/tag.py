@@ -97,7 +97,7 @@ def summary(scores: TagScores) -> dict[str, Any]:
 
 def show_scores(name: str, scores: TagScores) -> None:
     rows = [
-        {"words": bucket, scores.units: f"{s.gold:,}", "precision": f"{100 * s.precision:.2f}",
+        {"bucket": bucket, f"gold {scores.units}": f"{s.gold:,}", "precision": f"{100 * s.precision:.2f}",
          "recall": f"{100 * s.recall:.2f}", "F1": f"{100 * s.f1:.2f}"}
         for bucket, s in scores.buckets.items()
     ]  # fmt: skip
