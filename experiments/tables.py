@@ -11,6 +11,7 @@ from experiments.dense import CURVE
 from experiments.experiment import KINDS, Experiment, Table
 from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
+from experiments.tagging_config import AMBIGUOUS
 from trellis.config import suggestion
 from trellis.errors import TrellisError
 from trellis.params.kernels import KERNELS
@@ -64,6 +65,8 @@ TAGGING = {f"{bucket}_{what}": f"{heading}{what}" for bucket, heading in BUCKETS
 FIGURES |= {f"{split}_{name}": Column(f"{split} {heading}", finite("{:.2f}")) for split in ("valid", "test")
             for name, heading in (STATES | TAGGING | {"accuracy": "accuracy"}).items()}  # fmt: skip
 FIGURES |= {f"{test}_p": Column(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")}
+FIGURES |= {f"{what}_{word}": Column(f"{what} of {word}", whole)
+            for what in ("states", "tokens") for word in AMBIGUOUS}  # fmt: skip
 FIGURES |= {"symbols": Column("symbols", whole), "attributes": Column("attributes", compact)}
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AMBIGUOUS = "and", "share", "signaling"  # the paper's
+
 
 @dataclass(frozen=True)
 class TaggingRun:
     """Everything that decides a run."""
 
-    task: str = "crf"  # crf | states (of an HMM of the words, matched to tags) | senses (of ambiguous words)
+    task: str = "crf"  # crf | senses (how many states ambiguous words have)
     data: str = "ud_ewt"  # labelled text, see trellis.corpus.tagged; newswire: conll2000-pos and treebank_sample
     test: str = ""  # another data set to be tested on
     tags: str = "own"  # own | universal | NP (no other chunks)

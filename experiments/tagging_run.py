@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 from experiments.results import Result, hardware, source_hash
-from experiments.tagging_config import TaggingRun
+from experiments.tagging_config import AMBIGUOUS, TaggingRun
 from experiments.tagging_text import encoder_spec
 from trellis.config import suggestion
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
@@ -18,6 +20,8 @@ from trellis.errors import TrellisError
 from trellis.learning.crf import CRFConfig
 from trellis.tagging import FeatureTagger, TaggerConfig
 from trellis.tagging.base import units_of
+from trellis.tagging.encoders import ENCODERS, split_spec
+from trellis.tagging.templates import Attributes
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
 from trellis.train.choices import choose_device
 from trellis.train.run import write_text
@@ -96,4 +100,19 @@ def named(split: str, scores: TagScores) -> Figures:
     return figures
 
 
-TASKS: dict[str, Callable[[TaggingRun, str, Path], Figures]] = {"crf": run_crf}
+def count_senses(config: TaggingRun, run: str, folder: Path) -> Figures:
+    """Distinct states, and tokens, of ambiguous words in the training texts of both domains."""
+    kind, file = split_spec(encoder_spec(config.representations, config.text, folder, choose_device(config.device)))
+    sentences = [words for name in (config.data, "genia") for words in load_tagged(name, "train").words]
+    wanted = [words for words in sentences if not set(AMBIGUOUS).isdisjoint(words)]
+    seen: dict[str, Counter[tuple[str, ...]]] = {word: Counter() for word in AMBIGUOUS}
+    encoded = cast(list[Attributes], ENCODERS[kind](file).encode(wanted))
+    for words, states in zip(wanted, encoded, strict=True):
+        for word, state in zip(words, states, strict=True):
+            if word in seen:
+                seen[word][tuple(state)] += 1
+    figures: Figures = {f"states_{word}": len(states) for word, states in seen.items()}
+    return figures | {f"tokens_{word}": states.total() for word, states in seen.items()}
+
+
+TASKS: dict[str, Callable[[TaggingRun, str, Path], Figures]] = {"crf": run_crf, "senses": count_senses}
