@@ -68,11 +68,12 @@ def text_config(text: Path, **more: float | int) -> DataConfig:
 
 
 def learn_brown(classes: int, text: Path, folder: Path, device: str) -> Path:
+    """Words seen less than three times are <unk>: what a tagger learns of them serves for words never seen."""
     path = folder / "paths.txt"
     if not path.exists():
-        config = DataConfig(source=str(text), digits=True, valid_fraction=0.0, test_fraction=0.0)
+        config = DataConfig(source=str(text), digits=True, min_count=3, valid_fraction=0.0, test_fraction=0.0)
         corpus = load_corpus(config)
-        words = corpus.vocab.words[: sum(count > 0 for count in corpus.vocab.counts)]
+        words = corpus.vocab.words
         brown_clusters(corpus["train"].tokens, classes, vocab_size=len(words)).save(path, words)
     return path
 
@@ -91,7 +92,7 @@ def learn_word2vec(dim: int, text: Path, folder: Path, device: str) -> Path:
         from gensim.models import Word2Vec
 
         sentences = [re.sub(r"\d+", "N", line).split() for line in read_lines(text)]
-        model = Word2Vec(sentences, vector_size=dim, window=3, min_count=2, sg=0, epochs=5, workers=1, seed=0)
+        model = Word2Vec(sentences, vector_size=dim, window=3, min_count=3, sg=0, epochs=5, workers=1, seed=0)
         with atomic_write(path) as file:
             file.write(f"{len(model.wv)} {dim}\n".encode())
             file.writelines(lines(zip(model.wv.index_to_key, model.wv.vectors, strict=True)))

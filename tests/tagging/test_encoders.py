@@ -36,6 +36,8 @@ def test_brown_prefixes(tmp_path: Path) -> None:
     path.write_text("0110101\tcat\t3\n10\tthe\t9\n11\tN\t4\n")
     found = ENCODERS["brown"](path).encode([["cat", "the", "dog", "1996", "The"]])
     assert found == [[["4:0110", "6:011010", "0110101"], ["10"], [], ["11"], ["10"]]]
+    path.write_text(path.read_text() + "0111\t<unk>\t2\n")
+    assert ENCODERS["brown"](path).encode([["dog"]]) == [[["0111"]]]
 
 
 def test_word_vectors(tmp_path: Path) -> None:
