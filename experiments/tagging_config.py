@@ -16,7 +16,7 @@ class TaggingRun:
     test: str = ""  # another data set to be tested on
     tags: str = "own"  # own | universal | NP (no other chunks)
     representations: str = ""  # names, see experiments/tagging_text.py, with blanks between them
-    text: str = "general"  # unlabelled text that they are learned from: general | bio
+    text: str = "general"  # unlabelled text that they are learned from: general | bio | names
     template: str = ""  # see trellis.tagging
     scheme: str = "IOB2"
     scale: float = 0.3
