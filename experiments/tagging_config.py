@@ -23,7 +23,7 @@ class TaggingRun:
     pos: bool = True
     min_count: int = 1  # tokens that an attribute must have
     l2: float = 0.3
-    iterations: int = 100
+    iterations: int = 60
     learner: str = "lbfgs"
     base: str = ""  # the run that it is compared with
     seed: int = 0

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from corpora import vocabulary
+from trellis.corpus import Split
 from trellis.errors import TrellisError
-from trellis.models import FHMM, HMM, FeedForward, save_model
+from trellis.learning.lds import count_text, fit_lds
+from trellis.models import FHMM, HMM, LDS, FeedForward, save_model
 from trellis.models.base import Saved
 from trellis.tagging import encoders
 from trellis.tagging.encoders import ENCODERS, Encoder, split_spec
@@ -26,7 +28,7 @@ def saved(folder: Path, model: Saved, kind: str) -> Encoder:
     return ENCODERS[kind](file)
 
 
-def alone(model: HMM | FHMM, sentence: list[str]) -> torch.Tensor:
+def alone(model: HMM | FHMM | LDS, sentence: list[str]) -> torch.Tensor:
     """One sentence with its end: [1, T]."""
     return torch.from_numpy(np.append(model.vocab.encode(sentence), model.vocab.eos))[None]
 
@@ -99,3 +101,12 @@ def test_what_is_no_representation(tmp_path: Path, spec: Callable[[Path], str], 
 def test_a_model_of_another_family(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="family hmm, not lds"):
         saved(tmp_path, HMM.new(vocabulary(), 2), "lds")
+
+
+def test_lds_vectors_are_those_of_the_sentence_alone(tmp_path: Path) -> None:
+    text = np.random.default_rng(0).integers(0, len(vocabulary()), 3000)
+    split = Split(text.astype(np.int32), np.array([0, len(text)]), np.array([0, len(text)]))
+    model = fit_lds(vocabulary(), count_text(vocabulary(), split, 3, 7), 2, 2, 3, 7, 1.0, 2.0)
+    for sentence, ours in zip(SENTENCES, saved(tmp_path, model, "lds").encode(SENTENCES), strict=True):
+        wanted = model.unit(model.smooth(alone(model, sentence)))[0, :-1].numpy()
+        assert np.abs(np.asarray(ours) - wanted).max() < CLOSE
