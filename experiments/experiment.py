@@ -11,13 +11,18 @@ from typing import Any
 
 from experiments.dense_config import DenseRun
 from experiments.results import Result, read_result
+from experiments.tagging_config import TaggingRun
 from trellis.config import RunConfig, apply_overrides, read_config, suggestion
 from trellis.errors import TrellisError
 
 HERE = Path(__file__).parent
 TABLES = "tables.toml"
-KINDS: dict[str, type] = {"training": RunConfig, "dense": DenseRun}  # what the TOML of a run describes
-AnyRun = RunConfig | DenseRun
+KINDS: dict[str, type] = {
+    "training": RunConfig,
+    "dense": DenseRun,
+    "tagging": TaggingRun,
+}  # what the TOML of a run describes
+AnyRun = RunConfig | DenseRun | TaggingRun
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from experiments.analyses import analyse
 from experiments.dense import run_dense
 from experiments.experiment import Experiment
 from experiments.results import Result, essence, hardware, read_result, result_path, source_hash, write_result
+from experiments.tagging_run import run_tagging
 from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.errors import TrellisError
@@ -68,6 +69,9 @@ RUNNERS: dict[str, Callable[[Experiment, str, int, Options], Result]] = {
     "training": run_training,
     "dense": lambda experiment, run, seed, options: run_dense(
         experiment.config(run, options.overrides, seed), run, options.jobs
+    ),
+    "tagging": lambda experiment, run, seed, options: run_tagging(
+        experiment.config(run, options.overrides, seed), run, options.runs / experiment.name, options.jobs
     ),
 }
 

@@ -11,6 +11,7 @@ from experiments.dense import CURVE
 from experiments.experiment import KINDS, Experiment, Table
 from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
+from experiments.tagging_config import AMBIGUOUS
 from trellis.config import suggestion
 from trellis.errors import TrellisError
 from trellis.params.kernels import KERNELS
@@ -58,11 +59,15 @@ FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
 FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
             for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
 STATES = {"viterbi": "joint Viterbi", "many": "many to one", "one": "one to one"}  # of taggers with hidden states
-FIGURES |= {f"{split}_{name}": Column(f"{split} {heading}", finite("{:.2f}"))
-            for split in ("valid", "test") for name, heading in STATES.items()}  # fmt: skip
-FIGURES |= {f"{split}_oov_f1": Column(f"{split} OOV f1", finite("{:.2f}")) for split in ("valid", "test")}
-FIGURES |= {f"{split}_accuracy": Column(f"{split} accuracy", finite("{:.2f}")) for split in ("valid", "test")}
-FIGURES |= {"symbols": Column("symbols", whole)}
+BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # training has any, 0, 1-2, 0-2
+TAGGING = {f"{bucket}_{what}": f"{heading}{what}" for bucket, heading in BUCKETS.items()
+           for what in ("f1", "precision", "recall", "error")}  # fmt: skip
+FIGURES |= {f"{split}_{name}": Column(f"{split} {heading}", finite("{:.2f}")) for split in ("valid", "test")
+            for name, heading in (STATES | TAGGING | {"accuracy": "accuracy"}).items()}  # fmt: skip
+FIGURES |= {f"{test}_p": Column(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")}
+FIGURES |= {f"{what}_{word}": Column(f"{what} of {word}", whole)
+            for what in ("states", "tokens") for word in AMBIGUOUS}  # fmt: skip
+FIGURES |= {"symbols": Column("symbols", whole), "attributes": Column("attributes", compact)}
 
 
 class Cell(NamedTuple):

@@ -69,6 +69,7 @@ class ModelConfig:
     tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
     start: str = ""  # rnn: the run of an lds as whose filter it begins; its dim is then that of the lds and one
     window: int = 4  # feedforward: previous words that it sees
+    hidden: int = 0  # feedforward: units of its layers; 0: as many as `dim`
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too
     depth: int = 1  # residual layers of each net; layers of the network

@@ -21,6 +21,7 @@ from trellis.config import DataConfig, RunConfig
 
 SVG = "{http://www.w3.org/2000/svg}"
 BASELINES = {f"{corpus}-{model}" for corpus in ("ptb", "wikitext2") for model in ("lstm-256", "ff-256", "kn5")}
+BASELINES |= {"HUANGHMM-80", "SCL"}  # printed alone
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trellis.cli import console, lds
 from trellis.cli import export as exports
+from trellis.cli import tag as taggers
 from trellis.cli.answer import Answer
 from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
@@ -260,6 +261,15 @@ def cache(args: argparse.Namespace) -> Answer:
     rows = [{"name": e.name, "size": e.size, "date": f"{e.date:%Y-%m-%d}", "path": str(e.path)} for e in entries]
     title = "removed from the cache" if args.clear else "cache"
     return Answer(rows, lambda: console.show_rows(title, ["name", "size", "date", "path"], rows))
+
+
+def tag(args: argparse.Namespace) -> Answer:
+    actions = {
+        "train": taggers.train,
+        "eval": taggers.evaluate,
+        "apply": lambda args: taggers.apply(args, lines_of(args)),
+    }
+    return actions[args.action](args)
 
 
 def stateful(model: Saved, command: str) -> HMM:

@@ -73,7 +73,7 @@ def new_fhmm(config: RunConfig, corpus: Corpus) -> FHMM:
 
 def new_feedforward(config: RunConfig, corpus: Corpus) -> FeedForward:
     size, tied = config.model, choose(TIED, config.model.tying, "model.tying")
-    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, tied)
+    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, tied, size.hidden)
 
 
 def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
