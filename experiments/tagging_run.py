@@ -28,7 +28,6 @@ from trellis.train.run import write_text
 
 Figures = dict[str, float | None]
 NEWSWIRE = "conll2000-pos", "treebank_sample"
-PREDICTED = "predicted.json"
 
 
 def labelled(name: str, split: str, tags: str) -> Tagged:
