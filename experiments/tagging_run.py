@@ -27,6 +27,8 @@ from trellis.train.choices import choose_device
 from trellis.train.run import write_text
 
 Figures = dict[str, float | None]
+COMMON = {"NNP": "NN", "NNPS": "NNS"}  # GENIA's names are common nouns
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 NEWSWIRE = "conll2000-pos", "treebank_sample"
 
 
@@ -35,15 +37,24 @@ def labelled(name: str, split: str, tags: str) -> Tagged:
     names = NEWSWIRE if name == "newswire" else (name,)
     parts = [load_tagged(part, split) for part in names]
     data = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    data = written_alike(data) if name == "newswire" else data
     if tags not in TAGS:
         raise TrellisError(f"The tags {tags!r} are not known{suggestion(tags, TAGS)}")
     data = TAGS[tags](data, "medpost" if name == "medpost" else "penn")
     return data.map_tags(lambda row: convert(row, "IOB2")) if units_of(data.tag_set()) == "spans" else data
 
 
+def written_alike(data: Tagged) -> Tagged:
+    """Brackets, and their tags, as GENIA has them."""
+    words = [[BRACKETS.get(word, word) for word in sentence] for sentence in data.words]
+    named = {bracket: name for name, bracket in BRACKETS.items()}
+    return Tagged(words, [[named.get(tag, tag) for tag in tags] for tags in data.tags], data.pos)
+
+
 TAGS: dict[str, Callable[[Tagged, str], Tagged]] = {
     "own": lambda data, tag_set: data,
     "universal": lambda data, tag_set: data.map_tags(lambda tags: universal(tags, tag_set)),
+    "common": lambda data, tag_set: data.map_tags(lambda tags: [COMMON.get(tag, tag) for tag in tags]),
     "NP": lambda data, tag_set: data.map_tags(only("NP")),
 }
 
