@@ -6,12 +6,11 @@ import argparse
 import gc
 import time
 from collections.abc import Callable
-from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.growth import exponent
 from benchmarks.published import Published
 from benchmarks.report import emit
 from trellis.config import ModelConfig, TrainConfig
@@ -176,23 +175,22 @@ def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
 
 
 def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
-    """Time and memory as the states grow, with a fixed number per class and with a fixed number of classes."""
-    for name, classes_of in (
-        (f"{LIVE} states per class", lambda s: s // LIVE),
-        (f"{CLASSES} classes", lambda s: CLASSES),
+    """Time and memory as the states grow, with a fixed number per class (theory: S^2 and S) and with a fixed number of
+    classes (both S^2)."""
+    for name, classes_of, theory in (
+        (f"{LIVE} states per class", lambda s: s // LIVE, 1.0),
+        (f"{CLASSES} classes", lambda s: CLASSES, 2.0),
     ):
         times, memories = [], []
         for states in sizes:
             fresh_memory(device)
             times.append(timed(our_step(states, classes_of(states), device), repeats, device))
-            memories.append(peak_memory(device))
+            memories.append(peak_memory(device) or 0.0)
             emit(BENCH, f"growth, {name}, {states} states", "step", times[-1] * 1e3, "none", None, None, "ms",
                  memory_gb=memories[-1])  # fmt: skip
-        tail = [
-            np.log2(b / a) / np.log2(y / x) for (a, b), (x, y) in zip(pairwise(times), pairwise(sizes), strict=True)
-        ]
-        fitted = float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
-        emit(BENCH, f"growth, {name}", "exponent of time", fitted, "S^2 d", 2.0, None, "", last=float(tail[-1]))
+        for metric, grown, expected in (("time", times, 2.0), ("memory", memories, theory)):
+            emit(BENCH, f"growth, {name}", f"exponent of {metric}", exponent(sizes, grown), "theory", expected,
+                 None, "", last=exponent(sizes[-2:], grown[-2:]))  # fmt: skip
 
 
 def epoch_on_cpu(repeats: int) -> None:

@@ -1,5 +1,5 @@
 """`python -m experiments.feature_study`: random features against learned ones, rank and entropy with and without a
-band, and spectral learning; writes kernel-softmax-hmm/study.json and its plots."""
+band, and spectral learning; writes kernel-hmm/study.json and its plots."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from experiments import spectral_hmm
 from experiments.pictures import Series, draw
-from trellis.operators import Sum
+from trellis.operators import LowRank, Sum
 from trellis.operators.banded import of_band
 from trellis.operators.lowrank import of_features
 from trellis.params.features import Exponential, gaussian, orthogonal
 from trellis.train.run import write_text
 
-FOLDER = Path(__file__).parent / "kernel-softmax-hmm"
+FOLDER = Path(__file__).parent / "kernel-hmm"
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 DRAWS = 400  # of the features, for a mean squared error
 RANK_TOLERANCE = 1e-5  # of the largest singular value
@@ -90,24 +90,25 @@ def approximations(states: int, dim: int, norm: float, features: int, steps: int
     for kind, draw_weights in (("random", gaussian), ("orthogonal", orthogonal)):
         phi = Exponential(draw_weights(features, dim).double(), learned=False)
         found[kind] = divergence(log_true, of_features(phi(u), phi(v))[0].dense())
-    found["learned"] = learned(log_true, features, steps)
+    found["learned"] = divergence(log_true, fit_features(log_true, features, steps).dense().detach())
     return found
 
 
-def learned(log_true: Tensor, features: int, steps: int) -> float:
-    """The KL that gradients reach with free features of both sides."""
+def fit_features(log_true: Tensor, features: int, steps: int) -> LowRank:
+    """The nearest in KL that gradients find to a matrix, with free features of both sides."""
     torch.manual_seed(2)
-    sides = [torch.randn(len(log_true), features, dtype=torch.float64).requires_grad_() for _ in "uv"]
-    optimizer = torch.optim.Adam(sides, lr=0.1)
-    lowest = torch.inf
+    u, v = (torch.randn(len(log_true), features, dtype=torch.float64).requires_grad_() for _ in "uv")
+    optimizer = torch.optim.Adam([u, v], lr=0.1)
+    lowest, best = torch.inf, of_features(u, v)[0]
     for _ in range(steps):
         optimizer.zero_grad()
-        probs = of_features(sides[0], sides[1])[0].dense()
-        loss = -(log_true.exp() * probs.log()).sum(-1).mean()
-        loss.backward()
+        operator = of_features(u, v)[0]
+        probs = operator.dense()
+        (-(log_true.exp() * probs.log()).sum(-1).mean()).backward()
         optimizer.step()
-        lowest = min(lowest, divergence(log_true, probs.detach()))
-    return lowest
+        apart = divergence(log_true, probs.detach())
+        lowest, best = (apart, operator) if apart < lowest else (lowest, best)
+    return best
 
 
 def ranks(states: int, features: int, width: int, spread: float) -> dict[str, dict[str, float]]:

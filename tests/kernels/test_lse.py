@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import Tensor
 
 from strategies import close
-from trellis.kernels import lse
+from trellis.kernels import lse, mask
 from trellis.kernels.lse import naive, tiled
 from trellis.kernels.mask import draw_mask, every
 
 SIZES = [(1, 1), (5, 3), (70, 200), (129, 130)]
 DIM = 32
+CUDA = torch.cuda.is_available()
 HALF_TOLERANCE = 3e-2  # bfloat16 has eight bits
 
 
@@ -23,18 +22,18 @@ def rate(request: pytest.FixtureRequest) -> float:
     return 0.4 if request.param == "masked" else 0.0
 
 
-def problem(rows: int, columns: int, rate: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, object]:
+def problem(rows: int, columns: int, rate: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, mask.Mask | None]:
     generator = torch.Generator().manual_seed(rows)
     q, k = (torch.randn(n, DIM, generator=generator, dtype=torch.float64).to(dtype) for n in (rows, columns))
     cpu = torch.device("cpu")
-    mask = draw_mask(3, torch.tensor(7), every(rows, cpu), every(columns, cpu), rate) if rate and columns > 3 else None
-    return q.requires_grad_(), k.requires_grad_(), mask
+    drawn = draw_mask(3, torch.tensor(7), every(rows, cpu), every(columns, cpu), rate) if rate and columns > 3 else None
+    return q.requires_grad_(), k.requires_grad_(), drawn
 
 
 def outcome(function, q: Tensor, k: Tensor, mask: object, *more: object) -> list[Tensor]:
     """The normalisers and the gradients of a weighted sum of them."""
     out = function(q, k, mask, *more)
-    weights = torch.linspace(0.5, 2.0, len(out), dtype=out.dtype)
+    weights = torch.linspace(0.5, 2.0, len(out), dtype=out.dtype, device=out.device)
     return [out, *torch.autograd.grad((out * weights).sum(), [q, k])]
 
 
@@ -60,14 +59,16 @@ def test_tiles_in_bfloat16(rate) -> None:
         assert (ours - expected).norm() < HALF_TOLERANCE * expected.norm()
 
 
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="set TRITON_INTERPRET=1 to interpret the kernels")
 @pytest.mark.parametrize("sizes", SIZES)
 def test_triton_agrees_with_the_matrix(sizes, rate) -> None:
     triton = pytest.importorskip("trellis.kernels.lse.triton", reason="Triton is not installed")
-    given = problem(*sizes, rate, torch.float32)
-    exact = outcome(naive.row_logsumexp, *given)
-    for ours, expected in zip(outcome(triton.row_logsumexp, *given), exact, strict=True):
-        close(ours, expected, 1e-4)
+    q, k, drawn = problem(*sizes, rate, torch.float32)
+    exact = outcome(naive.row_logsumexp, q, k, drawn)
+    if CUDA:
+        q, k = (tensor.detach().cuda().requires_grad_() for tensor in (q, k))
+        drawn = drawn and drawn._replace(rows=drawn.rows.cuda(), columns=drawn.columns.cuda())
+    for ours, expected in zip(outcome(triton.row_logsumexp, q, k, drawn), exact, strict=True):
+        close(ours.cpu(), expected, 1e-4)
 
 
 def test_mask_leaves_out_its_share() -> None:
@@ -77,6 +78,17 @@ def test_mask_leaves_out_its_share() -> None:
         assert abs(float(keeps.mean()) - 0.7) < 0.01
         assert float((keeps.mean(0) - 0.7).abs().max()) < 0.15
         assert float((keeps.mean(1) - 0.7).abs().max()) < 0.15
+
+
+@pytest.mark.parametrize(("seed", "step", "purpose"), [(0, 1, mask.STATES), (123456, 10**10, mask.ROWS)])
+def test_the_gpu_draws_the_same_keys(seed: int, step: int, purpose: int) -> None:
+    if mask.compiled() is None:
+        pytest.skip("Triton is not installed")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    now, ids = torch.tensor(step), torch.arange(3000) * 7
+    base = (seed * mask.COLUMNS) & mask.WORD
+    drawn = mask.compiled().keys(base, now.to(device), purpose, ids.to(device), mask.ROWS)
+    assert torch.equal(drawn.cpu(), mask.keys(seed, now, purpose, ids))
 
 
 def test_masks_of_two_steps_are_independent() -> None:

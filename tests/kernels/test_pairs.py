@@ -11,6 +11,7 @@ from trellis.kernels.rows import pick, take
 
 SIZES = [(1, 1, 1), (5, 17, 3), (40, 70, 20)]
 TOLERANCE = 1e-4
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def seeded(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -32,13 +33,15 @@ def test_triton_product(sizes: tuple[int, int, int], gather: str) -> None:
         left = seeded(5, b, a).mT
     if columns is None:
         right = seeded(5, b, c)
-    ours = triton.gathered_product(left, right, rows, columns, torch.float32, torch.float32)
+    given = [None if tensor is None else tensor.to(DEVICE) for tensor in (left, right, rows, columns)]
+    ours = triton.gathered_product(*given, torch.float32, torch.float32).cpu()
     close(ours, pairs.gathered_product(left, right, rows, columns, torch.float32, torch.float32), TOLERANCE)
 
 
-def test_pair_logits_and_gradients() -> None:
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_pair_logits_and_gradients(steps: int) -> None:
     queries, keys = (seeded(3, 4, 5, seed=s).double().requires_grad_() for s in (1, 2))
-    rows = torch.tensor([[0, 2, 2, 1], [1, 1, 0, 2]])
+    rows = torch.tensor([[0, 2, 2, 1], [1, 1, 0, 2]])[:, :steps]
     expected = queries[rows[:, :-1]] @ keys[rows[:, 1:]].mT
     close(pairs.pair_logits(queries, keys, rows), expected)
     assert torch.autograd.gradcheck(lambda q, k: pairs.pair_logits(q, k, rows), [queries, keys])

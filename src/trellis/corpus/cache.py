@@ -1,4 +1,4 @@
-"""The folder of what can be made again: encoded corpora, downloads, generated texts."""
+"""The folder of what can be made again: encoded corpora, downloads, generated texts, classes of words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trellis.errors import TrellisError
 
-ROOMS = "corpora", "sources"
+ROOMS = "corpora", "sources", "classes"
 
 
 class CacheEntry(NamedTuple):

@@ -17,6 +17,8 @@ class Partition(nn.Module):
     [C, k] tells which are its own, and is None where all are (classes of equal size)."""
 
     word_class: Tensor  # [V]
+    words: Tensor  # [V]: class by class
+    begins: Tensor  # [C + 1]: where among them each class begins
     sizes: Tensor  # [C]
     windows: Tensor
     own: Tensor | None
@@ -30,6 +32,9 @@ class Partition(nn.Module):
         within = torch.arange(self.live)
         own = within < size[:, None]
         self.register_buffer("word_class", word_class)
+        self.register_buffer("words", word_class.argsort(stable=True), persistent=False)
+        counts = word_class.bincount(minlength=self.num_classes)
+        self.register_buffer("begins", nn.functional.pad(counts.cumsum(0), (1, 0)), persistent=False)
         self.register_buffer("sizes", size)
         self.register_buffer("windows", ((size.cumsum(0) - size)[:, None] + within) % self.num_states, persistent=False)
         self.register_buffer("own", None if bool(own.all()) else own, persistent=False)
@@ -64,9 +69,11 @@ class Partition(nn.Module):
         return self.thinner[rate]
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
-        """The states of highest score [K], as many of each class as `thin` has: [K'], class by class."""
+        """The states of highest score [K], as many of each class as `thin` has: [K'], ascending."""
         spread = scores[self.windows]
         if self.own is not None:
             spread = spread.masked_fill(~self.own, -1)
-        chosen = self.windows.gather(1, spread.topk(thin.live).indices)
-        return chosen.flatten() if thin.own is None else chosen.flatten()[thin.members]
+        chosen = spread.topk(thin.live).indices
+        if thin.own is None:
+            return self.windows.gather(1, chosen.sort().values).flatten()
+        return self.windows.gather(1, chosen).flatten()[thin.members].sort().values

@@ -3,6 +3,7 @@ and sums over many rows."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ FEW = 1024  # rows up to which a product with one-hot vectors beats scattered ad
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """out[i] = sum of the values whose index is i: [N, ...], [N] -> [count, ...]; float32 at least."""
-    flat = values.reshape(len(values), -1)
+    flat = values.reshape(len(values), math.prod(values.shape[1:]))
     if values.is_cuda and count <= FEW:
         one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
         total = product(one_hot.scatter_(0, index[None], 1), flat)
@@ -62,33 +63,23 @@ class Pick(torch.autograd.Function):
         return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None, None
 
 
-class AddRow(torch.autograd.Function):
-    """x + b for every row of x [n, d], in the precision of x."""
+class Rectified(torch.autograd.Function):
+    """relu(W x + b) for every row of x [n, d], in the precision of x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, row: Tensor) -> Tensor:
-        ctx.dtype = row.dtype
-        return x + row.to(x.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return grads[0], sum_rows(grads[0]).to(ctx.dtype)
-
-
-class ScaleColumns(torch.autograd.Function):
-    """x * s for every row of x [n, d], in the precision of x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, row: Tensor) -> Tensor:
-        ctx.save_for_backward(x, row)
-        return x * row.to(x.dtype)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        low = weight.to(x.dtype)
+        out = torch.nn.functional.linear(x, low, bias.to(x.dtype)).relu_()
+        ctx.save_for_backward(x, low, out)
+        ctx.dtypes = weight.dtype, bias.dtype
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, row = ctx.saved_tensors
-        return grads[0] * row.to(x.dtype), sum_rows(grads[0] * x).to(row.dtype)
+        x, weight, out = ctx.saved_tensors
+        grad = torch.ops.aten.threshold_backward(grads[0], out, 0)
+        return grad @ weight, product(grad.T, x).to(ctx.dtypes[0]), sum_rows(grad).to(ctx.dtypes[1])
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -96,14 +87,9 @@ def sum_rows(x: Tensor) -> Tensor:
     return product(x.new_ones(1, len(x)), x)[0]
 
 
-def add_row(x: Tensor, row: Tensor) -> Tensor:
-    """x + row: [n, d], [d] -> [n, d]."""
-    return AddRow.apply(x, row)
-
-
-def scale_columns(x: Tensor, row: Tensor) -> Tensor:
-    """x * row: [n, d], [d] -> [n, d]."""
-    return ScaleColumns.apply(x, row)
+def rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """relu(W x + b): [n, d], [e, d], [e] -> [n, e]."""
+    return Rectified.apply(x, weight, bias)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:

@@ -18,9 +18,8 @@ class WeightAverage:
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
         self.decay = decay
         self.averages: dict[Tensor, Tensor] = {weight: weight.detach().clone() for weight in parameters}
-        self.share = {
-            weight.device: torch.ones((), dtype=torch.float64, device=weight.device) for weight in self.averages
-        }
+        kinds = {(weight.device, weight.dtype) for weight in self.averages}
+        self.share = {(device, dtype): torch.ones((), dtype=dtype, device=device) for device, dtype in kinds}
 
     def prepare(self, updates: int) -> None:
         """Tell the devices what share the next weights have; `updates` were taken in before."""
@@ -31,7 +30,7 @@ class WeightAverage:
     def update(self) -> None:
         """Take in the present weights."""
         for weight, average in self.averages.items():
-            average.lerp_(weight, self.share[weight.device].to(weight.dtype))
+            average.lerp_(weight, self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical, Partition
+from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
 from trellis.operators import Transition
 from trellis.params.dropout import Dropped
@@ -97,7 +98,8 @@ def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical
     """log p(x | z) out of logits [V, k], each state over the words that it may emit."""
     if support is None:
         return Categorical(logits.log_softmax(0), None, num_states)
-    allowed = support.allowed if isinstance(support, Partition) else None
-    sets = support.support if isinstance(support, Partition) else support
-    logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
-    return Categorical(logits - take(add_by_state(logits, sets, num_states), sets), support, num_states)
+    if isinstance(support, Partition):
+        allowed = support.allowed
+        logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
+        return Categorical(class_log_softmax(logits, support), support, num_states)
+    return Categorical(logits - take(add_by_state(logits, support, num_states), support), support, num_states)

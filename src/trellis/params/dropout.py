@@ -85,7 +85,7 @@ class Dropout(nn.Module):
         assert partition is not None
         thin = partition.thinned(self.now)
         scores = keys(self.seed, step, STATES, every(partition.num_states, step.device))
-        return Dropped(partition.choose(scores, thin).sort().values, thin, features=features)
+        return Dropped(partition.choose(scores, thin), thin, features=features)
 
     def draw_features(self, step: Tensor) -> Tensor | None:
         if self.kept_features == self.features:

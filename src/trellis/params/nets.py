@@ -8,7 +8,8 @@ from zlib import crc32
 import torch
 from torch import Tensor, nn
 
-from trellis.kernels.rows import add_row, scale_columns
+from trellis.kernels.norm import add_norm
+from trellis.kernels.rows import rectified
 
 BUCKETS = 1 << 15
 SHORTEST, LONGEST = 2, 5  # characters of a piece of a word
@@ -27,16 +28,15 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for inner, outer, scale, shift in zip(self.inner, self.outer, self.scales, self.shifts, strict=True):
-            hidden = self.dropout(rectified(inner, x))
-            x = nn.functional.layer_norm(x + self.dropout(rectified(outer, hidden)), x.shape[-1:])
-            x = add_row(scale_columns(x, scale), shift)
+            hidden = self.dropout(through(inner, x))
+            x = add_norm(x, self.dropout(through(outer, hidden)), scale, shift)
         return x
 
 
-def rectified(layer: nn.Module, x: Tensor) -> Tensor:
-    """relu(W x + b) in the precision of x."""
+def through(layer: nn.Module, x: Tensor) -> Tensor:
+    """relu(W x + b)."""
     assert isinstance(layer, nn.Linear)
-    return add_row(nn.functional.linear(x, layer.weight.to(x.dtype)), layer.bias).relu()
+    return rectified(x, layer.weight, layer.bias)
 
 
 class Spelling(nn.Module):

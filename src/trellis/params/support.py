@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trellis.config import ModelConfig, suggestion
 from trellis.corpus import Corpus
-from trellis.corpus.brown import brown_clusters
+from trellis.corpus.brown_cache import brown_classes
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
 
@@ -30,7 +30,7 @@ def brown(corpus: Corpus, model: ModelConfig, seed: int) -> Partition:
     if not 1 <= model.classes <= model.states:
         raise TrellisError(f"model.classes is {model.classes}: there must be between 1 and model.states of them.")
     tokens = corpus["train"].tokens
-    classes = brown_clusters(tokens, model.classes, vocab_size=len(corpus.vocab), seed=seed).assignment
+    classes = brown_classes(tokens, model.classes, len(corpus.vocab), seed)
     counts = np.bincount(classes[tokens], minlength=model.classes).tolist()
     return Partition(torch.from_numpy(classes.astype(np.int64)), equal or apportion(model.states, counts, model.shares))
 

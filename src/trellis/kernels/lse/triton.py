@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.kernels.mask import Mask
+from trellis.kernels.mask.triton import kept
 
 LARGEST_DIM = 256
 # Rows that stay, rows that pass by, and how a GPU of 228 KiB of shared memory works on them best.
@@ -27,21 +28,6 @@ LOG2E = tl.constexpr(1.4426950408889634)
 def fits(dim: int) -> bool:
     """A tile of accumulators must fit in registers."""
     return dim in (16, 32, 64, 128, LARGEST_DIM)
-
-
-@triton.jit
-def mixed(value):
-    """kernels.mask.mix in unsigned arithmetic."""
-    value = (value ^ (value >> 16)) * 0x85EBCA6B
-    value = (value ^ (value >> 13)) * 0xC2B2AE35
-    return value ^ (value >> 16)
-
-
-@triton.jit
-def kept(row_keys, column_keys, threshold):
-    """kernels.mask.Mask.keeps for a tile."""
-    total = row_keys.to(tl.uint32)[:, None] + column_keys.to(tl.uint32)[None, :]
-    return mixed(total).to(tl.int64) >= threshold
 
 
 @triton.jit
@@ -116,7 +102,7 @@ class RowLogSumExp(torch.autograd.Function):
         parts = 1 if mean else min(triton.cdiv(BUSY, tiles), triton.cdiv(columns, FORWARD["COLUMNS"]))
         part = triton.cdiv(triton.cdiv(columns, parts), FORWARD["COLUMNS"]) * FORWARD["COLUMNS"]
         out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
-        means = torch.empty((rows, dim) if mean else (0,), dtype=torch.float32, device=q.device)
+        means = torch.empty((rows, dim) if mean else (0,), dtype=q.dtype, device=q.device)
         forward_kernel[(tiles, len(out))](
             *(q, k, out, means, *operands(mask, out), rows, columns),
             **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean} | FORWARD,

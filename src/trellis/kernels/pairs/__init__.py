@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from torch.autograd.function import once_differentiable
 from trellis.kernels.lse.tiled import product
 from trellis.kernels.rows import add_rows
 
+Product = Callable[..., Tensor]
+
 
 @cache
-def compiled() -> Callable[..., Tensor] | None:
+def compiled() -> Product | None:
     """The Triton product, where Triton is installed."""
     try:
         from trellis.kernels.pairs.triton import gathered_product
@@ -52,11 +54,24 @@ class SetLogits(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         q, k, before, after = ctx.saved_tensors
-        d_queries = ctx.multiply(grads[0], k, None, after, q.dtype, q.dtype)
-        if before is not None:
-            d_queries = add_rows(d_queries, before, len(q))
-        d_keys = add_rows(ctx.multiply(grads[0].mT, q, None, before, q.dtype, q.dtype), after, len(k))
-        return d_queries.to(ctx.dtypes[0]), d_keys.to(ctx.dtypes[1]), None, None, None
+        d_queries = added(ctx.multiply, grads[0], k, after, before, len(q)).to(ctx.dtypes[0])
+        d_keys = added(ctx.multiply, grads[0].mT, q, before, after, len(k)).to(ctx.dtypes[1])
+        return d_queries, d_keys, None, None, None
+
+
+def added(
+    multiply: Product, left: Tensor, right: Tensor, columns: Tensor | None, index: Tensor | None, count: int
+) -> Tensor:
+    """out[i] = sum of left[m] right[columns[m]] (None: m itself) over the m of that index; index None: over none but
+    i itself. Half of the products exist at a time: [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
+    dtype = right.dtype
+    if index is None or columns is None:
+        products = multiply(left, right, None, columns, dtype, dtype)
+        return products if index is None else add_rows(products, index, count)
+    half = max(1, (len(left) + 1) // 2)
+    parts = zip(left.split(half), columns.split(half), index.split(half), strict=True)
+    totals = (add_rows(multiply(some, right, None, others, dtype, dtype), into, count) for some, others, into in parts)
+    return reduce(Tensor.add_, totals)
 
 
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:

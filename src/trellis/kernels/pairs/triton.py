@@ -45,9 +45,11 @@ def gathered_product(
     (_, a, b), c = left.shape, right.shape[2]
     side = max(16, min(TILE, triton.next_power_of_2(max(a, c))))
     made = torch.empty(count, a, c, dtype=out, device=left.device)
+    if not count:
+        return made
     product_kernel[(count, triton.cdiv(a, side), triton.cdiv(c, side))](
         left, right.to(low), made, made if rows is None else rows, made if columns is None else columns,
         *left.stride(), *right.stride(), a, b, c,
-        rows is not None, columns is not None, side, DEPTH, triton.cdiv(b, DEPTH), num_warps=8 if side > 64 else 4,
+        rows is not None, columns is not None, side, DEPTH, triton.cdiv(b, DEPTH), num_warps=4,
     )  # fmt: skip
     return made

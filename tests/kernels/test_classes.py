@@ -1,0 +1,59 @@
+"""Softmax over the words of each class, against one log_softmax per class."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from strategies import close
+from trellis.emissions import Partition
+from trellis.kernels import classes
+
+CLASSES = torch.tensor([2, 0, 2, 1, 1, 2, 4, 0])  # class 3 has no word
+PARTITION = Partition(CLASSES, [3, 3, 3, 3, 3])
+TOLERANCE = 1e-5
+
+
+def table(columns: int, dtype: torch.dtype) -> Tensor:
+    """Logits far apart; the first column of class 1 is impossible."""
+    logits = 30 * torch.randn(len(CLASSES), columns, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    logits[CLASSES == 1, 0] = -torch.inf
+    return logits.to(dtype)
+
+
+def expected(logits: Tensor) -> Tensor:
+    out = logits.clone()
+    for c in CLASSES.unique():
+        out[c == CLASSES] = logits[c == CLASSES].log_softmax(0).nan_to_num(-torch.inf, neginf=-torch.inf)
+    return out
+
+
+def test_every_class_sums_to_one() -> None:
+    logits = table(3, torch.float64)
+    close(classes.class_log_softmax(logits, PARTITION), expected(logits))
+
+
+def test_gradients() -> None:
+    logits = table(3, torch.float64)[:, 1:].requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: classes.by_adding(x, PARTITION), [logits])
+
+
+@pytest.mark.parametrize("columns", [1, 3, 40])
+def test_triton(columns: int) -> None:
+    if classes.compiled() is None:
+        pytest.skip("Triton is not installed")
+    from trellis.kernels.classes import triton
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    logits = table(columns, torch.float32).to(device).requires_grad_()
+    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4)).to(device)
+    ours = triton.class_log_softmax(logits, PARTITION.words.to(device), PARTITION.begins.to(device))
+    reference = logits.detach().cpu().double().requires_grad_()
+    theirs = classes.by_adding(reference, PARTITION)
+    close(ours.cpu().double(), theirs, TOLERANCE)
+    (ours * weights).masked_fill(ours == -torch.inf, 0.0).sum().backward()
+    (theirs * weights.cpu()).masked_fill(theirs == -torch.inf, 0.0).sum().backward()
+    assert logits.grad is not None
+    assert reference.grad is not None
+    close(logits.grad.cpu().double(), reference.grad, TOLERANCE)

@@ -1,0 +1,57 @@
+"""LayerNorm of a sum, and rectified layers, against their formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from strategies import close
+from trellis.kernels import norm
+from trellis.kernels.rows import rectified
+
+TOLERANCE = 1e-4
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def given(rows: int, dim: int) -> list[Tensor]:
+    """x, y, scale, shift."""
+    return [drawn(rows, dim, seed=1), 3 * drawn(rows, dim, seed=2), drawn(dim, seed=3), drawn(dim, seed=4)]
+
+
+def formula(x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    total = x + y
+    centred = total - total.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
+
+
+def test_the_reference() -> None:
+    close(norm.add_norm(*given(5, 7)), formula(*given(5, 7)))
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 2), (37, 7), (300, 64)])
+def test_triton(rows: int, dim: int) -> None:
+    if norm.compiled() is None:
+        pytest.skip("Triton is not installed")
+    from trellis.kernels.norm import triton
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    exact = [tensor.requires_grad_() for tensor in given(rows, dim)]
+    single = [tensor.detach().float().to(device).requires_grad_() for tensor in exact]
+    weights = drawn(rows, dim, seed=5)
+    theirs, ours = formula(*exact), triton.add_norm(*single)
+    close(ours.cpu().double(), theirs, TOLERANCE)
+    expected = torch.autograd.grad((theirs * weights).sum(), exact)
+    found = torch.autograd.grad((ours * weights.float().to(device)).sum(), single)
+    for one, other in zip(found, expected, strict=True):
+        close(one.cpu().double(), other, TOLERANCE * rows)
+
+
+def test_rectified() -> None:
+    leaves = [drawn(4, 3, seed=1), drawn(5, 3, seed=2), drawn(5, seed=3)]
+    x, weight, bias = (leaf.requires_grad_() for leaf in leaves)
+    close(rectified(x, weight, bias), (x @ weight.T + bias).relu())
+    assert torch.autograd.gradcheck(rectified, [x, weight, bias])
