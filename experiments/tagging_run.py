@@ -60,7 +60,7 @@ TAGS: dict[str, Callable[[Tagged, str], Tagged]] = {
 
 
 def run_tagging(config: TaggingRun, run: str, folder: Path, jobs: int) -> Result:
-    """Do a run; representations, and what was predicted, stay in `folder`."""
+    """Do a run; representations, taggers and what they predicted stay in `folder`."""
     if config.task not in TASKS:
         raise TrellisError(f"The task {config.task!r} is not known{suggestion(config.task, TASKS)}")
     device, begun = choose_device(config.device), time.monotonic()
@@ -84,6 +84,7 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     crf = CRFConfig(config.learner, l2=config.l2, iterations=config.iterations, seed=config.seed, device=device)
     settings = TaggerConfig(config.template, config.scheme, config.scale, config.pos, config.min_count, crf)
     tagger = FeatureTagger.train(labelled(config.data, "train", config.tags), settings, specs)
+    tagger.save(folder / f"{run}.{config.seed}")
     figures: Figures = {"attributes": len(tagger.index)}
     name = config.test or config.data
     for split in ("valid", "test"):
