@@ -14,7 +14,7 @@ class TaggingRun:
     task: str = "crf"  # crf | senses (how many states ambiguous words have)
     data: str = "ud_ewt"  # labelled text, see trellis.corpus.tagged; newswire: conll2000-pos and treebank_sample
     test: str = ""  # another data set to be tested on
-    tags: str = "own"  # own | universal | NP (no other chunks)
+    tags: str = "own"  # own | universal | common (names as common nouns) | NP (no other chunks)
     representations: str = ""  # names, see experiments/tagging_text.py, with blanks between them
     text: str = "general"  # unlabelled text that they are learned from: general | bio | names
     template: str = ""  # see trellis.tagging

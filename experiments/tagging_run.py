@@ -27,8 +27,9 @@ from trellis.train.choices import choose_device
 from trellis.train.run import write_text
 
 Figures = dict[str, float | None]
+COMMON = {"NNP": "NN", "NNPS": "NNS"}  # GENIA's names are common nouns
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 NEWSWIRE = "conll2000-pos", "treebank_sample"
-PREDICTED = "predicted.json"
 
 
 def labelled(name: str, split: str, tags: str) -> Tagged:
@@ -36,21 +37,30 @@ def labelled(name: str, split: str, tags: str) -> Tagged:
     names = NEWSWIRE if name == "newswire" else (name,)
     parts = [load_tagged(part, split) for part in names]
     data = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    data = written_alike(data) if name == "newswire" else data
     if tags not in TAGS:
         raise TrellisError(f"The tags {tags!r} are not known{suggestion(tags, TAGS)}")
     data = TAGS[tags](data, "medpost" if name == "medpost" else "penn")
     return data.map_tags(lambda row: convert(row, "IOB2")) if units_of(data.tag_set()) == "spans" else data
 
 
+def written_alike(data: Tagged) -> Tagged:
+    """Brackets, and their tags, as GENIA has them."""
+    words = [[BRACKETS.get(word, word) for word in sentence] for sentence in data.words]
+    named = {bracket: name for name, bracket in BRACKETS.items()}
+    return Tagged(words, [[named.get(tag, tag) for tag in tags] for tags in data.tags], data.pos)
+
+
 TAGS: dict[str, Callable[[Tagged, str], Tagged]] = {
     "own": lambda data, tag_set: data,
     "universal": lambda data, tag_set: data.map_tags(lambda tags: universal(tags, tag_set)),
+    "common": lambda data, tag_set: data.map_tags(lambda tags: [COMMON.get(tag, tag) for tag in tags]),
     "NP": lambda data, tag_set: data.map_tags(only("NP")),
 }
 
 
 def run_tagging(config: TaggingRun, run: str, folder: Path, jobs: int) -> Result:
-    """Do a run; representations, and what was predicted, stay in `folder`."""
+    """Do a run; representations, taggers and what they predicted stay in `folder`."""
     if config.task not in TASKS:
         raise TrellisError(f"The task {config.task!r} is not known{suggestion(config.task, TASKS)}")
     device, begun = choose_device(config.device), time.monotonic()
@@ -74,6 +84,7 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     crf = CRFConfig(config.learner, l2=config.l2, iterations=config.iterations, seed=config.seed, device=device)
     settings = TaggerConfig(config.template, config.scheme, config.scale, config.pos, config.min_count, crf)
     tagger = FeatureTagger.train(labelled(config.data, "train", config.tags), settings, specs)
+    tagger.save(folder / f"{run}.{config.seed}")
     figures: Figures = {"attributes": len(tagger.index)}
     name = config.test or config.data
     for split in ("valid", "test"):

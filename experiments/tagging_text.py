@@ -90,8 +90,10 @@ def learn_word2vec(dim: int, text: Path, folder: Path, device: str) -> Path:
     """CBOW with a window of 3, as the LDS paper found best."""
     path = folder / "vectors.txt"
     if not path.exists():
-        from gensim.models import Word2Vec
-
+        try:
+            from gensim.models import Word2Vec
+        except ImportError as error:
+            raise TrellisError("Word2vec is gensim's here: pip install gensim.") from error
         sentences = [re.sub(r"\d+", "N", line).split() for line in read_lines(text)]
         model = Word2Vec(sentences, vector_size=dim, window=3, min_count=3, sg=0, epochs=5, workers=1, seed=0)
         with atomic_write(path) as file:

@@ -60,7 +60,7 @@ class FeatureTagger(Tagger):
     ) -> None:  # fmt: skip
         self.config, self.labels, self.counts, self.index, self.scales = config, labels, counts, index, scales
         self.crf, self.files = crf, [split_spec(spec) for spec in specs]
-        self.encoders = [ENCODERS[kind](file) for kind, file in self.files]
+        self.encoders = [ENCODERS[kind](file, config.crf.device) for kind, file in self.files]
 
     @classmethod
     def train(cls, data: Tagged, config: TaggerConfig, specs: Sequence[str] = ()) -> FeatureTagger:
@@ -146,6 +146,7 @@ class FeatureTagger(Tagger):
     def restore(cls, folder: Path, settings: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureTagger:
         """The tagger that `save` wrote."""
         config = build(TaggerConfig, settings["config"])
+        config = replace(config, crf=replace(config.crf, device="cpu"))
         specs = [f"{kind}:{folder / name}" for kind, name in settings["encoders"]]
         index = {name: i for i, name in enumerate(tensor_to_lines(tensors.pop("names")))}
         rows = (line.split(" ", 1) for line in tensor_to_lines(tensors.pop("words")))
