@@ -43,6 +43,7 @@ FIGURES = {
     "loss_deviation_anywhere": Column("its sd, anywhere", finite("{:.4f}")),
     "tilted_gap": Column("tilted gap", three_digits),
     "jensen_gap": Column("Jensen gap", three_digits),
+    "tighter": Column("tighter", three_digits),
     "gradient_noise_by_class": Column("gradient noise, by class", three_digits),
     "gradient_noise_anywhere": Column("gradient noise, anywhere", three_digits),
     "impossible_anywhere": Column("impossible draws, anywhere", percent),

@@ -30,6 +30,7 @@ class DataConfig:
     digits: bool | None = None  # every digit run becomes N
     unk: bool | None = None  # rare and unseen words become <unk>
     min_count: int | None = None  # rarer words are left out of the vocabulary
+    min_letters: float = 0.0  # sentences of which a smaller share of the characters is a-z are not trained on
     max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
@@ -80,6 +81,9 @@ class ModelConfig:
     layers: int = 3  # chains, each with `states` states
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
+    combine: str = (
+        "log-linear"  # what the layers say of a word: log-linear | noisy-or (small models, learner = gradient)
+    )
     # tag-hmm (states = 0: one for each tag):
     hard_tags: bool = False  # a state keeps the one tag that it begins with
     rare: int = 2  # words seen at most so often teach what unseen words of their kind are like
@@ -132,7 +136,10 @@ class TrainConfig:
     pseudocount: float = 1e-4  # em: added to every expected count of an epoch (stepwise: of a batch)
     em_power: float = 0.5  # stepwise-em: step k has rate (k + 2) ** -em_power
     sweeps: int = 4  # fhmm: over the layers, for each batch
-    inner_steps: int = 0  # fhmm: on the emissions, per batch (stepwise-em: Adam) or epoch (em: L-BFGS); 0: 1 or 100
+    inner: str = (
+        "auto"  # fhmm, stepwise-em: how emissions follow a batch: scaling (auto, but for neural) | adam | lbfgs
+    )
+    inner_steps: int = 0  # fhmm: of that for each batch, or of L-BFGS for each epoch (em); 0: 1 (lbfgs 5) or 100
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

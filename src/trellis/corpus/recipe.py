@@ -39,6 +39,7 @@ class Recipe:
     unk: bool = True
     min_count: int = 1
     max_size: int = 0
+    min_letters: float = 0.0
     valid_fraction: float = 0.05
     test_fraction: float = 0.05
 
@@ -62,6 +63,8 @@ def _check(recipe: Recipe) -> None:
         raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')
     if recipe.min_count < 0 or recipe.max_size < 0:
         raise TrellisError("data.min_count and data.max_size cannot be negative.")
+    if not 0 <= recipe.min_letters <= 1:
+        raise TrellisError(f"data.min_letters is {recipe.min_letters}; it is a share, between 0 and 1.")
     fractions = recipe.valid_fraction, recipe.test_fraction
     if not (min(fractions) >= 0 and sum(fractions) < 1):
         raise TrellisError("data.valid_fraction and data.test_fraction must leave something to train on.")
