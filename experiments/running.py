@@ -19,13 +19,15 @@ from experiments.analyses import analyse
 from experiments.dense import run_dense
 from experiments.experiment import Experiment
 from experiments.results import Result, essence, hardware, read_result, result_path, source_hash, write_result
+from experiments.tagging_run import run_tagging
 from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.errors import TrellisError
-from trellis.models import load_model
+from trellis.models import LanguageModel, load_model
 from trellis.models.files import FILE
 from trellis.train.checkpoint import LAST
-from trellis.train.run import CONFIG, RunResult, choose_device, train
+from trellis.train.choices import choose_device
+from trellis.train.run import CONFIG, RunResult, train
 
 TRAINING = "step", "epoch", "tokens", "seconds", "outcome"
 
@@ -43,7 +45,7 @@ class Options:
 
 def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
     """Do a run, and write its result."""
-    result = RUNNERS[experiment.kind](experiment, run, seed, options)
+    result = RUNNERS[experiment.kind_of(run)](experiment, run, seed, options)
     write_result(result_path(options.out, run, seed), result)
     return result
 
@@ -68,6 +70,9 @@ RUNNERS: dict[str, Callable[[Experiment, str, int, Options], Result]] = {
     "dense": lambda experiment, run, seed, options: run_dense(
         experiment.config(run, options.overrides, seed), run, options.jobs
     ),
+    "tagging": lambda experiment, run, seed, options: run_tagging(
+        experiment.config(run, options.overrides, seed), run, options.runs / experiment.name, options.jobs
+    ),
 }
 
 
@@ -86,9 +91,7 @@ def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, an
     model = load_model(trained.folder)
     if isinstance(model, nn.Module):
         model.to(device)
-    row = asdict(trained.figures[-1])
-    figures = {name: row[name] for name in ("parameters", "train", "valid", "test")}
-    more, errors = analyse(model, config, load_corpus(config.data), analyses)
+    figures, errors = figures_of(trained, model, config, analyses)
     state = trained.state
     training = {"seconds": seconds} if state is None else {name: getattr(state, name) for name in TRAINING}
     return Result(
@@ -96,12 +99,23 @@ def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, an
         seed=config.seed,
         corpus=trained.corpus,
         config=asdict(config),
-        figures=figures | more,
+        figures=figures,
         training=training,
         hardware=hardware(device, jobs),
         source=source_hash(),
         errors=errors,
     )
+
+
+def figures_of(
+    trained: RunResult, model: LanguageModel, config: RunConfig, analyses: list[str]
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """What was measured, and the analyses that failed; a tagger has its scores, and nothing is analysed."""
+    if trained.tagging is not None:
+        return {"parameters": model.num_parameters(), **trained.tagging}, {}
+    row = asdict(trained.figures[-1])
+    more, errors = analyse(model, config, load_corpus(config.data), analyses)
+    return {name: row[name] for name in ("parameters", "train", "valid", "test")} | more, errors
 
 
 def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bool:

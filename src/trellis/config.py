@@ -34,13 +34,19 @@ class DataConfig:
     max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
+    # tag-hmm (source: a tagged data set, see trellis.corpus.tagged):
+    tagged_every: int = (
+        1  # one training sentence in so many has its tags; 0: none, states are matched to tags afterwards
+    )
+    tagged_weight: int = 1  # times that tagged text is read while text without tags is read once
+    untagged: str = ""  # text that is learned from without tags: "rest" (the other sentences), or any source
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
+    family: str = "hmm"  # hmm | tag-hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -64,6 +70,7 @@ class ModelConfig:
     tying: str = "all"  # which roles of a state share an embedding (see trellis.params.neural.TYINGS), or of a word
     start: str = ""  # rnn: the run of an lds as whose filter it begins; its dim is then that of the lds and one
     window: int = 4  # feedforward: previous words that it sees
+    hidden: int = 0  # feedforward: units of its layers; 0: as many as `dim`
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too
     depth: int = 1  # residual layers of each net; layers of the network
@@ -77,6 +84,11 @@ class ModelConfig:
     combine: str = (
         "log-linear"  # what the layers say of a word: log-linear | noisy-or (small models, learner = gradient)
     )
+    # tag-hmm (states = 0: one for each tag):
+    hard_tags: bool = False  # a state keeps the one tag that it begins with
+    rare: int = 2  # words seen at most so often teach what unseen words of their kind are like
+    common: int = 5  # tokens that a kind of words needs
+    backing: float = 0.0  # em: times that a word was seen more, in the states of its kind
     # lowrank (all of neural's too), lowrank-table:
     features: int = 256  # that transitions go through
     band: int = 0  # states around each that have weights of their own, added before rows are normalised

@@ -195,6 +195,15 @@ def _raw_blocks(path: Path, report: Report) -> Iterator[bytes]:
         raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, plain or .gz, without their ends."""
+    data = b"".join(_raw_blocks(path, lambda n: None))
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", LINE).removesuffix(LINE).split(LINE)
+    except UnicodeDecodeError as error:
+        raise TrellisError(f"{path} is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}.") from error
+
+
 def _character_boundary(data: bytes) -> int:
     """The end of the data, or a little before it: neither inside a UTF-8 character nor between \\r and \\n."""
     if data.endswith(b"\r"):

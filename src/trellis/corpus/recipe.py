@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trellis.config import DataConfig
@@ -46,7 +46,8 @@ class Recipe:
 
 def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
     """Fill the choices that `config` leaves open; `suffix` is that of the source's first file."""
-    chosen = {name: value for name, value in asdict(config).items() if name != "source" and value is not None}
+    names = {field.name for field in fields(Recipe)}
+    chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
     reader = chosen.get("reader", READER_OF_SUFFIX.get(suffix, "text"))
     own = {"reader": reader} | dict(READER_CHOICES.get(reader, {})) | dict(SOURCE_CHOICES.get(config.source, {}))
     recipe = Recipe(**(own | chosen))

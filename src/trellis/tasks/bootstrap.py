@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ DRAWS = 1 << 22  # sentences drawn at a time
 
 @dataclass
 class Difference:
-    """The perplexity of the second model minus that of the first, its interval, and the p-value of no difference."""
+    """The figure of the second model minus that of the first, its interval, and the p-value of no difference."""
 
     difference: float
     low: float
@@ -23,18 +24,28 @@ class Difference:
 def paired_bootstrap(
     first: np.ndarray, second: np.ndarray, sentences: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
-    """Compare log-probabilities [tokens] of the same tokens; sentences [S + 1] are the offsets to draw by.
+    """Compare the perplexities of log-probabilities [tokens] of the same tokens; sentences [S + 1] are the offsets."""
+    sums = np.stack([np.add.reduceat(x, sentences[:-1]) for x in (first, second)] + [np.diff(sentences)], 1)
+    return bootstrap(sums, difference, resamples, seed)
+
+
+def bootstrap(
+    sums: np.ndarray,
+    difference: Callable[[np.ndarray], np.ndarray],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Difference:
+    """Compare two models by sums [S, k] over each sentence; `difference` takes totals [..., k] to [...].
 
     Texts of S sentences are drawn with replacement, each scored by both models. The interval is that of the middle 95%
     of the differences, the p-value twice the share of them on the far side of zero (never below 2 / (resamples + 1)).
     All but the difference is nan where a model calls the text impossible."""
-    sums = np.stack([np.add.reduceat(x, sentences[:-1]) for x in (first, second)] + [np.diff(sentences)], 1)
     observed = float(difference(sums.sum(0)))
     if not np.isfinite(sums).all():
         return Difference(observed, np.nan, np.nan, np.nan)
     rng, rows = np.random.default_rng(seed), max(1, DRAWS // len(sums))
-    drawn = [resample(sums, min(rows, resamples - done), rng) for done in range(0, resamples, rows)]
-    differences = np.concatenate(drawn)
+    steps = range(0, resamples, rows)
+    differences = np.concatenate([difference(resample(sums, min(rows, resamples - done), rng)) for done in steps])
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(differences, [tail, 1 - tail]).tolist()
     beyond = 1 + min(int((differences <= 0).sum()), int((differences >= 0).sum()))
@@ -42,9 +53,9 @@ def paired_bootstrap(
 
 
 def resample(sums: np.ndarray, times: int, rng: np.random.Generator) -> np.ndarray:
-    """The differences of `times` texts of as many sentences: [times]."""
+    """The totals of `times` texts of as many sentences: [times, k]."""
     chosen = rng.integers(len(sums), size=(times, len(sums)))
-    return difference(np.stack([column[chosen].sum(1) for column in sums.T], 1))
+    return np.stack([column[chosen].sum(1) for column in sums.T], 1)
 
 
 def difference(totals: np.ndarray) -> np.ndarray:

@@ -1,0 +1,241 @@
+"""Sentences whose words have tags: the formats they come in, and the data sets by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+from operator import add
+from pathlib import Path
+
+from trellis.config import suggestion
+from trellis.corpus.read import read_lines
+from trellis.errors import TrellisError
+
+DOCUMENT_START = "-DOCSTART-"
+CONLLU = {
+    name: i for i, name in enumerate(("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"))
+}
+Token = tuple[str, str, str]  # word, tag, part of speech ("" where the format has none)
+Sentence = list[Token]
+Numbered = Iterable[tuple[int, str]]  # lines with their numbers, from 1 on
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Sentences of words with their tags, and their parts of speech where the tags are something else."""
+
+    words: list[list[str]]
+    tags: list[list[str]]
+    pos: list[list[str]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, part: slice) -> Tagged:
+        return Tagged(self.words[part], self.tags[part], self.pos and self.pos[part])
+
+    def __add__(self, other: Tagged) -> Tagged:
+        pos = self.pos + other.pos if self.pos is not None and other.pos is not None else None
+        return Tagged(self.words + other.words, self.tags + other.tags, pos)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(map(len, self.words))
+
+    def tag_set(self) -> list[str]:
+        return sorted(set(chain.from_iterable(self.tags)))
+
+    def map_tags(self, change: Callable[[list[str]], list[str]]) -> Tagged:
+        """The same words with the tags of every sentence changed."""
+        return Tagged(self.words, [change(tags) for tags in self.tags], self.pos)
+
+
+def read_tagged(path: str | Path, format: str = "conll", column: int | str | None = None) -> Tagged:
+    """Read tagged sentences from a file, plain or .gz.
+
+    conll: columns, the word first, a sentence ended by an empty line; `column` has the tag (the last one unless told),
+    and where that is not the second, the second is kept as `pos`. conllu: `column` is "upos" (unless told) or "xpos".
+    medpost: a line of word_TAG tokens after each line with an id. word_tag: a sentence of word_TAG tokens a line."""
+    if format not in FORMATS:
+        raise TrellisError(f"The format {format!r} of tagged text is not known{suggestion(format, FORMATS)}")
+    sentences = [sentence for sentence in FORMATS[format](Path(path), column) if sentence]
+    if not sentences:
+        raise TrellisError(f"{path} holds no tagged sentences in the {format} format.")
+    words, tags, pos = ([[token[i] for token in sentence] for sentence in sentences] for i in range(3))
+    return Tagged(words, tags, pos if pos[0][0] else None)
+
+
+def _broken(path: Path, number: int, what: str) -> TrellisError:
+    return TrellisError(f"{path}, line {number}: {what}.")
+
+
+def _numbered(path: Path) -> Numbered:
+    return enumerate(read_lines(path), 1)
+
+
+def _sentences(rows: Iterable[list[str] | None], token: Callable[[list[str]], Token]) -> Iterator[Sentence]:
+    """Rows of columns, None between sentences."""
+    sentence: Sentence = []
+    for row in rows:
+        if row is not None:
+            sentence.append(token(row))
+        elif sentence:
+            yield sentence
+            sentence = []
+    yield sentence
+
+
+def _conll(path: Path, column: int | str | None) -> Iterator[Sentence]:
+    place = -1 if column is None else _whole(column)
+
+    def rows() -> Iterator[list[str] | None]:
+        width = 0
+        for number, line in _numbered(path):
+            row = line.split("\t") if "\t" in line else line.split()
+            if not line.strip() or row[0] == DOCUMENT_START:
+                yield None
+                continue
+            width = width or len(row)
+            if len(row) != width or not -width < place < width or width < 2:
+                wanted = max(width, 2, place + 1)
+                raise _broken(path, number, f"{len(row)} columns where {wanted} are needed: {line.strip()[:60]!r}")
+            if not row[0].strip() or not row[place].strip():
+                raise _broken(path, number, f"a word or its tag is empty: {line.rstrip()[:60]!r}")
+            yield row
+
+    def token(row: list[str]) -> Token:
+        return row[0], row[place], "" if place % len(row) == 1 else row[1]
+
+    return _sentences(rows(), token)
+
+
+def _whole(column: int | str) -> int:
+    if not str(column).removeprefix("-").isdecimal():
+        raise TrellisError(f"The column {column!r} is not a number; columns of the conll format count from 0.")
+    return int(column)
+
+
+def _conllu(path: Path, column: int | str | None) -> Iterator[Sentence]:
+    name = "upos" if column is None else str(column).lower()
+    if name not in CONLLU:
+        raise TrellisError(f"The column {column!r} of the conllu format is not known{suggestion(name, CONLLU)}")
+
+    def rows() -> Iterator[list[str] | None]:
+        for number, line in _numbered(path):
+            row = line.rstrip("\n").split("\t")
+            if not line.strip():
+                yield None
+            elif line.startswith("#"):
+                continue
+            elif len(row) != len(CONLLU):
+                raise _broken(path, number, f"{len(row)} columns where {len(CONLLU)} are needed: {line.strip()[:60]!r}")
+            elif row[0].isdecimal():  # neither the range of a contraction nor a word that is not written
+                yield row
+            elif not row[0].replace("-", "").replace(".", "").isdecimal():
+                raise _broken(path, number, f"{row[0]!r} is not the number of a word")
+
+    return _sentences(rows(), lambda row: (row[CONLLU["form"]], row[CONLLU[name]], ""))
+
+
+def _medpost(path: Path, column: int | str | None) -> Iterator[Sentence]:
+    lines = [(number, line) for number, line in _numbered(path) if line.strip()]
+    for (number, name), (next_number, line) in zip(lines[::2], lines[1::2], strict=False):
+        if "_" in name or len(name.split()) != 1:
+            raise _broken(path, number, f"the id of a sentence was expected: {name.strip()[:60]!r}")
+        yield _joined(path, next_number, line)
+    if len(lines) % 2:
+        raise _broken(path, lines[-1][0], "the id of a sentence that does not follow")
+
+
+def _word_tag(path: Path, column: int | str | None) -> Iterator[Sentence]:
+    return (_joined(path, number, line) for number, line in _numbered(path) if line.strip())
+
+
+def _joined(path: Path, number: int, line: str) -> Sentence:
+    """Tokens word_TAG, parted at the last underscore."""
+    pairs = [token.rpartition("_") for token in line.split()]
+    for token, (word, _, tag) in zip(line.split(), pairs, strict=True):
+        if not word or not tag:
+            raise _broken(path, number, f"{token[:60]!r} is not of the form word_TAG")
+    return [(word, tag, "") for word, _, tag in pairs]
+
+
+FORMATS: dict[str, Callable[[Path, int | str | None], Iterator[Sentence]]] = {
+    "conll": _conll,
+    "conllu": _conllu,
+    "medpost": _medpost,
+    "word_tag": _word_tag,
+}
+
+
+@dataclass(frozen=True)
+class TaggedSource:
+    """A data set in a folder of $TRELLIS_DATA: the files of each split, and which of their sentences belong to it."""
+
+    folder: str
+    format: str
+    files: Mapping[str, Sequence[str]]
+    column: int | str | None = None
+    parts: Mapping[str, slice] | None = None  # of sentences, where the splits share files
+    without: str = ""  # a tag whose tokens are no words
+
+
+_EWT = {
+    split: (f"en_ewt-ud-{name}.conllu",) for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
+}
+_MEDPOST = {
+    "train": ("tag_cl.ioc", "tag_mb.ioc", "tag_mb01.ioc", "tag_mb02.ioc", "tag_mb03.ioc"),
+    "valid": tuple(f"tag_mb{i:02}.ioc" for i in range(4, 11)),
+    "test": ("tag_ml01.ioc",),
+}
+_CONLL2000 = {"train": ("train.txt",), "test": ("test.txt",)}
+_CONLL2003 = {"train": ("eng.train",), "valid": ("eng.testa",), "test": ("eng.testb",)}
+_SAMPLE = dict.fromkeys(("train", "valid", "test"), ("treebank.tsv",))
+_SAMPLE_PARTS = {"train": slice(0, 3131), "valid": slice(3131, 3523), "test": slice(3523, None)}  # 80, 10 and 10 %
+TAGGED = {
+    "conll2000": TaggedSource("conll2000", "conll", _CONLL2000),
+    "conll2000-pos": TaggedSource("conll2000", "conll", _CONLL2000, 1),
+    "conll2003": TaggedSource("conll2003", "conll", _CONLL2003),
+    "conll2003-pos": TaggedSource("conll2003", "conll", _CONLL2003, 1),
+    "ud_ewt": TaggedSource("ud_ewt", "conllu", _EWT),
+    "ud_ewt-xpos": TaggedSource("ud_ewt", "conllu", _EWT, "xpos"),
+    "genia": TaggedSource(
+        "genia", "conll", {"train": ("train.tsv", "future_use.tsv"), "valid": ("dev.tsv",), "test": ("test.tsv",)}
+    ),
+    "medpost": TaggedSource("medpost", "medpost", _MEDPOST),
+    "treebank_sample": TaggedSource("treebank_sample", "conll", _SAMPLE, parts=_SAMPLE_PARTS, without="-NONE-"),
+}
+
+
+def load_tagged(name: str, split: str) -> Tagged:
+    """A split (train, valid or test) of a data set under $TRELLIS_DATA; CoNLL-2000 has no valid."""
+    if name not in TAGGED:
+        raise TrellisError(f"There is no tagged data set {name!r}{suggestion(name, TAGGED)}")
+    source = TAGGED[name]
+    if split not in source.files:
+        raise TrellisError(f"{name} has no {split} split; it has {', '.join(source.files)}.")
+    folder = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / source.folder
+    files = [_plain_or_packed(folder / file) for file in source.files[split]]
+    data = reduce(add, (read_tagged(file, source.format, source.column) for file in files))
+    return _without(data if source.parts is None else data[source.parts[split]], source.without)
+
+
+def _plain_or_packed(path: Path) -> Path:
+    packed = path.with_name(path.name + ".gz")
+    if not path.is_file() and not packed.is_file():
+        raise TrellisError(f"There is no {path} (nor .gz); set TRELLIS_DATA to the folder that holds the data sets.")
+    return path if path.is_file() else packed
+
+
+def _without(data: Tagged, tag: str) -> Tagged:
+    """The data without the tokens of a tag, and without the sentences that had no others."""
+    if not tag:
+        return data
+    kept = [
+        [(w, t) for w, t in zip(*pair, strict=True) if t != tag] for pair in zip(data.words, data.tags, strict=True)
+    ]
+    kept = [sentence for sentence in kept if sentence]
+    return Tagged([[w for w, _ in sentence] for sentence in kept], [[t for _, t in sentence] for sentence in kept])

@@ -1,0 +1,102 @@
+"""One tag set as another: spans as IOB1, IOB2 or IOBES, and parts of speech as the 12 universal ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from trellis.config import suggestion
+from trellis.corpus.read import read_lines
+from trellis.errors import TrellisError
+
+OUTSIDE = "O"
+UNIVERSAL = "ADJ", "ADP", "ADV", "CONJ", "DET", "NOUN", "NUM", "PRON", "PRT", "VERB", "X", "."
+FIRST, LAST = "BS", "ES"  # what only begins a span, and what only ends one, in any of the schemes
+
+
+class Span(NamedTuple):
+    """Words first ... last (included) of one kind."""
+
+    kind: str
+    first: int
+    last: int
+
+
+def spans(tags: Iterable[str]) -> list[Span]:
+    """The spans of a sentence in any of the schemes, by conlleval's rules: a span goes on while its kind stays the
+    same, and nothing begins or ends in between; an I without a B begins one too."""
+    found: list[Span] = []
+    kind, first, place = "", 0, "O"
+    for t, tag in enumerate([*tags, OUTSIDE]):
+        now, _, now_kind = (tag, "", "") if tag == OUTSIDE else tag.partition("-")
+        goes_on = place not in (*LAST, OUTSIDE) and now not in (*FIRST, OUTSIDE) and now_kind == kind
+        if not goes_on and place != OUTSIDE:
+            found.append(Span(kind, first, t - 1))
+        if not goes_on:
+            first = t
+        kind, place = now_kind, now
+    return found
+
+
+def write_spans(found: Iterable[Span], length: int, scheme: str) -> list[str]:
+    """Tags of a sentence of that length: "IOB1" (B only between neighbours of one kind), "IOB2" or "IOBES"."""
+    if scheme not in SCHEMES:
+        raise TrellisError(f"The scheme {scheme!r} of spans is not known{suggestion(scheme, SCHEMES)}")
+    tags, before = [OUTSIDE] * length, Span("", -2, -2)
+    for span in found:
+        letters = SCHEMES[scheme](span.last - span.first + 1, before == (span.kind, before.first, span.first - 1))
+        tags[span.first : span.last + 1] = [f"{letter}-{span.kind}" for letter in letters]
+        before = span
+    return tags
+
+
+def convert(tags: list[str], scheme: str) -> list[str]:
+    """The tags of a sentence in another scheme."""
+    return write_spans(spans(tags), len(tags), scheme)
+
+
+SCHEMES: dict[str, Callable[[int, bool], str]] = {  # letters of a span of n words; whether one of its kind ends before
+    "IOB1": lambda n, touching: ("B" if touching else "I") + "I" * (n - 1),
+    "IOB2": lambda n, touching: "B" + "I" * (n - 1),
+    "IOBES": lambda n, touching: "S" if n == 1 else "B" + "I" * (n - 2) + "E",
+}
+
+
+def only(kind: str) -> Callable[[list[str]], list[str]]:
+    """Tags with the spans of one kind alone, as IOB2."""
+    return lambda tags: write_spans((span for span in spans(tags) if span.kind == kind), len(tags), "IOB2")
+
+
+@cache
+def penn_map() -> Mapping[str, str]:
+    """Penn Treebank tags -> universal ones, by the published map in $TRELLIS_DATA/tagset_maps."""
+    path = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / "tagset_maps" / "en-ptb.map"
+    pairs = (line.split("\t") for line in read_lines(path) if line.strip())
+    return {row[0]: row[1] for row in pairs} | PENN_ALSO
+
+
+PENN_ALSO = {"HYPH": ".", "NFP": ".", '"': ".", "AFX": "X", "ADD": "X", "GW": "X", "XX": "X"}  # of later treebanks
+MEDPOST_MAP = {  # ours: there is no published one; a + marks a token that the next one continues
+    "CC": "CONJ", "CS": "ADP", "CSN": "ADP", "CST": "ADP", "II": "ADP", "DB": "DET", "DD": "DET", "EX": "DET",
+    "GE": "PRT", "TO": "PRT", "JJ": "ADJ", "JJR": "ADJ", "JJT": "ADJ", "VVGJ": "ADJ", "VVNJ": "ADJ", "MC": "NUM",
+    "NN": "NOUN", "NNP": "NOUN", "NNS": "NOUN", "VVGN": "NOUN", "PN": "PRON", "PND": "DET", "PNG": "PRON",
+    "PNR": "DET", "RR": "ADV", "RRR": "ADV", "RRT": "ADV", "SYM": "X", "VM": "VERB", "''": ".", "``": ".",
+    "(": ".", ")": ".", ",": ".", ".": ".", ":": ".",
+} | {f"V{verb}{form}": "VERB" for verb in "BDHV" for form in "BDGINZ"}  # fmt: skip
+
+
+def universal(tags: list[str], tag_set: str = "penn") -> list[str]:
+    """Parts of speech of the "penn" or the "medpost" tag set as universal ones."""
+    table = MAPS[tag_set]()
+    try:
+        return [table[tag.removesuffix("+")] for tag in tags]
+    except KeyError as error:
+        raise TrellisError(
+            f"The tag {error} is not in the {tag_set} tag set; say which tag set the data has."
+        ) from error
+
+
+MAPS: dict[str, Callable[[], Mapping[str, str]]] = {"penn": penn_map, "medpost": lambda: MEDPOST_MAP}

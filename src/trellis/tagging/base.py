@@ -1,0 +1,99 @@
+"""What every tagger can do, whatever model is in it, and where it is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from trellis.corpus.tagged import Tagged
+from trellis.corpus.tagsets import OUTSIDE
+from trellis.errors import TrellisError
+from trellis.storage import load_tensors, read_metadata, save_tensors
+
+FORMAT, FILE = "trellis.tagger", "tagger.safetensors"
+SPAN_TAG = re.compile(r"[BIES]-.+|O")
+
+
+class Tagger(ABC):
+    """Words in, tags out."""
+
+    kind: ClassVar[str]
+    labels: list[str]
+    counts: Mapping[str, int]  # of the words of the labelled text that it was trained on
+
+    @abstractmethod
+    def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
+        """The tags of sentences; parts of speech are needed where the tagger was trained with them."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write everything that `restore` needs into a folder."""
+
+    @property
+    def units(self) -> str:
+        """What it is scored by: spans, where its tags are of that kind, or tokens."""
+        return units_of(self.labels)
+
+    def check(self, tags: Collection[str], allow_unknown: bool = False) -> None:
+        """Refuse data with tags that the tagger does not have; some may be allowed, and count as errors."""
+        unknown = sorted({*tags} - {*self.labels})
+        if not unknown or (allow_unknown and len(unknown) < len({*tags})):
+            return
+        some = ", ".join(unknown[:8]) + (", ..." if len(unknown) > 8 else "")
+        what = "none of the tags of the data" if len(unknown) == len({*tags}) else f"no tags {some}"
+        raise TrellisError(
+            f"The tagger knows {what}; its own are {', '.join(self.labels[:8])}{', ...' * (len(self.labels) > 8)}. "
+            "Is it a tagger for another task? Map the tags, or allow those that it never saw (--allow-unknown)."
+        )
+
+
+def units_of(tags: Collection[str]) -> str:
+    """spans where all tags are O or like B-NP, else tokens."""
+    return "spans" if OUTSIDE in tags and all(SPAN_TAG.fullmatch(tag) for tag in tags) else "tokens"
+
+
+def check_sentences(words: list[list[str]], pos: list[list[str]] | None = None) -> None:
+    """Refuse what cannot be tagged."""
+    for number, sentence in enumerate(words, 1):
+        if not sentence:
+            raise TrellisError(f"Sentence {number} is empty: there is nothing to tag; leave it out.")
+    if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:
+        raise TrellisError("There are not as many parts of speech as words.")
+
+
+def check_data(data: Tagged) -> None:
+    check_sentences(data.words, data.pos)
+    if not data.words or [len(row) for row in data.tags] != [len(row) for row in data.words]:
+        raise TrellisError("There are not as many tags as words, or no sentences at all.")
+
+
+def write_tagger(folder: Path, kind: str, settings: dict[str, Any], tensors: Mapping[str, Tensor | np.ndarray]) -> None:
+    """One file with tensors, and settings as JSON in its header."""
+    save_tensors(folder / FILE, tensors, {"format": FORMAT, "kind": kind, "settings": json.dumps(settings)})
+
+
+def read_tagger(path: str | Path) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
+    """Kind, settings and tensors of the tagger in a folder."""
+    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise TrellisError(f"There is no tagger at {path}; give the folder that 'trellis tag train' wrote.")
+    header = read_metadata(file)
+    if header.get("format") != FORMAT:
+        raise TrellisError(f"{file} is not a tagger; give the folder that 'trellis tag train' wrote.")
+    return header["kind"], json.loads(header["settings"]), load_tensors(file)
+
+
+def lines_to_tensor(lines: Collection[str]) -> np.ndarray:
+    """Strings without newlines as bytes."""
+    return np.frombuffer("\n".join(lines).encode(), np.uint8)
+
+
+def tensor_to_lines(tensor: Tensor) -> list[str]:
+    return tensor.numpy().tobytes().decode().split("\n") if tensor.numel() else []

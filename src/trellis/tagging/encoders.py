@@ -1,0 +1,210 @@
+"""Representations of words, all through one interface: sentences in, attributes or vectors of every token out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.config import suggestion
+from trellis.corpus import Vocabulary
+from trellis.corpus.brown import read_paths
+from trellis.corpus.read import read_lines
+from trellis.corpus.tokenize import UNK, treat
+from trellis.errors import TrellisError
+from trellis.inference import discrete
+from trellis.models import FHMM, HMM, LDS, FeedForward, load
+from trellis.models.base import Saved
+from trellis.models.files import find_model
+from trellis.tagging.templates import Attributes
+
+PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
+TOKENS = 1 << 14  # in a batch, padding included
+
+Sentences = Sequence[Sequence[str]]
+Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, of each sentence
+
+
+class Encoder(ABC):
+    """What is known of words, or of words in their context, that labelled text does not tell."""
+
+    scaled: ClassVar[bool] = False  # whether taggers bring its vectors to a standard length; probabilities stay
+
+    @abstractmethod
+    def encode(self, sentences: Sentences) -> Encoded:
+        """Vectors [T, D] of each sentence, or the attributes of its tokens."""
+
+
+class BrownPaths(Encoder):
+    """Prefixes of the paths of Brown clusters; a word that was not clustered has those of <unk>, where there is one."""
+
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        words, clusters = read_paths(file)
+        self.paths = {word: clusters.paths[c] for word, c in zip(words, clusters.assignment.tolist(), strict=True)}
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        return [[prefixes(known(self.paths, word) or self.paths.get(UNK)) for word in s] for s in sentences]
+
+
+def prefixes(path: str | None) -> list[str]:
+    return [] if path is None else [*(f"{n}:{path[:n]}" for n in PREFIXES if n < len(path)), path]
+
+
+def known(table: dict[str, Any], word: str) -> Any:
+    """What a table has of a word as it is, with N for its digits, or in small letters."""
+    forms = (word, treat(word, False, True), word.lower(), treat(word, True, True))
+    return next((table[form] for form in forms if form in table), None)
+
+
+class WordVectors(Encoder):
+    """A vector for each word, from a file in the word2vec text format; zero for words without one."""
+
+    scaled = True
+
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        (count, size), *rows = ([*line.split(" ")] for line in read_lines(file))
+        self.table = {row[0]: np.array(row[1:], np.float32) for row in rows}
+        self.zero = np.zeros(int(size), np.float32)
+        if len(self.table) != int(count) or any(len(row) != int(size) for row in self.table.values()):
+            raise TrellisError(f"{file} does not hold the {count} vectors of {size} numbers that its first line says.")
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        return [np.stack([self.vector(word) for word in sentence]) for sentence in sentences]
+
+    def vector(self, word: str) -> np.ndarray:
+        found = known(self.table, word)
+        return self.zero if found is None else found
+
+
+class ModelEncoder(Encoder):
+    """What a trained model says of the tokens of whole sentences, many at a time."""
+
+    kind: ClassVar[type[Saved]]
+
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        self.model = load(file, device)
+        if not isinstance(self.model, self.kind):
+            raise TrellisError(f"{file} is a model of the family {self.model.family}, not {self.kind.family}.")
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        found: dict[int, Any] = {}
+        for chosen, tokens, lengths in batches(self.model.vocab, sentences):
+            rows = self.read(tokens.to(self.model.device), lengths.to(self.model.device)).cpu().numpy()
+            found |= {i: self.write(rows[b, : len(sentences[i])]) for b, i in enumerate(chosen)}
+        return [found[i] for i in range(len(sentences))]
+
+    @abstractmethod
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """What the model finds for tokens [B, T], each sentence ended by <eos>: [B, T, ...]."""
+
+    def write(self, rows: np.ndarray) -> Any:
+        """The vectors or attributes of one sentence."""
+        return rows.astype(np.float32)
+
+
+def batches(vocab: Vocabulary, sentences: Sentences) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Sentences of like length together: which they are, their tokens [B, T] with <eos> at the end, their lengths."""
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    while order:
+        longest = len(sentences[order[-1]]) + 1
+        size = max(1, TOKENS // longest)
+        order, chosen = order[:-size], order[-size:]
+        tokens = np.full((len(chosen), longest), vocab.eos)
+        for row, i in zip(tokens, chosen, strict=True):
+            row[: len(sentences[i])] = vocab.encode([treat(word, vocab.lower, vocab.digits) for word in sentences[i]])
+        yield chosen, torch.from_numpy(tokens), torch.tensor([len(sentences[i]) + 1 for i in chosen])
+
+
+class HMMStates(ModelEncoder):
+    """The most probable states of the sentence."""
+
+    kind = HMM
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        chain = self.model.chain(len(tokens))
+        return discrete.mode(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)[0]
+
+    def write(self, rows: np.ndarray) -> Any:
+        return [[str(state)] for state in rows.tolist()]
+
+
+class HMMPosterior(ModelEncoder):
+    """p(z_t | x)."""
+
+    kind = HMM
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        chain = self.model.chain(len(tokens))
+        potentials = chain.emission.potentials(tokens).widen(self.model.num_states)
+        return discrete.smooth(chain.prior, chain.transition, potentials, lengths).probs
+
+
+class FHMMStates(ModelEncoder):
+    """The most probable state of every layer."""
+
+    kind = FHMM
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.best_path(tokens, lengths)[0]
+
+    def write(self, rows: np.ndarray) -> Any:
+        return [[f"{layer}:{state}" for layer, state in enumerate(states)] for states in rows.tolist()]
+
+
+class FHMMPosterior(ModelEncoder):
+    """q(z_m | x) of every layer, side by side."""
+
+    kind = FHMM
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.posterior(tokens, lengths).probs
+
+
+class LDSVectors(ModelEncoder):
+    """Smoothed vectors of tokens in their context, whitened, of unit length."""
+
+    kind = LDS
+    scaled = True
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.unit(self.model.smooth(tokens, lengths))
+
+
+class WordEmbeddings(ModelEncoder):
+    """The embeddings that a feed-forward language model has of words."""
+
+    kind = FeedForward
+    scaled = True
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(tokens, self.model.embedding)
+
+
+ENCODERS: dict[str, Callable[..., Encoder]] = {  # of a file and a device
+    "brown": BrownPaths,
+    "vectors": WordVectors,
+    "hmm": HMMStates,
+    "hmm-posterior": HMMPosterior,
+    "fhmm": FHMMStates,
+    "fhmm-posterior": FHMMPosterior,
+    "lds": LDSVectors,
+    "feedforward": WordEmbeddings,
+}
+
+
+def split_spec(spec: str) -> tuple[str, Path]:
+    """KIND:PATH as the kind of an encoder and its file; of a folder, the model in it."""
+    kind, colon, path = spec.partition(":")
+    if not colon or not path:
+        raise TrellisError(f"The representation {spec!r} has no path; write it as KIND:PATH.")
+    if kind not in ENCODERS:
+        raise TrellisError(f"There is no representation {kind!r}{suggestion(kind, ENCODERS)}")
+    return kind, find_model(path) if issubclass(ENCODERS[kind], ModelEncoder) else Path(path)  # type: ignore[arg-type]

@@ -1,0 +1,138 @@
+"""Templates: which attributes the words of a sentence have. Each takes its words and parts of speech, and gives the
+attributes of every token as strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+WINDOW = 2  # words on either side
+EDGES = "<s>", "</s>"
+GROUPS: list[tuple[int, ...]] = [(-2, -1), (-1, 0), (0, 1), (1, 2), (-2, -1, 0), (-1, 0, 1), (0, 1, 2)]
+AFFIXES = 4  # letters in the longest
+REACH = 4  # of the words nearby
+HUANG_SUFFIXES = "ing", "ogy", "ed", "s", "ly", "ion", "tion", "ity"
+_SHAPES = (re.compile(r"[A-Z]"), "X"), (re.compile(r"[^\W\d_A-Z]"), "x"), (re.compile(r"\d"), "d")
+_RUNS = re.compile(r"(.)\1+")
+
+Attributes = list[list[str]]  # of each token
+Template = Callable[[Sequence[str], Sequence[str] | None], Attributes]
+
+
+def around(values: Sequence[str], t: int, window: int = WINDOW) -> list[str]:
+    """The values of t - window ... t + window, marked where the sentence has ended."""
+    last = len(values)
+    return [values[i] if 0 <= i < last else EDGES[i >= last] for i in range(t - window, t + window + 1)]
+
+
+def windowed(name: str, values: Sequence[str]) -> Attributes:
+    """name[-2]=value ... name[2]=value for every token."""
+    labels = [f"{name}[{offset}]=" for offset in range(-WINDOW, WINDOW + 1)]
+    return [[a + b for a, b in zip(labels, around(values, t), strict=True)] for t in range(len(values))]
+
+
+def joined(name: str, values: Sequence[str], offsets: Sequence[tuple[int, ...]]) -> Attributes:
+    """Neighbouring values as one, at the given offsets."""
+    labels = [f"{name}[{','.join(map(str, group))}]=" for group in offsets]
+    rows = (around(values, t) for t in range(len(values)))
+    return [
+        [label + "|".join(row[WINDOW + i] for i in group) for label, group in zip(labels, offsets, strict=True)]
+        for row in rows
+    ]
+
+
+def beside(*parts: Iterable[list[str]]) -> Attributes:
+    """All attributes of each token."""
+    return [list(chain.from_iterable(rows)) for rows in zip(*parts, strict=True)]
+
+
+def shape(word: str) -> str:
+    """Its letters as X and x, its digits as d."""
+    for pattern, letter in _SHAPES:
+        word = pattern.sub(letter, word)
+    return word
+
+
+def short_shape(word: str) -> str:
+    """Its shape, every run as one letter."""
+    return _RUNS.sub(r"\1", shape(word))
+
+
+def affixes(words: Sequence[str]) -> Attributes:
+    """Beginnings and endings of one to four letters."""
+    lengths = range(1, AFFIXES + 1)
+    return [
+        [f"pre={w[:n]}" for n in lengths if n < len(w)] + [f"suf={w[-n:]}" for n in lengths if n < len(w)]
+        for w in map(str.lower, words)
+    ]
+
+
+def spelling(words: Sequence[str]) -> Attributes:
+    """Shapes, capitals, digits and hyphens."""
+    tests: dict[str, Callable[[str], bool]] = {
+        "capital": lambda w: w[:1].isupper(),
+        "all capitals": str.isupper,
+        "digit": lambda w: any(c.isdigit() for c in w),
+        "hyphen": lambda w: "-" in w[1:],
+        "inner capital": lambda w: any(c.isupper() for c in w[1:]) and not w.isupper(),
+    }
+    return [
+        [
+            "bias",
+            f"shape={shape(w)[:12]}",
+            f"short={short_shape(w)}",
+            *(name for name, true in tests.items() if true(w)),
+        ]
+        for w in words
+    ]
+
+
+def chunk(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
+    """The 19 attributes of crfsuite's chunker; without parts of speech, those of the words alone."""
+    parts = [windowed("w", words), joined("w", words, [(-1, 0), (0, 1)])]
+    if pos is not None:
+        parts += [windowed("p", pos), joined("p", pos, GROUPS)]
+    return beside(*parts)
+
+
+def huang(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
+    """Huang and Yates: words (here those around too), their suffix, capital and digit; parts of speech where given."""
+    own = [
+        [f"suffix={suffix}" for suffix in HUANG_SUFFIXES if w.lower().endswith(suffix)]
+        + ["capital"] * w[:1].isupper()
+        + ["digit"] * any(c.isdigit() for c in w)
+        for w in words
+    ]
+    return beside(windowed("w", words), own, *([windowed("p", pos)] if pos is not None else []))
+
+
+def pos(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
+    """A rich tagger of parts of speech: words, pairs, affixes, spelling."""
+    lower = [w.lower() for w in words]
+    return beside(
+        windowed("w", lower), joined("w", lower, [(-1, 0), (0, 1)]), [[f"W={w}"] for w in words], affixes(words),
+        spelling(words), windowed("a", [w[-3:] for w in lower]),
+    )  # fmt: skip
+
+
+def nearby(words: Sequence[str]) -> Attributes:
+    """The words before and after, wherever they are within reach."""
+    return [
+        [f"before={w}" for w in words[max(t - REACH, 0) : t]] + [f"after={w}" for w in words[t + 1 : t + 1 + REACH]]
+        for t in range(len(words))
+    ]
+
+
+def ner(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
+    """Names: words, affixes and shapes around, words nearby."""
+    lower, shapes = [w.lower() for w in words], [short_shape(w) for w in words]
+    pairs = [(-1, 0), (0, 1)]
+    parts = [
+        windowed("W", words), joined("w", lower, [(0,), *pairs]), affixes(words), spelling(words), nearby(lower),
+        windowed("s", shapes), joined("s", shapes, [*pairs, (-1, 0, 1)]),
+    ]  # fmt: skip
+    return beside(*parts, *([windowed("p", pos), joined("p", pos, pairs)] if pos is not None else []))
+
+
+TEMPLATES: dict[str, Template] = {"pos": pos, "chunk": chunk, "ner": ner, "huang": huang}

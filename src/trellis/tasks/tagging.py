@@ -1,0 +1,175 @@
+"""How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ.
+
+A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
+many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from scipy.stats import binomtest
+
+from trellis.config import suggestion
+from trellis.corpus.tagged import Tagged
+from trellis.corpus.tagsets import Span, spans
+from trellis.errors import TrellisError
+from trellis.tasks.bootstrap import RESAMPLES, Difference, bootstrap
+
+BUCKETS: dict[str, Callable[[int], bool]] = {  # by how often a word occurs in the labelled training text
+    "all": lambda count: True,
+    "oov": lambda count: count == 0,
+    "rare": lambda count: count in (1, 2),
+    "oov+rare": lambda count: count <= 2,
+}
+
+
+def tokens(tags: Iterable[str]) -> list[Span]:
+    """Every token as a unit of its own."""
+    return [Span(tag, t, t) for t, tag in enumerate(tags)]
+
+
+UNITS: dict[str, Callable[[Iterable[str]], list[Span]]] = {"tokens": tokens, "spans": spans}
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many units were found, of how many predicted and how many gold ones."""
+
+    correct: int
+    predicted: int
+    gold: int
+
+    @property
+    def precision(self) -> float:
+        return self.correct / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.correct / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Of tokens this is the accuracy."""
+        return 2 * self.correct / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
+
+
+@dataclass(frozen=True)
+class TagScores:
+    """Everything about one tagging of one text."""
+
+    units: str  # tokens | spans
+    accuracy: float  # of tokens, whatever the units are
+    buckets: dict[str, Score]
+    kinds: dict[str, Score]  # of each tag, or of each kind of span
+    confusions: list[tuple[str, str, int]]  # gold tag, predicted tag, how often; the most frequent first
+
+    @property
+    def f1(self) -> float:
+        return self.buckets["all"].f1
+
+
+def score_tags(
+    data: Tagged, predicted: list[list[str]], units: str = "tokens", known: Mapping[str, int] | None = None
+) -> TagScores:
+    """Compare predicted tags with those of `data`; `known` counts the words of the labelled training text."""
+    find = unit_finder(units)
+    check_lengths(data, predicted)
+    counts = known if known is not None else {}
+    words = set(chain.from_iterable(data.words))
+    buckets = BUCKETS if known is not None else {"all": BUCKETS["all"]}
+    pairs = [(find(gold), find(guess)) for gold, guess in zip(data.tags, predicted, strict=True)]
+    by_bucket = {
+        name: total(sentence_counts(pairs, data.words, {word for word in words if belongs(counts.get(word, 0))}))
+        for name, belongs in buckets.items()
+    }
+    confused = confusion_table(data.tags, predicted)
+    right = sum(n for (gold, guess), n in confused.items() if gold == guess)
+    wrong = [(*pair, n) for pair, n in confused.most_common() if pair[0] != pair[1]]
+    return TagScores(units, right / data.num_tokens, by_bucket, scores_by_kind(pairs), wrong)
+
+
+def unit_finder(units: str) -> Callable[[Iterable[str]], list[Span]]:
+    if units not in UNITS:
+        raise TrellisError(f"Tags are scored by {units!r}, which is not known{suggestion(units, UNITS)}")
+    return UNITS[units]
+
+
+def check_lengths(data: Tagged, predicted: list[list[str]]) -> None:
+    if [len(tags) for tags in data.tags] != [len(tags) for tags in predicted]:
+        raise TrellisError("Gold and predicted tags do not belong to the same sentences: their lengths differ.")
+
+
+def sentence_counts(
+    pairs: Sequence[tuple[list[Span], list[Span]]],
+    sentences: Sequence[Sequence[str]],
+    words: Collection[str] | None = None,
+) -> np.ndarray:
+    """Correct, predicted and gold units of each sentence, [S, 3]; with words, of those that begin with one."""
+    rows = []
+    for (gold, guess), sentence in zip(pairs, sentences, strict=True):
+        wanted, found = (
+            {unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess)
+        )
+        rows.append((len(wanted & found), len(found), len(wanted)))
+    return np.array(rows)
+
+
+def total(counts: np.ndarray) -> Score:
+    return Score(*counts.sum(0).tolist())
+
+
+def scores_by_kind(pairs: Iterable[tuple[list[Span], list[Span]]]) -> dict[str, Score]:
+    """The score of each tag or kind of span."""
+    correct, predicted, gold = Counter[str](), Counter[str](), Counter[str]()
+    for wanted, found in pairs:
+        gold.update(unit.kind for unit in wanted)
+        predicted.update(unit.kind for unit in found)
+        correct.update(unit.kind for unit in set(wanted) & set(found))
+    return {kind: Score(correct[kind], predicted[kind], gold[kind]) for kind in sorted(gold | predicted)}
+
+
+def confusion_table(gold: Sequence[list[str]], predicted: Sequence[list[str]]) -> Counter[tuple[str, str]]:
+    """How often each gold tag was given each tag."""
+    return Counter(pair for rows in zip(gold, predicted, strict=True) for pair in zip(*rows, strict=True))
+
+
+def word_counts(data: Tagged) -> Counter[str]:
+    return Counter(word for sentence in data.words for word in sentence)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two taggings of one text: the tokens that one got right and the other did not, and the difference in F1."""
+
+    only_first: int
+    only_second: int
+    p_value: float  # that such a division is chance: the exact binomial test on these tokens
+    f1: Difference  # of the second minus of the first, by the paired bootstrap over sentences
+
+
+def compare_tags(
+    data: Tagged, first: list[list[str]], second: list[list[str]], units: str = "tokens", resamples: int = RESAMPLES
+) -> Comparison:
+    """Is the second tagging better than the first?"""
+    find = unit_finder(units)
+    for predicted in (first, second):
+        check_lengths(data, predicted)
+    flat = zip(*(chain.from_iterable(tags) for tags in (data.tags, first, second)), strict=True)
+    apart = Counter((a == gold, b == gold) for gold, a, b in flat)
+    one, other = apart[True, False], apart[False, True]
+    p_value = binomtest(one, one + other).pvalue if one + other else 1.0
+    counts = [
+        sentence_counts([(find(g), find(p)) for g, p in zip(data.tags, predicted, strict=True)], data.words)
+        for predicted in (first, second)
+    ]
+    return Comparison(one, other, float(p_value), bootstrap(np.hstack(counts), f1_difference, resamples))
+
+
+def f1_difference(totals: np.ndarray) -> np.ndarray:
+    """F1 of the last three columns minus F1 of the first three: [..., 6] -> [...]."""
+    first, second = (2 * totals[..., i] / np.maximum(totals[..., i + 1] + totals[..., i + 2], 1) for i in (0, 3))
+    return second - first

@@ -1,0 +1,109 @@
+"""Tagged text: every format, what is wrong with a line, and the data sets as published."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from trellis.corpus.tagged import Tagged, load_tagged, read_tagged
+from trellis.errors import TrellisError
+
+CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nsaid VBD I-VP O\n\n\nno DT I-NP O\n"
+CONLLU = """# text = don't go
+1-2\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_
+2\tn't\tnot\tPART\tRB\t_\t3\tadvmod\t_\t_
+2.1\tgone\tgo\tVERB\tVBN\t_\t_\t_\t_\t_
+3\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\t_
+
+"""
+MEDPOST = "P01A01\nA_b_NN is_VBZ\nP01A02\nNo_DD\n"
+needs_data = pytest.mark.skipif("TRELLIS_DATA" not in os.environ, reason="TRELLIS_DATA is not set")
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "column", "expected"),
+    [
+        (CONLL, "conll", None, Tagged([["EU", "said"], ["no"]], [["I-ORG", "O"], ["O"]], [["NNP", "VBD"], ["DT"]])),
+        (CONLL, "conll", 1, Tagged([["EU", "said"], ["no"]], [["NNP", "VBD"], ["DT"]])),
+        ("a b\tX\nc\tY", "conll", None, Tagged([["a b", "c"]], [["X", "Y"]])),
+        (CONLLU, "conllu", None, Tagged([["do", "n't", "go"]], [["AUX", "PART", "VERB"]])),
+        (CONLLU, "conllu", "xpos", Tagged([["do", "n't", "go"]], [["VBP", "RB", "VB"]])),
+        (MEDPOST, "medpost", None, Tagged([["A_b", "is"], ["No"]], [["NN", "VBZ"], ["DD"]])),
+        ("A_b_NN is_VBZ\n\nNo_DD", "word_tag", None, Tagged([["A_b", "is"], ["No"]], [["NN", "VBZ"], ["DD"]])),
+    ],
+)
+def test_formats(tmp_path: Path, text: str, format: str, column: int | str | None, expected: Tagged) -> None:
+    plain, packed = tmp_path / "text", tmp_path / "text.gz"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.replace("\n", "\r\n").encode()))
+    assert read_tagged(plain, format, column) == read_tagged(packed, format, column) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "column", "message"),
+    [
+        ("a X\nb\n", "conll", None, "line 2: 1 columns where 2"),
+        ("a\n", "conll", None, "line 1: 1 columns where 2"),
+        ("a X\n", "conll", 4, "line 1: 2 columns where 5"),
+        ("a\tX\nb\t\n", "conll", None, "line 2: a word or its tag is empty"),
+        ("a X\n", "conll", "upos", "'upos' is not a number"),
+        ("# x\n1\ta\n", "conllu", None, "line 2: 2 columns where 10"),
+        (CONLLU.replace("3\tgo", "x\tgo"), "conllu", None, "line 6: 'x' is not the number"),
+        (CONLLU, "conllu", "pos", "'pos' of the conllu format is not known"),
+        ("a_NN\nP01\n", "medpost", None, "line 1: the id of a sentence"),
+        ("P01\na_NN\nP02\n", "medpost", None, "line 3: the id of a sentence that does not follow"),
+        ("P01\na_NN b\n", "medpost", None, "line 2: 'b' is not of the form word_TAG"),
+        ("a_NN _NN\n", "word_tag", None, "line 1: '_NN' is not"),
+        ("\n\n", "word_tag", None, "holds no tagged sentences"),
+        ("a X\n", "conl", None, "did you mean"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(
+    tmp_path: Path, text: str, format: str, column: int | str | None, message: str
+) -> None:
+    (tmp_path / "text").write_text(text)
+    with pytest.raises(TrellisError, match=message):
+        read_tagged(tmp_path / "text", format, column)
+
+
+def test_parts_and_sums_keep_words_and_tags_together() -> None:
+    data = Tagged([["a"], ["b", "c"]], [["X"], ["Y", "X"]], [["P"], ["P", "Q"]])
+    assert data[:1] + data[1:] == data
+    assert (data[:1] + Tagged([["d"]], [["Z"]])).pos is None
+    assert data.map_tags(lambda tags: [tag.lower() for tag in tags]).tag_set() == ["x", "y"]
+    assert (len(data), data.num_tokens) == (2, 3)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "split", "sentences", "tokens", "tags"),
+    [
+        ("conll2000", "test", 2012, 47_377, 19),
+        ("conll2003", "valid", 3250, 51_362, 6),
+        ("ud_ewt", "test", 2077, 25_094, 17),
+        ("genia", "test", 1360, 35_641, 41),
+        ("medpost", "test", 1000, 26_564, 62),
+        ("treebank_sample", "test", 391, 9150, 40),
+    ],
+)
+def test_data_sets_have_their_published_sizes(name: str, split: str, sentences: int, tokens: int, tags: int) -> None:
+    data = load_tagged(name, split)
+    assert (len(data), data.num_tokens, len(data.tag_set())) == (sentences, tokens, tags)
+
+
+@needs_data
+def test_what_a_data_set_does_not_have() -> None:
+    with pytest.raises(TrellisError, match="conll2000 has no valid split; it has train, test"):
+        load_tagged("conll2000", "valid")
+    with pytest.raises(TrellisError, match="no tagged data set 'conll200'"):
+        load_tagged("conll200", "train")
+
+
+def test_data_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRELLIS_DATA", raising=False)
+    with pytest.raises(TrellisError, match="set TRELLIS_DATA"):
+        load_tagged("ud_ewt", "train")
