@@ -11,14 +11,20 @@ from typing import Any
 
 from experiments.dense_config import DenseRun
 from experiments.results import Result, read_result
+from experiments.tagging_config import TaggingRun
 from experiments.vectors_config import VectorRun
 from trellis.config import RunConfig, apply_overrides, read_config, suggestion
 from trellis.errors import TrellisError
 
 HERE = Path(__file__).parent
 TABLES = "tables.toml"
-KINDS: dict[str, type] = {"training": RunConfig, "dense": DenseRun, "vectors": VectorRun}  # what a TOML describes
-AnyRun = RunConfig | DenseRun | VectorRun
+KINDS: dict[str, type] = {
+    "training": RunConfig,
+    "dense": DenseRun,
+    "tagging": TaggingRun,
+    "vectors": VectorRun,
+}  # what the TOML of a run describes
+AnyRun = RunConfig | DenseRun | TaggingRun | VectorRun
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class Experiment:
     published: str  # the heading of published figures
     tables: list[Table]
     kind: str = "training"
+    kinds: dict[str, str] = field(default_factory=dict)  # of runs whose names begin otherwise: beginning -> kind
 
     @property
     def name(self) -> str:
@@ -77,16 +84,17 @@ class Experiment:
         named = dict.fromkeys(row.run for table in self.tables for row in table.rows)
         return [run for run in named if run in written] + [run for run in written if run not in named]
 
+    def kind_of(self, run: str) -> str:
+        """What kind of a run it is: the experiment's, unless its name begins with one of another."""
+        return next((kind for beginning, kind in self.kinds.items() if run.startswith(beginning)), self.kind)
+
     def config(self, run: str, overrides: Iterable[str] = (), seed: int | None = None) -> Any:
         """What the TOML of a run says, with other values on top."""
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
-        config: Any = apply_overrides(read_config(self.folder / f"{run}.toml", KINDS[self.kind_of(run)]), overrides)
+        kind = KINDS[self.kind_of(run)]
+        config: Any = apply_overrides(read_config(self.folder / f"{run}.toml", kind), overrides)
         return config if seed is None else replace(config, seed=seed)
-
-    def kind_of(self, run: str) -> str:
-        """What the run says it is, else what all of them are."""
-        return str(self.written(run).get("kind", self.kind))
 
     def written(self, run: str) -> dict[str, Any]:
         """What the TOML of a run says itself, defaults left out."""
@@ -121,11 +129,12 @@ def read_experiment(folder: Path) -> Experiment:
     path = folder / TABLES
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        kind = data.get("kind", "training")
-        if kind not in KINDS:
-            raise TrellisError(f"{path}: kind is {kind!r}, which is not known{suggestion(kind, KINDS)}")
+        main, others = data.get("kind", "training"), data.get("kinds", {})
+        for kind in (main, *others.values()):
+            if kind not in KINDS:
+                raise TrellisError(f"{path}: kind is {kind!r}, which is not known{suggestion(kind, KINDS)}")
         title, published = data["title"], data["published"]
-        return Experiment(folder, title, published, [read_table(table) for table in data["tables"]], kind)
+        return Experiment(folder, title, published, [read_table(table) for table in data["tables"]], main, others)
     except KeyError as error:
         raise TrellisError(f"{path} has no key {error}.") from error
     except (OSError, ValueError, TypeError) as error:

@@ -21,6 +21,7 @@ from experiments.analyses import analyse
 from experiments.dense import run_dense
 from experiments.experiment import Experiment
 from experiments.results import Result, essence, hardware, read_result, result_path, source_hash, write_result
+from experiments.tagging_run import run_tagging
 from experiments.vectors import run_vectors
 from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
@@ -28,7 +29,8 @@ from trellis.errors import TrellisError
 from trellis.models import load_model
 from trellis.models.files import FILE
 from trellis.train.checkpoint import LAST
-from trellis.train.run import CONFIG, RunResult, choose_device, train
+from trellis.train.choices import choose_device
+from trellis.train.run import CONFIG, RunResult, train
 
 METRICS = "metrics.jsonl"
 TRAINING = "step", "epoch", "tokens", "seconds", "outcome"
@@ -79,6 +81,9 @@ RUNNERS: dict[str, Callable[[Experiment, str, int, Options], Result]] = {
     "dense": lambda experiment, run, seed, options: run_dense(
         experiment.config(run, options.overrides, seed), run, options.jobs
     ),
+    "tagging": lambda experiment, run, seed, options: run_tagging(
+        experiment.config(run, options.overrides, seed), run, options.runs / experiment.name, options.jobs
+    ),
     "vectors": run_probe,
 }
 
@@ -95,17 +100,7 @@ def refuse_another(config: RunConfig, folder: Path) -> None:
 def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, analyses: list[str], jobs: int) -> Result:
     """The result of a finished training; `seconds` are those of a model that is fitted without steps."""
     device, state = choose_device(config.device), trained.state
-    figures: dict[str, Any] = {}
-    errors: dict[str, str] = {}
-    if trained.densities is not None:
-        figures = {f"gain_{name}": nats for name, nats in trained.densities.gain.items()}
-    else:
-        model = load_model(trained.folder)
-        if isinstance(model, nn.Module):
-            model.to(device)
-        row = asdict(trained.figures[-1])
-        more, errors = analyse(model, config, load_corpus(config.data), analyses)
-        figures = {name: row[name] for name in ("parameters", "train", "valid", "test")} | more
+    figures, errors = figures_of(trained, config, device, analyses)
     training: dict[str, Any] = {"seconds": seconds}
     if state is not None:
         training = {name: getattr(state, name) for name in TRAINING} | {"valid": valid_by_epoch(trained.folder)}
@@ -126,6 +121,22 @@ def valid_by_epoch(folder: Path) -> list[float]:
     """The valid perplexity after each epoch."""
     lines = map(json.loads, (folder / METRICS).read_text(encoding="utf-8").splitlines())
     return list({line["epoch"]: line["valid_ppl"] for line in lines if line["valid_ppl"] is not None}.values())
+
+
+def figures_of(
+    trained: RunResult, config: RunConfig, device: str, analyses: list[str]
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """What was measured, and the analyses that failed; densities and scores of tags are not analysed."""
+    if trained.densities is not None:
+        return {f"gain_{name}": nats for name, nats in trained.densities.gain.items()}, {}
+    model = load_model(trained.folder)
+    if isinstance(model, nn.Module):
+        model.to(device)
+    if trained.tagging is not None:
+        return {"parameters": model.num_parameters(), **trained.tagging}, {}
+    row = asdict(trained.figures[-1])
+    more, errors = analyse(model, config, load_corpus(config.data), analyses)
+    return {name: row[name] for name in ("parameters", "train", "valid", "test")} | more, errors
 
 
 def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bool:

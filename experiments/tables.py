@@ -11,6 +11,7 @@ from experiments.dense import CURVE
 from experiments.experiment import KINDS, Experiment, Table
 from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
+from experiments.tagging_config import AMBIGUOUS
 from experiments.vectors import SPLITS
 from trellis.config import suggestion
 from trellis.errors import TrellisError
@@ -45,6 +46,7 @@ FIGURES = {
     "loss_deviation_anywhere": Column("its sd, anywhere", finite("{:.4f}")),
     "tilted_gap": Column("tilted gap", three_digits),
     "jensen_gap": Column("Jensen gap", three_digits),
+    "tighter": Column("tighter", three_digits),
     "gradient_noise_by_class": Column("gradient noise, by class", three_digits),
     "gradient_noise_anywhere": Column("gradient noise, anywhere", three_digits),
     "impossible_anywhere": Column("impossible draws, anywhere", percent),
@@ -61,7 +63,16 @@ FIGURES |= {f"{part}_{name}": Column(f"{part}, {heading}", perplexity)
             for part in ("valid", "test") for name, heading in MODELS.items()}  # fmt: skip
 FIGURES |= {f"{kernel}{after}": Column(kernel + after.replace("_", " "), finite("{:.3f}"))
             for kernel in KERNELS for after in ("", *(f"_after_{step}" for step in CURVE))}  # fmt: skip
-FIGURES |= {"symbols": Column("symbols", whole)}
+STATES = {"viterbi": "joint Viterbi", "many": "many to one", "one": "one to one"}  # of taggers with hidden states
+BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # training has any, 0, 1-2, 0-2
+TAGGING = {f"{bucket}_{what}": f"{heading}{what}" for bucket, heading in BUCKETS.items()
+           for what in ("f1", "precision", "recall", "error")}  # fmt: skip
+FIGURES |= {f"{split}_{name}": Column(f"{split} {heading}", finite("{:.2f}")) for split in ("valid", "test")
+            for name, heading in (STATES | TAGGING | {"accuracy": "accuracy"}).items()}  # fmt: skip
+FIGURES |= {f"{test}_p": Column(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")}
+FIGURES |= {f"{what}_{word}": Column(f"{what} of {word}", whole)
+            for what in ("states", "tokens") for word in AMBIGUOUS}  # fmt: skip
+FIGURES |= {"symbols": Column("symbols", whole), "attributes": Column("attributes", compact)}
 FIGURES |= {f"gain_{part}": Column(f"gain, {part}", finite("{:.2f}")) for part in SPLITS}
 FIGURES |= {f"pos_{part}": Column(f"POS, {part}", percent) for part in SPLITS[1:]}
 FIGURES |= {f"margin_{run}": Column(f"over {name}", percent) for run, name in BESIDE.items()}
@@ -147,7 +158,7 @@ def is_current(result: Result, config: Any) -> bool:
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: what the TOML of every run says; what all of them say alike is in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    known = dict.fromkeys(key for kind in map(experiment.kind_of, runs) for key in flat(asdict(KINDS[kind]())))
+    known = dict.fromkeys(key for run in runs for key in flat(asdict(KINDS[experiment.kind_of(run)]())))
     keys = [key for key in known if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]

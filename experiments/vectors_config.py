@@ -11,7 +11,6 @@ from trellis.config import ModelConfig, TrainConfig
 class VectorRun:
     """Everything that decides a run."""
 
-    kind: str = "vectors"
     vectors: str = "lds"  # lds | word2vec | lds-of-word2vec
     text: str = "wikitext-2"  # that they are learned from, together with the words of the tagged training text
     tags: str = "ud_ewt"

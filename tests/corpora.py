@@ -41,6 +41,8 @@ def hmm(states: int = 3, carry: bool = False, seed: int = 0) -> HMM:
     return HMM.new(vocabulary(), states, carry, seed).to(torch.float64).requires_grad_(False)
 
 
-def fhmm(sizes: tuple[int, ...] = (2, 3), bound: str = "tilted", dim: int = 0, seed: int = 0) -> FHMM:
+def fhmm(
+    sizes: tuple[int, ...] = (2, 3), bound: str = "tilted", dim: int = 0, seed: int = 0, combine: str = "log-linear"
+) -> FHMM:
     """A factorial HMM in float64."""
-    return FHMM.new(vocabulary(), sizes, bound, dim, seed).to(torch.float64)
+    return FHMM.new(vocabulary(), sizes, bound, dim, seed, combine).to(torch.float64)

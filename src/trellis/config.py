@@ -30,16 +30,23 @@ class DataConfig:
     digits: bool | None = None  # every digit run becomes N
     unk: bool | None = None  # rare and unseen words become <unk>
     min_count: int | None = None  # rarer words are left out of the vocabulary
+    min_letters: float = 0.0  # sentences of which a smaller share of the characters is a-z are not trained on
     max_size: int | None = None  # words in the vocabulary, <eos> and <unk> included; 0: no limit
     valid_fraction: float = 0.05  # used where the source has no splits of its own
     test_fraction: float = 0.05
+    # tag-hmm (source: a tagged data set, see trellis.corpus.tagged):
+    tagged_every: int = (
+        1  # one training sentence in so many has its tags; 0: none, states are matched to tags afterwards
+    )
+    tagged_weight: int = 1  # times that tagged text is read while text without tags is read once
+    untagged: str = ""  # text that is learned from without tags: "rest" (the other sentences), or any source
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Which model, and how large."""
 
-    family: str = "hmm"  # hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
+    family: str = "hmm"  # hmm | tag-hmm | fhmm | lds | ngram | unigram | bigram | feedforward | lstm | rnn
     order: int = 5  # ngram: words in the longest n-gram
     crossing: bool = False  # ngram: contexts reach over the ends of sentences
     states: int = 256
@@ -68,6 +75,7 @@ class ModelConfig:
         ""  # rnn: the run of an lds (or its TOML) as whose filter it begins; its dim is that of the lds and one
     )
     window: int = 4  # feedforward: previous words that it sees
+    hidden: int = 0  # feedforward: units of its layers; 0: as many as `dim`
     factored: bool = False  # a state's embedding is half its class's, half its own
     characters: bool = False  # words have features of their spelling too
     depth: int = 1  # residual layers of each net; layers of the network
@@ -78,6 +86,14 @@ class ModelConfig:
     layers: int = 3  # chains, each with `states` states
     layer_states: str = ""  # or the states of each layer, as "20,10,5"
     bound: str = "tilted"  # on the log-likelihood: tilted | jensen
+    combine: str = (
+        "log-linear"  # what the layers say of a word: log-linear | noisy-or (small models, learner = gradient)
+    )
+    # tag-hmm (states = 0: one for each tag):
+    hard_tags: bool = False  # a state keeps the one tag that it begins with
+    rare: int = 2  # words seen at most so often teach what unseen words of their kind are like
+    common: int = 5  # tokens that a kind of words needs
+    backing: float = 0.0  # em: times that a word was seen more, in the states of its kind
     # lowrank (all of neural's too), lowrank-table:
     features: int = 256  # that transitions go through
     band: int = 0  # states around each that have weights of their own, added before rows are normalised
@@ -125,7 +141,10 @@ class TrainConfig:
     pseudocount: float = 1e-4  # em: added to every expected count of an epoch (stepwise: of a batch)
     em_power: float = 0.5  # stepwise-em: step k has rate (k + 2) ** -em_power
     sweeps: int = 4  # fhmm: over the layers, for each batch
-    inner_steps: int = 0  # fhmm: on the emissions, per batch (stepwise-em: Adam) or epoch (em: L-BFGS); 0: 1 or 100
+    inner: str = (
+        "auto"  # fhmm, stepwise-em: how emissions follow a batch: scaling (auto, but for neural) | adam | lbfgs
+    )
+    inner_steps: int = 0  # fhmm: of that for each batch, or of L-BFGS for each epoch (em); 0: 1 (lbfgs 5) or 100
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -62,6 +62,34 @@ def test_a_single_document_is_cut_between_sentences(load: Loader) -> None:
     assert last["train"] == ["s89", "x"]
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.lists(st.sampled_from(["ab", "aB", "7", "abc", "é"]), min_size=1, max_size=3), min_size=1)),
+    st.sampled_from([0.3, 0.5, 1.0]),
+)
+def test_sentences_of_few_letters_are_not_trained_on(load: Loader, drawn, share: float) -> None:
+    drawn = [[["abc"]], *drawn, [["abc"]], [["abc"]], [["7"]]]  # one of three is in train at least
+    text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in drawn)
+    whole, corpus = load(text), load(text, min_letters=share)
+
+    def good(sentence: list[str]) -> bool:
+        line = "".join(sentence)
+        return sum("a" <= letter <= "z" for letter in line) >= share * len(line)
+
+    expected = [[s for s in document if good(s)] for document in as_lists(whole["train"], whole)]
+    assert as_lists(corpus["train"], corpus) == [document for document in expected if document]
+    seen = Counter(corpus.vocab.decode(corpus["train"].tokens))
+    assert {word: count for word, count in zip(corpus.vocab.words, corpus.vocab.counts, strict=True) if count} == seen
+    assert corpus["valid"].tokens.size == whole["valid"].tokens.size
+
+
+def test_a_text_without_letters_is_told(load: Loader) -> None:
+    with pytest.raises(TrellisError, match="no words in the train split"):
+        load("1 2\n3 4\n" * 20, min_letters=0.9)
+    with pytest.raises(TrellisError, match="min_letters"):
+        load("a b\n" * 20, min_letters=9.0)
+
+
 def test_fractions_of_nothing_leave_only_training(load: Loader) -> None:
     corpus = load("a\nb\n", valid_fraction=0.0, test_fraction=0.0)
     assert list(corpus.splits) == ["train"]

@@ -13,13 +13,15 @@ from toy_experiment import make_experiment
 
 from experiments.__main__ import main
 from experiments.analyses import ANALYSES
+from experiments.dense_config import DenseRun
 from experiments.experiment import HERE, find
 from experiments.results import Result, write_result
 from experiments.tables import FIGURES, show
-from trellis.config import DataConfig
+from trellis.config import DataConfig, RunConfig
 
 SVG = "{http://www.w3.org/2000/svg}"
 BASELINES = {f"{corpus}-{model}" for corpus in ("ptb", "wikitext2") for model in ("lstm-256", "ff-256", "kn5")}
+BASELINES |= {"HUANGHMM-80", "SCL"}  # printed alone
 
 
 @pytest.fixture
@@ -190,3 +192,17 @@ def test_ablations_have_one_budget() -> None:
     assert {c.batches.lanes * c.batches.window for c in cells if c.batches.order == "streams"} == {2048}
     assert {c.batches.tokens for c in cells if c.batches.order == "sentences"} == {2048}
     assert {config.data for config in cells} == {DataConfig("ptb")}
+
+
+def test_runs_of_another_kind_in_one_folder(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = toys / "tables.toml"
+    text = path.read_text()
+    (toys / "cell-3.toml").write_text("[model]\nstates = 3\n")
+    path.write_text('kinds = { "cell-" = "dense" }\n' + text)
+    experiment = find(str(toys))[0]
+    assert isinstance(experiment.config("cell-3"), DenseRun)
+    assert isinstance(experiment.config("small"), RunConfig)
+    assert "cell-3" in show(experiment)
+    path.write_text('kinds = { "cell-" = "sparse" }\n' + text)
+    assert main(["table", str(toys)]) == 2
+    assert "kind is 'sparse', which is not known" in capsys.readouterr().err

@@ -15,10 +15,11 @@ from lds_oracle import markov_text
 from trellis.corpus.tagged import Tagged
 
 WORDS = [f"w{letter}" for letter in "abcdefghijkl"]
-RUN = 'kind = "vectors"\n{top}\n[model]\nfamily = "lds"\ndim = 3\nblocks = 3\n{model}\n[train]\nepochs = 2\n'
+RUN = '{top}\n[model]\nfamily = "lds"\ndim = 3\nblocks = 3\n{model}\n[train]\nepochs = 2\n'
 TABLES = """
 title = "Toys"
 published = "elsewhere"
+kind = "vectors"
 
 [[tables]]
 name = "pos"

@@ -108,11 +108,12 @@ def test_the_mean_field_and_the_scores_of_a_factorial_hmm() -> None:
         there = batch.to(torch.device(device))
         with torch.no_grad():
             scores, _ = model.score(there.tokens, model.start(9), there.lengths)
-            inferred = model.infer(there)
+            inferred, path = model.infer(there), model.best_path(batch.tokens, batch.lengths)[0]
         learner = StepwiseVariationalLearner(model, TrainConfig())
-        result = learner.step(batch)
-        learned = torch.as_tensor(result.log_likelihood), *model.params.transitions
-        answers.append([scores, inferred.bound, *inferred.field, *learned])
+        for given in (batch, Batch(tokens[:, :1], torch.ones_like(lengths), batch.fresh), batch):
+            result = learner.step(given)  # a batch on the CPU
+        learned = torch.as_tensor(result.log_likelihood), model.params.words.detach(), *model.params.transitions
+        answers.append([scores, inferred.bound, *inferred.field, path, *learned])
     for here, there in zip(*answers, strict=True):
         torch.testing.assert_close(there.cpu(), here, rtol=SINGLE_PRECISION, atol=SINGLE_PRECISION)
 

@@ -100,6 +100,15 @@ def test_the_counts_are_those_of_the_chains() -> None:
         assert float(count.transition.sum()) == pytest.approx(float((case.lengths - 1).sum()))
 
 
+def test_sentences_of_one_word() -> None:
+    case = layered((2, 3), batch=4, steps=1)
+    result = infer(case)
+    assert (result.bound <= discrete.log_likelihood(*case.joint()) + ROUNDING).all()
+    for count in variational.expect(case.chains, result, case.lengths, case.emission.sizes):
+        assert float(count.start.sum()) == pytest.approx(4)
+        assert float(count.transition.sum()) == 0
+
+
 def test_importance_sampling_tells_the_truth() -> None:
     case = layered((2, 3), steps=4)
     generator = torch.Generator().manual_seed(3)
@@ -120,9 +129,10 @@ def test_float32_agrees_with_float64() -> None:
     close(infer(single(case)).bound, infer(case).bound, 1e-4)
 
 
-def test_extreme_scores_in_float32_keep_the_bound_a_bound() -> None:
+@pytest.mark.parametrize("layers", [5, 9])
+def test_extreme_scores_in_float32_keep_the_bound_a_bound(layers: int) -> None:
     """Words that all layers first hold for impossible come back when a layer changes its mind."""
-    case = layered((2, 2, 2, 2, 2), words=30, steps=12, scale=12.0)
+    case = layered((2,) * layers, words=30, steps=12, scale=12.0)
     bound, exact = infer(single(case)).bound, discrete.log_likelihood(*case.joint())
     assert (bound <= exact + 1e-3 * exact.abs()).all()
     assert (bound >= 3 * exact).all()

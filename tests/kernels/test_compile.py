@@ -16,6 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from trellis.kernels.classes import triton as classes
+from trellis.kernels.lerp import triton as lerp
 from trellis.kernels.lse import triton as lse
 from trellis.kernels.mask import triton as mask
 from trellis.kernels.norm import triton as norm
@@ -50,6 +51,8 @@ compile(pairs.product_kernel, types, choices, num_warps=8)
 names = {"SEED": 3, "PURPOSE": 0x9E3779B9, "ROWS": 0x9E3779B9, "SIZE": 1024}
 compile(mask.keys_kernel, {"step": "*i64", "ids": "*i64", "out": "*i64", "N": "i32"}, names)
 
+compile(lerp.lerp_kernel, {"N": "i32"}, {"SIZE": 4096})
+
 words = {"words": "*i64", "begins": "*i64", "K": "i32"}
 compile(classes.forward_kernel, words, {"WORDS": 64, "COLUMNS": 32}, num_warps=4)
 compile(classes.backward_kernel, words, {"WORDS": 64, "COLUMNS": 32}, num_warps=4)
@@ -67,5 +70,5 @@ def test_kernels_compile() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(shared) == 10
+    assert len(shared) == 11
     assert max(shared) <= SHARED_MEMORY

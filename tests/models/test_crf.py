@@ -160,3 +160,17 @@ def test_what_cannot_be_trained_is_told() -> None:
         train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFConfig("lbfg"))
     with pytest.raises(TrellisError, match="asks for the learner crfsuite"):
         train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFConfig(l1=0.1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_a_gpu_says_the_same() -> None:
+    (features, gold), crf = problem(dense=2), random_crf(2)
+    with torch.no_grad():
+        here = crf.log_likelihood(features, gold), crf.best_labels(features)
+        crf.cuda()
+        there = crf.log_likelihood(features.to("cuda"), gold.cuda()), crf.best_labels(features.to("cuda"))
+    assert torch.allclose(here[0], there[0].cpu(), atol=EXACT, rtol=0)
+    assert torch.equal(here[1], there[1].cpu())
+    trained = train_crf(CRF(LABELS, ATTRIBUTES, 2), features._replace(dense=features.dense.float()), gold,
+                        CRFConfig(device="cuda"))  # fmt: skip
+    assert trained.attribute.device.type == "cpu"

@@ -30,6 +30,7 @@ EOS = vocabulary().eos
 
 MODELS: dict[str, Callable[..., NeuralModel]] = {
     "feedforward": lambda dropout=0.0: FeedForward(vocabulary(), 4, 2, dropout, window=3),
+    "feedforward with hidden units": lambda dropout=0.0: FeedForward(vocabulary(), 4, 1, dropout, window=2, hidden=3),
     "feedforward untied": lambda dropout=0.0: FeedForward(vocabulary(), 4, 1, dropout, window=1, tied=False),
     "lstm": lambda dropout=0.0: LSTM(vocabulary(), 4, 2, dropout),
     "lstm untied": lambda dropout=0.0: LSTM(vocabulary(), 3, 1, dropout, tied=False),
@@ -71,6 +72,8 @@ def feedforward_by_hand(model: FeedForward, past: list[int]) -> Tensor:
         features = (linear.weight @ features + linear.bias).clamp(min=0)
         centred = features - features.mean()
         features = centred / (centred.square().mean() + norm.eps).sqrt() * norm.weight + norm.bias
+    if model.hidden:
+        features = model.back.weight @ features + model.back.bias
     return next_word(model, features)
 
 

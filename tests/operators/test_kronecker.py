@@ -8,7 +8,7 @@ from torch import Tensor
 from conformance import OperatorConformance, seeded
 from strategies import close, distributions
 from trellis.operators import Kronecker, Transition
-from trellis.operators.kronecker import digits, marginals, outer
+from trellis.operators.kronecker import digits, marginals, merge, outer, through
 
 SIZES = (2, 1, 3)
 
@@ -31,3 +31,11 @@ def test_digits_and_marginals_agree_with_the_order_of_states() -> None:
     assert torch.stack(digits(states, SIZES), -1).tolist() == [[a, 0, b] for a in range(2) for b in range(3)]
     factors = [distributions(seeded(21), 4, size) for size in SIZES]
     close(marginals(outer(factors), SIZES), torch.cat(factors, -1))
+
+
+def test_merged_layers_step_as_they_do_apart() -> None:
+    matrices = [distributions(seeded(30 + size), size, size) for size in (12, 5, 9, 3)]
+    merged, probs = merge(matrices), distributions(seeded(22), 2, 12 * 5 * 9 * 3)
+    assert [len(matrix) for matrix in merged] == [60, 27]
+    close(through(probs, matrices), probs @ Kronecker(matrices).dense())
+    close(through(probs, merged), through(probs, matrices))

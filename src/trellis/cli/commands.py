@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trellis.cli import console, lds
 from trellis.cli import export as exports
+from trellis.cli import tag as taggers
 from trellis.cli.answer import Answer
 from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
@@ -46,6 +47,8 @@ def train(args: argparse.Namespace) -> Answer:
         return Answer(data, lambda: console.note(advice), 130)
     if result.densities is not None:
         return lds.trained(result)
+    if result.tagging is not None:
+        return tagger_trained(result, data)
     report = write_report(folder, load_model(folder), result)
 
     def show() -> None:
@@ -54,6 +57,19 @@ def train(args: argparse.Namespace) -> Answer:
         console.note(f"Model, metrics and report are in {folder}; open {report}")
 
     return Answer(data, show)
+
+
+def tagger_trained(result: run.RunResult, data: dict[str, Any]) -> Answer:
+    """How good the tags of a tagger are."""
+    found = result.tagging or {}
+    rows = [{"tags": name.replace("_", ", "), "right, %": f"{value:.2f}"} for name, value in found.items()]
+
+    def show() -> None:
+        console.note(result.corpus)
+        console.show_rows("Tags", list(rows[0]), rows)
+        console.note(f"The model is in {result.folder}")
+
+    return Answer(data | {"tagging": found}, show)
 
 
 def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
@@ -245,6 +261,15 @@ def cache(args: argparse.Namespace) -> Answer:
     rows = [{"name": e.name, "size": e.size, "date": f"{e.date:%Y-%m-%d}", "path": str(e.path)} for e in entries]
     title = "removed from the cache" if args.clear else "cache"
     return Answer(rows, lambda: console.show_rows(title, ["name", "size", "date", "path"], rows))
+
+
+def tag(args: argparse.Namespace) -> Answer:
+    actions = {
+        "train": taggers.train,
+        "eval": taggers.evaluate,
+        "apply": lambda args: taggers.apply(args, lines_of(args)),
+    }
+    return actions[args.action](args)
 
 
 def stateful(model: Saved, command: str) -> HMM:

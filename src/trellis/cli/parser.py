@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trellis import __version__
-from trellis.cli import commands, lds
+from trellis.cli import commands, lds, tag
 from trellis.cli.answer import Answer
 from trellis.config import RunConfig
 from trellis.errors import TrellisError
@@ -202,6 +202,11 @@ COMMANDS = {
     "cluster": Command(
         commands.cluster, "Brown clusters of the words of a corpus",
         "trellis cluster ptb -c 128 -o paths.txt; trellis cluster --show paths.txt", cluster_arguments,
+    ),
+    "tag": Command(
+        commands.tag, "taggers: train, eval, apply",
+        "trellis tag train --data conll2003 --with brown:paths.txt --run runs/ner; trellis tag eval runs/ner "
+        "--data conll2003", tag.arguments,
     ),
     "cache": Command(commands.cache, "show or clear the encoded corpora", "trellis cache --clear", cache_arguments),
 }  # fmt: skip

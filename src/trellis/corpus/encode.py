@@ -63,6 +63,8 @@ def encode_corpus(
     if len(table) == len(PROVISIONAL):
         raise TrellisError(f"There are no words in {source.description}.")
     parts = _divide(streams[WHOLE], recipe) if WHOLE in streams else _as_they_are(streams)
+    if recipe.min_letters:
+        parts["train"] = _mostly_letters(parts["train"], table, recipe.min_letters)
     for name, part in parts.items():
         if not any((chunk != PROVISIONAL[EOS]).any() for chunk in _chunks(part)):
             raise TrellisError(f"There are no words in the {name} split of {source.description}.")
@@ -152,6 +154,21 @@ def _selected(stream: Split, documents: np.ndarray) -> Part:
     ranges = [(int(stream.documents[run[0]]), int(stream.documents[run[-1] + 1])) for run in runs]
     lengths = np.diff(stream.documents)[documents]
     return Part(stream, ranges, np.append(0, np.cumsum(lengths)))
+
+
+def _mostly_letters(part: Part, table: dict[str, int], share: float) -> Part:
+    """The sentences of which at least this share of the characters are letters a-z; neighbours become one range."""
+    stream, ends = part.stream, np.asarray(part.stream.sentences)
+    words = ["" if word in PROVISIONAL else word for word in table]
+    sizes = np.array([(len(word), sum("a" <= letter <= "z" for letter in word)) for word in words])
+    characters, letters = (np.add.reduceat(size[stream.tokens], ends[:-1]) for size in sizes.T)
+    starts, stops = np.array(part.ranges).T
+    place = np.searchsorted(starts, ends[:-1], side="right") - 1
+    kept = (place >= 0) & (ends[1:] <= stops[place]) & (letters >= share * np.maximum(characters, 1))
+    edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2)
+    before = np.append(0, np.cumsum(np.diff(ends) * kept))
+    documents = np.unique(before[np.searchsorted(ends, stream.documents)])
+    return Part(stream, [(int(ends[first]), int(ends[last])) for first, last in edges], documents)
 
 
 def _chunks(part: Part) -> Iterator[np.ndarray]:

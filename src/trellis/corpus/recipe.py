@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trellis.config import DataConfig
@@ -39,13 +39,15 @@ class Recipe:
     unk: bool = True
     min_count: int = 1
     max_size: int = 0
+    min_letters: float = 0.0
     valid_fraction: float = 0.05
     test_fraction: float = 0.05
 
 
 def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
     """Fill the choices that `config` leaves open; `suffix` is that of the source's first file."""
-    chosen = {name: value for name, value in asdict(config).items() if name != "source" and value is not None}
+    names = {field.name for field in fields(Recipe)}
+    chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
     reader = chosen.get("reader", READER_OF_SUFFIX.get(suffix, "text"))
     own = {"reader": reader} | dict(READER_CHOICES.get(reader, {})) | dict(SOURCE_CHOICES.get(config.source, {}))
     recipe = Recipe(**(own | chosen))
@@ -61,6 +63,8 @@ def _check(recipe: Recipe) -> None:
         raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')
     if recipe.min_count < 0 or recipe.max_size < 0:
         raise TrellisError("data.min_count and data.max_size cannot be negative.")
+    if not 0 <= recipe.min_letters <= 1:
+        raise TrellisError(f"data.min_letters is {recipe.min_letters}; it is a share, between 0 and 1.")
     fractions = recipe.valid_fraction, recipe.test_fraction
     if not (min(fractions) >= 0 and sum(fractions) < 1):
         raise TrellisError("data.valid_fraction and data.test_fraction must leave something to train on.")

@@ -37,6 +37,10 @@ class Categorical:
             return Potentials(self.table, tokens, groups.sets[groups.rows], groups, whole)
         return Potentials(self.table, tokens, None if self.sets is None else self.sets[words], whole=whole)
 
+    def collect(self, tokens: Tensor, visits: Tensor) -> Tensor:
+        """Expected visits of the rows of the potentials of `tokens`, as EM adds them up: here as they are."""
+        return visits
+
     def only(self, allowed: Tensor) -> Categorical:
         """The same without the words that are not allowed [V] bool; not normalised."""
         table = self.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)

@@ -33,12 +33,17 @@ class LogLinear:
         return self.theta.split(self.sizes, -1)
 
     def log_partition(self) -> Tensor:
-        """log Z of every joint state, [K], as one product between the joint states of the first and the last layers."""
+        """log Z of every joint state: [K]."""
+        return self.log_totals().to(self.theta.dtype)
+
+    def log_totals(self) -> Tensor:
+        """log sum_x exp(score) of every joint state, [K] in float64, as one product between the joint states of the
+        first and the last layers."""
         shift = self.theta.detach().amax(0)
         left, right = self.halves(shift)
         weight = (self.bias.double() - self.bias.detach().max()).exp()
         total = (left.T @ (right * weight.unsqueeze(-1))).flatten().log() + self.bias.detach().max()
-        return (total + outer_sum(shift.double().split(self.sizes))).to(self.theta.dtype)
+        return total + outer_sum(shift.double().split(self.sizes))
 
     def halves(self, shift: Tensor) -> tuple[Tensor, Tensor]:
         """exp(sum_m theta - shift) over the joint states of the first and of the last layers: [V, K'], [V, K'']."""
@@ -55,17 +60,22 @@ class LogLinear:
 
     def potentials(self, tokens: Tensor, log_partition: Tensor | None = None) -> Potentials:
         """The potentials of tokens [B, T] over joint states; -1 is a missing word."""
-        words, rows = tokens.clamp(min=0).unique(return_inverse=True)
+        rows = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
+        words = tokens.flatten().clamp(min=0)
         return Potentials(self.log_probs(words, log_partition), rows.masked_fill(tokens < 0, -1))
 
     def predict(self, probs: Tensor, log_partition: Tensor | None = None) -> Tensor:
         """log p(word) when the joint state is distributed as probs: [B, K] -> [B, V]."""
         partition = self.log_partition() if log_partition is None else log_partition
+        return self.mix(probs, -partition).log().to(probs.dtype)
+
+    def mix(self, probs: Tensor, log_weights: Tensor) -> Tensor:
+        """sum_z p(z) weight(z) exp(score of x in z), in float64: [B, K], [K] -> [B, V]."""
         shift = self.theta.amax(0)
         left, right = self.halves(shift)
-        weights = probs.double() * (outer_sum(shift.double().split(self.sizes)) - partition).exp()
+        weights = probs.double() * (outer_sum(shift.double().split(self.sizes)) + log_weights).exp()
         spoken = [((left @ w.view(left.shape[1], -1)) * right).sum(-1) for w in weights]
-        return (torch.stack(spoken).log() + self.bias).to(probs.dtype)
+        return torch.stack(spoken) * self.bias.double().exp()
 
     def log_partition_at(self, states: Tensor) -> Tensor:
         """log Z of some joint states, given by their digits: [n, M] -> [n]."""

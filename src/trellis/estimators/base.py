@@ -18,7 +18,7 @@ from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, log
 from trellis.estimators.splits import hold_out
-from trellis.train.run import choose_device
+from trellis.train.choices import choose_device
 from trellis.types import Counts
 
 

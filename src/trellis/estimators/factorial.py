@@ -1,51 +1,63 @@
-"""A factorial HMM for arrays of symbols, in the manner of scikit-learn: fit, transform, predict, score."""
+"""A factorial HMM for sequences of symbols, in the manner of scikit-learn: fit, transform, predict, score, sample."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from trellis.config import TrainConfig
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.batches import Sentences
-from trellis.errors import TrellisError
+from trellis.errors import InputError
+from trellis.estimators.fitted import one_of
+from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
 from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
-from trellis.models.fhmm import FHMM, sentences
+from trellis.models.fhmm import FHMM
 from trellis.tasks.lm import evaluate
+from trellis.train.run import choose_device
+from trellis.types import Batch
 
 LEARNERS = {"em": VariationalEMLearner, "stepwise-em": StepwiseVariationalLearner}
 BATCH_TOKENS = 8192
 
 
-@dataclass
-class FactorialHMM:
-    """X [n] or [n, 1] are symbols 0, 1, 2, ... of sequences one after the other, `lengths` says how long each is."""
+@dataclass(repr=False, eq=False)
+class FactorialHMM(BaseEstimator):
+    """Layers of hidden chains that emit symbols together: integers from 0, or strings; input as for CategoricalHMM.
+
+    Fitted attributes: `model_`, the FHMM; `bounds_`, on the log-likelihood, by epoch; `symbols_`, the names of the
+    symbols where the model was fitted to strings."""
 
     sizes: tuple[int, ...] = (10, 10)  # states of each layer
+    _: KW_ONLY
     bound: str = "tilted"  # or "jensen"
     learner: str = "em"  # or "stepwise-em", for much data
     epochs: int = 20
-    lr: float = 0.05  # stepwise-em
-    weight_decay: float = 1e-4
-    sweeps: int = 4
-    random_state: int = 0
+    weight_decay: float = 1e-4  # em
+    em_power: float = 0.6  # stepwise-em: step k has the rate (k + 2) ** -em_power
+    sweeps: int = 4  # over the layers, for each batch
+    missing_values: Any = None  # what else than None or a masked entry marks a missing observation
+    random_state: Any = 0
+    device: str = "cpu"  # cpu | cuda | auto
 
-    def fit(self, X: Any, lengths: Sequence[int] | None = None) -> Self:
-        """Learn from sequences; `bounds_` are the bounds on their log-likelihood, epoch by epoch."""
-        split = sequences(X, lengths)
-        if self.learner not in LEARNERS:
-            raise TrellisError(f"learner is {self.learner!r}; use {' or '.join(LEARNERS)}.")
-        counts = np.bincount(split.tokens)
-        vocab = Vocabulary([str(symbol) for symbol in range(len(counts))], counts.tolist())
-        self.model_ = FHMM.new(vocab, tuple(self.sizes), self.bound, seed=self.random_state)
-        config = TrainConfig(lr=self.lr, weight_decay=self.weight_decay, sweeps=self.sweeps)
-        learner = LEARNERS[self.learner](self.model_, config)
-        batches = Sentences(split, BATCH_TOKENS, self.random_state)
+    def fit(self, X: Any, lengths: Any = None) -> Self:
+        """Learn from sequences."""
+        make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
+        split = self._read(X, lengths, fitting=True)
+        counts = np.bincount(split.tokens[split.tokens >= 0])
+        names = getattr(self, "symbols_", range(len(counts)))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        vocab = Vocabulary([str(name) for name in names], counts.tolist())
+        self.model_ = FHMM.new(vocab, tuple(self.sizes), self.bound, seed=seed).to(choose_device(self.device))
+        config = TrainConfig(weight_decay=self.weight_decay, em_power=self.em_power, sweeps=self.sweeps)
+        learner, batches = make_learner(self.model_, config), Sentences(split, BATCH_TOKENS, seed)
         self.bounds_: list[float] = []
         for _ in range(self.epochs):
             self.bounds_.append(sum(float(learner.step(batch).log_likelihood) for batch in batches))
@@ -53,47 +65,66 @@ class FactorialHMM:
         self.model_.eval()
         return self
 
-    def transform(self, X: Any, lengths: Sequence[int] | None = None) -> np.ndarray:
-        """The posterior of every layer's state, side by side: [n, sum of sizes]."""
-        return self.each(X, lengths, lambda batch: self.model_.posterior(batch.tokens, batch.lengths).probs)
+    def transform(self, X: Any, lengths: Any = None) -> Array:
+        """The posterior of every layer's state, side by side: [n_samples, sum of sizes]."""
+        return self._each(X, lengths, lambda batch: self.model_.posterior(batch.tokens, batch.lengths).probs)
 
-    def predict(self, X: Any, lengths: Sequence[int] | None = None) -> np.ndarray:
-        """The most probable states of every layer: [n, layers]."""
-        return self.each(X, lengths, lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0])
+    def fit_transform(self, X: Any, y: Any = None, lengths: Any = None) -> Array:
+        return self.fit(X, lengths).transform(X, lengths)
 
-    def score(self, X: Any, lengths: Sequence[int] | None = None) -> float:
+    def predict(self, X: Any, lengths: Any = None) -> Array:
+        """The most probable states of every layer: [n_samples, layers]."""
+        return self._each(X, lengths, lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0])
+
+    def score(self, X: Any, lengths: Any = None) -> float:
         """log p(X), exact."""
-        split = self.known(X, lengths)
-        return evaluate(self.model_, Sentences(split, BATCH_TOKENS, shuffle=False)).log_likelihood
+        batches = self._batches(X, lengths)
+        return evaluate(self.model_, batches).log_likelihood
 
-    def each(self, X: Any, lengths: Sequence[int] | None, answer: Any) -> np.ndarray:
-        """What `answer` gives for the batches [B, T, ...], in the order of X: [n, ...]."""
-        split = self.known(X, lengths)
-        found = []
-        for first, end in pairwise(split.sentences.tolist()):
-            row = torch.from_numpy(split.tokens[first:end].astype(np.int64))
-            found.append(answer(sentences(row[None], None))[0].numpy())
-        return np.concatenate(found)
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
+        """Symbols [n_samples, 1] and states [n_samples, layers] of one sequence."""
+        check_is_fitted(self, "model_")
+        random = check_random_state(self.random_state if random_state is None else random_state)
+        states, words = self.model_.draw(1, n_samples, int(random.randint(2**31 - 1)))
+        symbols = words[0].cpu().numpy()
+        return getattr(self, "symbols_", np.arange(len(self.model_.vocab)))[symbols][:, None], states[0].cpu().numpy()
 
-    def known(self, X: Any, lengths: Sequence[int] | None) -> Split:
-        """Sequences of symbols that the model was fitted with."""
-        if not hasattr(self, "model_"):
-            raise TrellisError("This FactorialHMM has not been fitted yet; call fit first.")
-        split = sequences(X, lengths)
-        if split.tokens.max() >= len(self.model_.vocab):
-            raise TrellisError(
-                f"X has the symbol {split.tokens.max()}, but the model was fitted with symbols below "
-                f"{len(self.model_.vocab)}; fit it with all symbols."
-            )
-        return split
+    def _each(self, X: Any, lengths: Any, answer: Callable[[Batch], Tensor]) -> Array:
+        """What `answer` gives for batches, [B, T, ...], in the order of X: [n_samples, ...]."""
+        batches = self._batches(X, lengths)
+        found: list[tuple[int, Array]] = []
+        for batch, windows in zip(batches, batches.windows(), strict=True):
+            rows = zip(windows.starts, windows.lengths, answer(batch).cpu().numpy(), strict=True)
+            found += [(int(start), row[:length]) for start, length, row in rows]
+        return np.concatenate([row for _, row in sorted(found, key=lambda one: one[0])])
 
+    def _batches(self, X: Any, lengths: Any) -> Sentences:
+        check_is_fitted(self, "model_")
+        return Sentences(self._read(X, lengths), BATCH_TOKENS, shuffle=False)
 
-def sequences(X: Any, lengths: Sequence[int] | None) -> Split:
-    """Symbols and lengths, checked."""
-    tokens = np.asarray(X).reshape(-1)
-    if not tokens.size or not np.issubdtype(tokens.dtype, np.integer) or tokens.min() < 0:
-        raise TrellisError("X must be integers from 0 on, at least one.")
-    ends = np.cumsum([0, *(lengths if lengths is not None else [tokens.size])])
-    if ends[-1] != tokens.size or (np.diff(ends) < 1).any():
-        raise TrellisError(f"lengths must be positive and add up to the {tokens.size} symbols of X, not to {ends[-1]}.")
-    return Split(tokens.astype(np.int32), ends, ends[[0, -1]])
+    def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Split:
+        """Sequences as tokens, -1 where missing; symbols that the model was not fitted with are refused."""
+        observed = read_symbols(X, lengths, self.missing_values)
+        if fitting and not len(observed.seen):
+            raise InputError(f"X has no observation that is not missing; {HOW_MISSING}.")
+        if observed.values.dtype.kind == "U":
+            observed, unknown = self._encode(observed, fitting)
+        elif not fitting and hasattr(self, "symbols_"):
+            raise InputError("The model was fitted to strings, and X holds numbers.")
+        else:
+            observed = whole_numbers(observed, "symbol")
+            unknown = np.zeros(1, bool) if fitting else observed.values >= len(self.model_.vocab)
+            if fitting:
+                self.__dict__.pop("symbols_", None)
+        refuse(unknown, "a symbol that is not known", "only those seen in fitting are")
+        ends = np.append(0, observed.lengths.cumsum())
+        return Split(np.where(observed.missing, -1, observed.values).astype(np.int32), ends, ends[[0, -1]])
+
+    def _encode(self, observed: Observations, fitting: bool) -> tuple[Observations, Array]:
+        """Strings as their places in `symbols_`, and which are not among them."""
+        if fitting:
+            self.symbols_ = np.unique(observed.seen)
+        elif not hasattr(self, "symbols_"):
+            raise InputError("The model was fitted to numbers, and X holds strings.")
+        places = np.searchsorted(self.symbols_, observed.values).clip(max=len(self.symbols_) - 1)
+        return observed._replace(values=places), (self.symbols_[places] != observed.values) & ~observed.missing

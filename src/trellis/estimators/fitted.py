@@ -22,7 +22,7 @@ from trellis.estimators.exact import Chain
 from trellis.estimators.inputs import Array, Observations
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
-from trellis.train.run import choose_device
+from trellis.train.choices import choose_device
 
 Emitter = Callable[[int, np.random.RandomState], Any]
 ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")

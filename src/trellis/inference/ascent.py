@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from trellis.emissions import LogLinear
-from trellis.emissions.slope import CACHE, SMALLEST
+from trellis.emissions.slope import CACHE, floor, with_floor
 from trellis.inference import discrete
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
@@ -83,7 +83,9 @@ BOUNDS: dict[str, Callable[[Tensor, Tensor, Tensor], Step]] = {"tilted": tilted_
 
 
 class Ascent:
-    """Coordinate ascent on the bound for one block of sentences: `update` a layer, then another."""
+    """Coordinate ascent on the bound for one block of sentences: `update` a layer, then another.
+
+    Tokens and lengths may lie on the CPU though the model is on a GPU; then nothing here waits for the GPU."""
 
     def __init__(
         self,
@@ -94,26 +96,29 @@ class Ascent:
         bound: str = "tilted",
         field: Field | None = None,
     ) -> None:
-        self.chains, self.emission, self.lengths, self.step = chains, emission, lengths, BOUNDS[bound]
-        inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)
-        self.seen = inside & (tokens >= 0)
-        self.words = tokens[self.seen]
+        device, dtype, sizes = emission.theta.device, emission.theta.dtype, emission.sizes
+        self.chains, self.emission, self.step = chains, emission, BOUNDS[bound]
+        self.shape, self.lengths = tokens.shape, lengths.to(device, non_blocking=True)
+        places = word_places(tokens, lengths)
+        self.places = places.to(device, non_blocking=True)
+        self.words = tokens.flatten()[places].to(device, non_blocking=True)
         self.shifts = [layer.amax(0) for layer in emission.layers()]
-        pairs = zip(emission.layers(), self.shifts, strict=True)
-        self.tables = [(layer - shift).exp().T.contiguous() for layer, shift in pairs]  # [K_m, V]
+        self.tables = [with_floor(layer, shift) for layer, shift in zip(emission.layers(), self.shifts, strict=True)]
         self.scores = [layer[self.words] for layer in emission.layers()]  # [n, K_m]
-        sizes, step = emission.sizes, max(1, CACHE[tokens.device.type] // emission.num_words)
-        self.potentials = [tokens.new_zeros(*tokens.shape, size, dtype=emission.theta.dtype) for size in sizes]
-        self.probs = list(self.potentials)
-        self.log_norms = tokens.new_zeros(len(tokens), len(sizes), dtype=torch.float64)
+        self.potentials = [torch.zeros(*self.shape, size, device=device, dtype=dtype) for size in sizes]
+        self.log_norms = torch.zeros(len(tokens), len(sizes), device=device, dtype=torch.float64)
         if field is None:
+            self.probs = list(self.potentials)
             self.begin()
         else:
             self.probs = list(field.probs.split(sizes, -1))
-            self.tilts = list(field.tilts[self.seen].split(sizes, -1))
+            self.tilts = [self.at_words(tilt) for tilt in field.tilts.split(sizes, -1)]
+        self.weights = [self.weigh(m) for m in range(len(sizes))]  # [n, K_m + 1]
         self.others = self.bias_weights().repeat(len(self.words), 1)  # the product of all layers' activities but one's
         self.out = 0  # that one
+        step = max(1, CACHE[device.type] // emission.num_words)
         self.chunks = [slice(first, first + step) for first in range(0, len(self.words), step)]
+        self.buffer = torch.empty_like(self.others[:step])
         self.reach = self.leave_out(0, range(1, len(sizes)))
 
     def begin(self) -> None:
@@ -121,63 +126,76 @@ class Ascent:
         weights = self.bias_weights()
         self.tilts = []
         for m, (table, shift) in enumerate(zip(self.tables, self.shifts, strict=True)):
-            alone = (table @ weights).log() + shift
-            self.walk(m, self.scores[m] - alone)
-            self.tilts.append(self.step((table @ weights).expand_as(self.scores[m]), weights.sum(), shift).tilt)
+            reach = (table @ weights)[:-1]
+            self.walk(m, self.scores[m] - reach.log() - shift)
+            self.tilts.append(self.step(reach.expand_as(self.scores[m]), weights.sum(), shift).tilt)
+
+    def at_words(self, values: Tensor) -> Tensor:
+        """[B, T, K_m] -> [n, K_m]."""
+        return values.flatten(0, 1).index_select(0, self.places)
 
     def bias_weights(self) -> Tensor:
         """e^bias over its sum: [V]."""
         return self.emission.bias.softmax(0)
 
-    def weights(self, m: int) -> Tensor:
-        """What makes a_m(x) out of exp(theta - shift): [n, K_m]."""
-        return self.probs[m][self.seen] * (self.shifts[m] - self.tilts[m]).exp()
+    def weigh(self, m: int) -> Tensor:
+        """What makes a_m(x) out of the layer's table: [n, K_m + 1]."""
+        weights = self.at_words(self.probs[m]) * (self.shifts[m] - self.tilts[m]).exp()
+        return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times
-        exp(theta_m - shift): [n, K_m]. A few tokens at a time, so that [n, V] is read and written once."""
-        entering = [(self.weights(n), self.tables[n]) for n in enter]
-        leaving = [(self.weights(m), self.tables[m])] if m != self.out else []
-        reach = torch.empty_like(self.scores[m])
+        """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times layer m's
+        table: [n, K_m + 1]. A few tokens at a time, so that [n, V] is read and written once."""
+        changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
+        changes += [(m, Tensor.div_)] if m != self.out else []
+        reach = self.others.new_empty(len(self.words), len(self.tables[m]))
         for rows in self.chunks:
             others = self.others[rows]
-            for weights, table in entering:
-                others.mul_((weights[rows] @ table).clamp_(min=SMALLEST[table.dtype]))
-            for weights, table in leaving:
-                others.div_((weights[rows] @ table).clamp_(min=SMALLEST[table.dtype]))
-            reach[rows] = (self.tables[m] @ others.T).T
+            for n, change in changes:
+                change(others, torch.mm(self.weights[n][rows], self.tables[n], out=self.buffer[: len(others)]))
+            torch.mm(others, self.tables[m].T, out=reach[rows])
         self.out = m
         return reach
 
     def total(self) -> Tensor:
         """sum_x e^bias_x prod_m a_m(x) of every token: [n]."""
-        return (self.weights(self.out) * self.reach).sum(-1)
+        return (self.weights[self.out] * self.reach).sum(-1)
 
     def walk(self, m: int, potentials: Tensor) -> None:
         """Forward and backward through layer m with new potentials [n, K_m]."""
-        self.potentials[m] = self.potentials[m].masked_scatter(self.seen.unsqueeze(-1), potentials)
+        self.potentials[m] = self.spread(potentials)
         result = discrete.smooth(*chain(self.chains, m, self.potentials[m], self.lengths))
         self.probs[m], self.log_norms[:, m] = result.probs, result.log_likelihood
+
+    def spread(self, values: Tensor) -> Tensor:
+        """[n, ...] -> [B, T, ...], zero where there is no word."""
+        padded = values.new_zeros(self.shape.numel(), *values.shape[1:])
+        return padded.index_copy_(0, self.places, values).unflatten(0, self.shape)
 
     def update(self, m: int) -> None:
         """The best q_m given the others."""
         self.reach = self.leave_out(m, [] if m == self.out else [self.out])
-        self.tilts[m], penalty = self.step(self.reach, self.total().unsqueeze(-1), self.shifts[m])
+        self.tilts[m], penalty = self.step(self.reach[:, :-1], self.total().unsqueeze(-1), self.shifts[m])
         self.walk(m, self.scores[m] - penalty)
+        self.weights[m] = self.weigh(m)
 
     def bound(self) -> Tensor:
         """The bound on log p of each sentence, [B]; every layer must have been walked through."""
         value = self.emission.bias.log_softmax(0)[self.words].double() - self.total().double().log()
         for m, scores in enumerate(self.scores):
-            gain = scores - self.tilts[m] - self.potentials[m][self.seen]
-            value = value + (self.probs[m][self.seen] * gain).sum(-1, dtype=torch.float64)
-        tokens = torch.zeros_like(self.seen, dtype=torch.float64).masked_scatter(self.seen, value)
-        return self.log_norms.sum(-1) + tokens.sum(-1)
+            gain = scores - self.tilts[m] - self.at_words(self.potentials[m])
+            value = value + (self.at_words(self.probs[m]) * gain).sum(-1, dtype=torch.float64)
+        return self.log_norms.sum(-1) + self.spread(value).sum(-1)
 
     def result(self) -> Inferred:
         potentials, probs = torch.cat(self.potentials, -1), torch.cat(self.probs, -1)
-        tilts = torch.zeros_like(probs).masked_scatter(self.seen.unsqueeze(-1), torch.cat(self.tilts, -1))
-        return Inferred(self.bound(), Field(probs, tilts), potentials, self.log_norms)
+        return Inferred(self.bound(), Field(probs, self.spread(torch.cat(self.tilts, -1))), potentials, self.log_norms)
+
+
+def word_places(tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Which of the B T places [B, T] hold a word, one after the other: [n]."""
+    inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)
+    return (inside & (tokens >= 0)).flatten().nonzero().squeeze(-1)
 
 
 def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> tuple[Belief, Dense, Potentials, Tensor]:
@@ -185,6 +203,6 @@ def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> tuple[
     program can walk through those."""
     batch, steps, size = potentials.shape
     prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
-    if potentials.is_cuda:
+    if potentials.is_cuda and steps > 1:
         matrix = matrix.expand(batch, steps - 1, size, size)
     return prior, Dense(matrix), Potentials.of(potentials), lengths

@@ -26,16 +26,14 @@ def infer(
     bound: str = "tilted",
     field: Field | None = None,
 ) -> Inferred:
-    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given."""
+    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given.
+
+    Where tokens and lengths lie on the CPU, a GPU is never waited for."""
     found: Inferred | None = None
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())
         before = None if field is None else Field(*(value[part, :steps] for value in field))
-        ascent = Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before)
-        for _ in range(sweeps):
-            for m in range(len(emission.sizes)):
-                ascent.update(m)
-        result = ascent.result()
+        result = ascend(Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before), sweeps)
         if found is None:
             wider = [pad_steps(value, tokens.shape[1]) for value in (*result.field, result.potentials)]
             found = result._replace(field=Field(*wider[:2]), potentials=wider[2])
@@ -45,9 +43,17 @@ def infer(
     return found
 
 
+def ascend(ascent: Ascent, sweeps: int) -> Inferred:
+    """What some sweeps over the layers come to; the block's memory is free again afterwards."""
+    for _ in range(sweeps):
+        for m in range(len(ascent.tables)):
+            ascent.update(m)
+    return ascent.result()
+
+
 def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
     """Runs of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
-    limit = ENTRIES[lengths.device.type] // emission.num_words
+    limit = ENTRIES[emission.theta.device.type] // emission.num_words
     first = tokens = 0
     for b, length in enumerate(lengths.tolist()):
         if b > first and tokens + length > limit:

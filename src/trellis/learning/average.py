@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from trellis.kernels.lerp import lerp_
+
 
 class WeightAverage:
     """average ← d · average + (1 − d) · weight, with d = min(decay, (1 + n) / (10 + n)) at the n-th update.
@@ -30,7 +32,7 @@ class WeightAverage:
     def update(self) -> None:
         """Take in the present weights."""
         for weight, average in self.averages.items():
-            average.lerp_(weight, self.share[weight.device, weight.dtype])
+            lerp_(average, weight.detach(), self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -12,7 +12,6 @@ from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.base import StepResult
 from trellis.models.hmm import HMM, Carried
-from trellis.params import TableParams
 from trellis.types import Batch, Counts
 
 
@@ -23,7 +22,7 @@ class EMLearner:
     does not see what follows it."""
 
     def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
-        if not isinstance(model.params, TableParams) or model.dropout.kind != "none":
+        if not model.params.counted or model.dropout.kind != "none":
             raise TrellisError(
                 "EM re-estimates tables of probabilities: for neural or lowrank parameters or dropout use "
                 'train.learner = "gradient".'

@@ -9,63 +9,104 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from trellis.config import TrainConfig
-from trellis.emissions.slope import Slope, emission_slope
+from trellis.config import TrainConfig, suggestion
+from trellis.emissions.slope import emission_slope
+from trellis.errors import TrellisError
 from trellis.inference import variational
 from trellis.inference.ascent import pad_steps
 from trellis.inference.variational import Field, Inferred
 from trellis.learning.base import StepResult
+from trellis.learning.emission_steps import Seen, climb, descend, guess_visits, scale
 from trellis.learning.gradient import GradientLearner
 from trellis.models.fhmm import FHMM
 from trellis.types import Batch
 
-INNER_STEPS = 1  # gradient steps on the emissions for each batch
+AUTO = "auto"
+INNER_STEPS = {"scaling": 1, "adam": 1, "lbfgs": 5}  # on the emissions for each batch
 MOST_ITERATIONS = 100  # of L-BFGS for each epoch
+SMALLEST_RATE = 1e-12  # of proximal L-BFGS
 
 
 class StepwiseVariationalLearner(GradientLearner):
-    """After each batch the running counts of starts and transitions move towards the batch's by rate (k + 2)^-power,
-    and Adam takes a few steps on the emissions' part of the batch's bound."""
+    """After each batch the running counts move towards the batch's by rate (k + 2)^-power. Starts and transitions are
+    what they say; the emissions take a few steps on their part of the bound: of iterative scaling towards the running
+    counts, or for the batch alone of Adam, or of L-BFGS held near by |step|^2 / (2 lr)."""
 
     def __init__(self, model: FHMM, config: TrainConfig, total_steps: int = 0) -> None:
+        if not model.has_bound:
+            raise TrellisError(f'A {model.params.combine} learns by gradient alone; set train.learner = "gradient".')
         model.params.starts.requires_grad_(False)
         model.params.transitions.requires_grad_(False)
         super().__init__(model, config, total_steps)
         self.fhmm, self.config = model, config
-        self.inner_steps = config.inner_steps or INNER_STEPS
-        self.moves: dict[str, Tensor] = {}  # running counts per token
+        self.inner = choose_inner(config.inner, factored=model.params.states is not None)
+        self.inner_steps = config.inner_steps or INNER_STEPS[self.inner]
+        self.running = {"visits": guess_visits(model.params)} if self.inner == "scaling" else {}  # per token
 
     def step(self, batch: Batch) -> StepResult:
-        tokens = int(batch.lengths.sum())
-        batch = batch.to(self.device)
-        inferred = self.fhmm.infer(batch, self.config.sweeps)
-        self.move(inferred, batch, tokens)
         self.prepare()
-        words, probs, tilts = observed(batch, inferred.field)
-        for _ in range(self.inner_steps):
-            self.optimizer.zero_grad()
-            descend(self.fhmm, emission_slope(self.fhmm.params.emission(), words, probs, tilts), tokens)
-            self.optimizer.step()
+        tokens = int(batch.lengths.sum())
+        inferred = self.infer(batch)
+        seen = Seen.of(batch, inferred.field)
+        self.follow(count_moves(self.fhmm, inferred, batch), seen, tokens)
+        if len(seen.words):
+            STEPS[self.inner](self, seen)
         if self.average:
             self.average.update()
         self.steps += 1
         return StepResult(inferred.bound.sum(), tokens)
 
-    def move(self, inferred: Inferred, batch: Batch, tokens: int) -> None:
-        """Starts and transitions from their running counts."""
+    def infer(self, batch: Batch, field: Field | None = None) -> Inferred:
+        """The mean field of a batch on the CPU; parameters that are no numbers show in its bound."""
+        given = self.fhmm.chains(), self.fhmm.params.emission(), batch.tokens, batch.lengths
+        return variational.infer(*given, self.config.sweeps, self.fhmm.bound, field)
+
+    def follow(self, found: dict[str, Tensor], seen: Seen, tokens: int) -> None:
+        """Running counts, and starts and transitions from them."""
         rate = (self.steps + 2.0) ** -self.config.em_power
-        found = count_moves(self.fhmm, inferred, batch)
+        if self.inner == "scaling":
+            self.rate = rate
+            found["visits"] = seen.visits(len(self.fhmm.vocab))
         for name, counts in found.items():
-            before = self.moves.get(name, counts / tokens)
-            self.moves[name] = before.lerp(counts / tokens, rate)
-        maximise(self.fhmm, self.moves, self.config.pseudocount / tokens)
+            self.running[name] = self.running.get(name, counts / tokens).lerp(counts / tokens, rate)
+        maximise(self.fhmm, self.running, self.config.pseudocount / tokens)
+
+    def by_scaling(self, seen: Seen) -> None:
+        for _ in range(self.inner_steps):
+            scale(self.fhmm.params, seen, self.running["visits"], self.config.pseudocount / len(seen.words))
+
+    def by_adam(self, seen: Seen) -> None:
+        for _ in range(self.inner_steps):
+            self.optimizer.zero_grad()
+            descend(self.fhmm.params, emission_slope(self.fhmm.params.emission(), *seen), len(seen.words))
+            self.optimizer.step()
+
+    def by_lbfgs(self, seen: Seen) -> None:
+        climb(self.fhmm, self.weights.values(), seen, self.inner_steps, 1 / max(self.rate, SMALLEST_RATE), near=True)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        return super().state_tensors() | {f"moves.{name}": value for name, value in self.moves.items()}
+        return super().state_tensors() | {f"running.{name}": value for name, value in self.running.items()}
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         super().restore(tensors, json)
-        self.moves = under("moves.", tensors, self.device)
+        self.running = under("running.", tensors, self.device)
+
+
+STEPS = {
+    "scaling": StepwiseVariationalLearner.by_scaling,
+    "adam": StepwiseVariationalLearner.by_adam,
+    "lbfgs": StepwiseVariationalLearner.by_lbfgs,
+}
+
+
+def choose_inner(name: str, factored: bool) -> str:
+    """Which steps the emissions take; scaling moves every theta on its own, which factors of theta cannot."""
+    name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
+    if name not in STEPS:
+        raise TrellisError(f"train.inner is {name!r}, which is not known{suggestion(name, [AUTO, *STEPS])}")
+    if factored and name == "scaling":
+        raise TrellisError('train.inner = "scaling" needs model.params = "scalar"; use adam or lbfgs.')
+    return name
 
 
 class Remembered(NamedTuple):
@@ -82,21 +123,21 @@ class VariationalEMLearner(StepwiseVariationalLearner):
 
     def __init__(self, model: FHMM, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
-        self.iterations = config.inner_steps or MOST_ITERATIONS
+        self.iterations, self.running = config.inner_steps or MOST_ITERATIONS, {}
         self.fields: dict[tuple[bytes, int], Remembered] = {}  # by tokens, and how often they were met in this epoch
         self.met: Counter[bytes] = Counter()
 
     def step(self, batch: Batch) -> StepResult:
         keys = [self.meet(row[:n].numpy().tobytes()) for row, n in zip(batch.tokens, batch.lengths, strict=True)]
         tokens = int(batch.lengths.sum())
-        batch = batch.to(self.device)
         known = [self.fields[key] for key in keys if key in self.fields]
         before = self.assemble(known, batch) if len(known) == len(keys) else None
-        inferred = self.fhmm.infer(batch, self.config.sweeps, before)
+        inferred = self.infer(batch, before)
         for b, (key, n) in enumerate(zip(keys, batch.lengths.tolist(), strict=True)):
-            self.fields[key] = Remembered(batch.tokens[b, :n], *(value[b, :n] for value in inferred.field))
+            words = batch.tokens[b, :n].to(self.device)
+            self.fields[key] = Remembered(words, *(value[b, :n] for value in inferred.field))
         for name, counts in count_moves(self.fhmm, inferred, batch).items():
-            self.moves[name] = self.moves.get(name, torch.zeros_like(counts)) + counts
+            self.running[name] = self.running.get(name, torch.zeros_like(counts)) + counts
         self.steps += 1
         return StepResult(inferred.bound.sum(), tokens)
 
@@ -111,26 +152,12 @@ class VariationalEMLearner(StepwiseVariationalLearner):
 
     def end_epoch(self) -> None:
         """The M-step."""
-        maximise(self.fhmm, self.moves, self.config.pseudocount)
-        self.climb()
-        self.moves, self.met = {}, Counter()
-
-    def climb(self) -> None:
-        """L-BFGS on the emissions' part of the bound, less the penalty weight_decay / 2 |weights|^2 per token."""
-        words, probs, tilts = (torch.cat(column) for column in zip(*self.fields.values(), strict=True))
-        seen = words >= 0
-        weights = list(self.weights.values())
-        optimizer = torch.optim.LBFGS(weights, max_iter=self.iterations, line_search_fn="strong_wolfe")
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            slope = emission_slope(self.fhmm.params.emission(), words[seen], probs[seen], tilts[seen])
-            descend(self.fhmm, slope, len(words))
-            penalty = sum(0.5 * self.config.weight_decay * weight.square().sum() for weight in weights)
-            torch.as_tensor(penalty).backward() if self.config.weight_decay else None
-            return torch.as_tensor(penalty).detach() - slope.value / len(words)
-
-        optimizer.step(closure)
+        maximise(self.fhmm, self.running, self.config.pseudocount)
+        known = [torch.cat(column) for column in zip(*self.fields.values(), strict=True)]
+        spoken = known[0] >= 0
+        seen = Seen(*(column[spoken] for column in known))
+        climb(self.fhmm, self.weights.values(), seen, self.iterations, self.config.weight_decay, near=False)
+        self.running, self.met = {}, Counter()
 
     def state_tensors(self) -> dict[str, Tensor]:
         tensors = super().state_tensors()
@@ -155,22 +182,10 @@ class VariationalEMLearner(StepwiseVariationalLearner):
             self.met[sentence] += met
 
 
-def observed(batch: Batch, field: Field) -> tuple[Tensor, Tensor, Tensor]:
-    """The words of a batch [n] and their q and c [n, S]."""
-    steps = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-    seen = (steps < batch.lengths.unsqueeze(-1)) & (batch.tokens >= 0)
-    return batch.tokens[seen], field.probs[seen], field.tilts[seen]
-
-
-def descend(model: FHMM, slope: Slope, tokens: int) -> None:
-    """Add the gradient of minus the bound per token to the parameters."""
-    params = model.params
-    torch.autograd.backward([params.theta(), params.bias + 0], [-slope.theta / tokens, -slope.bias / tokens])
-
-
 def count_moves(model: FHMM, inferred: Inferred, batch: Batch) -> dict[str, Tensor]:
     """Expected starts and transitions by name, start.m and transition.m."""
-    moves = variational.expect(model.chains(), inferred, batch.lengths, model.sizes)
+    lengths = batch.lengths.to(inferred.bound.device, non_blocking=True)
+    moves = variational.expect(model.chains(), inferred, lengths, model.sizes)
     return {f"{name}.{m}": value for m, move in enumerate(moves) for name, value in move._asdict().items()}
 
 

@@ -10,6 +10,7 @@ from trellis.models.hmm import HMM
 from trellis.models.lds import LDS
 from trellis.models.ngram import NGram
 from trellis.models.rnn import LSTM, RNN
+from trellis.models.tag_hmm import TagHMM
 
 __all__ = [
     "FAMILIES",
@@ -22,6 +23,7 @@ __all__ = [
     "LanguageModel",
     "NGram",
     "SequenceModel",
+    "TagHMM",
     "load",
     "load_model",
     "read_about",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,29 +17,21 @@ from trellis.inference import discrete, variational
 from trellis.inference.variational import Chains, Field, Inferred
 from trellis.models.base import LanguageModel
 from trellis.models.hmm import Carried
+from trellis.models.joint import Joint
 from trellis.operators import Kronecker
-from trellis.operators.kronecker import marginals, outer
+from trellis.operators.kronecker import digits, marginals
 from trellis.params.layered import LayeredParams
 from trellis.types import Batch, Belief, Filtered, Posterior
 
 MOST_JOINT_STATES = 1 << 20  # for exact inference
-ENTRIES = 1 << 25  # tokens x joint states that exist at a time
 SWEEPS = 10  # of coordinate ascent where features are asked for
 
 
-class Joint(NamedTuple):
-    """The same model as one HMM over joint states."""
-
-    start: Tensor  # [K]
-    transition: Kronecker
-    emission: LogLinear
-    log_partition: Tensor  # [K]
-
-
 class FHMM(nn.Module, LanguageModel):
-    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers.
+    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
 
-    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's."""
+    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
+    exact for a noisy-or, which has none."""
 
     family = "fhmm"
 
@@ -51,9 +43,17 @@ class FHMM(nn.Module, LanguageModel):
         self.memory: tuple[Any, Joint] | None = None
 
     @classmethod
-    def new(cls, vocab: Vocabulary, sizes: tuple[int, ...], bound: str = "tilted", dim: int = 0, seed: int = 0) -> FHMM:
+    def new(
+        cls,
+        vocab: Vocabulary,
+        sizes: tuple[int, ...],
+        bound: str = "tilted",
+        dim: int = 0,
+        seed: int = 0,
+        combine: str = "log-linear",
+    ) -> FHMM:
         """Untrained: words near their frequency, layers of `sizes` states apart."""
-        params = LayeredParams(sizes, len(vocab), dim, seed)
+        params = LayeredParams(sizes, len(vocab), dim, seed, combine)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
         params.favour((frequency / frequency.sum()).log())
         return cls(vocab, params, bound)
@@ -66,7 +66,7 @@ class FHMM(nn.Module, LanguageModel):
             raise TrellisError(
                 f"model.params is {config.params!r}, which is not known{suggestion(config.params, factors)}"
             )
-        return cls.new(vocab, layer_sizes(config), config.bound, factors[config.params], seed)
+        return cls.new(vocab, layer_sizes(config), config.bound, factors[config.params], seed, config.combine)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -94,6 +94,11 @@ class FHMM(nn.Module, LanguageModel):
             )
         return emission
 
+    @property
+    def has_bound(self) -> bool:
+        """Whether there is a mean field."""
+        return self.params.combine == "log-linear"
+
     def check_joint(self) -> None:
         """Exact scores ask for few joint states."""
         if self.num_states > MOST_JOINT_STATES:
@@ -105,9 +110,7 @@ class FHMM(nn.Module, LanguageModel):
     def joint(self) -> Joint:
         """The model over joint states."""
         self.check_joint()
-        emission, (starts, transitions) = self.emission(), self.params.chains()
-        start = outer([start.unsqueeze(0) for start in starts])[0]
-        return Joint(start, Kronecker(transitions), emission, emission.log_partition())
+        return Joint.of(self.params, self.emission())
 
     def exact(self) -> Joint:
         """`joint`, kept until a parameter changes; computed afresh where gradients are asked for."""
@@ -119,47 +122,19 @@ class FHMM(nn.Module, LanguageModel):
         return self.memory[1]
 
     def start(self, batch: int) -> Carried:
-        zeros = torch.zeros(batch, self.exact().emission.num_states, device=self.device, dtype=self.params.bias.dtype)
-        return Carried(Belief(zeros), torch.ones(batch, dtype=torch.bool, device=self.device))
+        self.check_joint()
+        nothing = self.params.bias.new_zeros(1, 1).expand(batch, self.num_states)
+        return Carried(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=self.device))
 
     def reset(self, state: Carried, where: Tensor) -> Carried:
         return Carried(Belief(state.belief.probs[: len(where)]), state.fresh[: len(where)] | where)
 
-    def prior(self, joint: Joint, state: Carried) -> Belief:
-        """The distribution of the next joint state: [B, K]."""
-        begin = joint.start.expand(len(state.fresh), -1)
-        if bool(state.fresh.all()):
-            return Belief(begin.contiguous())
-        return Belief(torch.where(state.fresh.unsqueeze(-1), begin, joint.transition.forward(state.belief.probs)))
-
     def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
-        joint = self.exact()
         lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
-        rows = max(1, ENTRIES // joint.emission.num_states)
-        pieces = []
-        for part in torch.arange(len(tokens), device=tokens.device).split(rows):
-            before = Carried(Belief(state.belief.probs[part]), state.fresh[part])
-            pieces.append(self.score_rows(joint, tokens[part], before, lengths[part]))
-        after = Carried(Belief(torch.cat([s.belief.probs for _, s in pieces])), torch.cat([s.fresh for _, s in pieces]))
-        return torch.cat([scores for scores, _ in pieces]), after
-
-    def score_rows(self, joint: Joint, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
-        """`score`, a few steps at a time."""
-        steps, pieces = max(1, ENTRIES // (len(tokens) * joint.emission.num_states)), []
-        for first in range(0, tokens.shape[1], steps):
-            left = (lengths - first).clamp(0, steps)
-            potentials = joint.emission.potentials(tokens[:, first : first + steps], joint.log_partition)
-            prior = self.prior(joint, state)
-            log_norms, belief = discrete.score(prior, joint.transition, potentials, left)
-            idle = left == 0
-            probs = torch.where(idle.unsqueeze(-1), state.belief.probs, belief.probs)
-            state = Carried(Belief(probs), state.fresh & idle)
-            pieces.append(log_norms)
-        return torch.cat(pieces, 1), state
+        return self.exact().score(tokens, state, lengths)
 
     def forecast(self, state: Carried) -> Tensor:
-        joint = self.exact()
-        return joint.emission.predict(self.prior(joint, state).probs, joint.log_partition)
+        return self.exact().forecast(state)
 
     def loss(self, batch: Batch, state: None) -> tuple[Tensor, None]:
         """The exact log-likelihood of sentences, for training by gradient."""
@@ -173,41 +148,42 @@ class FHMM(nn.Module, LanguageModel):
         return None
 
     def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
-        """The mean field of sentences, begun from `field` where one is given."""
-        tokens = batch.tokens
+        """The mean field of sentences, begun from `field` where one is given; best given a batch on the CPU."""
+        if not self.has_bound:
+            raise TrellisError(f"A {self.params.combine} has no mean field; ask for what is exact.")
+        tokens, emission = batch.tokens, self.emission()
         if tokens.numel() and int(tokens.max()) >= len(self.vocab):
             raise TrellisError(f"Token {int(tokens.max())} is not among the {len(self.vocab)} words of the vocabulary.")
-        return variational.infer(self.chains(), self.emission(), tokens, batch.lengths, sweeps, self.bound, field)
+        return variational.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
 
     @torch.no_grad()
     def posterior(self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False) -> Posterior:
         """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
         `exact`: p(z_m | x) and log p(x)."""
-        if not exact:
+        if self.has_bound and not exact:
             result = self.infer(sentences(tokens, lengths))
             return Posterior(result.bound, result.field.probs)
-        joint = self.exact()
-        prior = self.prior(joint, self.start(len(tokens)))
-        potentials = joint.emission.potentials(tokens, joint.log_partition)
-        found = discrete.smooth(prior, joint.transition, potentials, lengths)
+        found = discrete.smooth(*self.exact().sentences(tokens), lengths)
         return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
 
     @torch.no_grad()
     def filtered(self, tokens: Tensor) -> Filtered:
         """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
-        joint = self.exact()
-        prior = self.prior(joint, self.start(len(tokens)))
-        potentials = joint.emission.potentials(tokens, joint.log_partition)
-        found = discrete.filter(prior, joint.transition, potentials)
+        found = discrete.filter(*self.exact().sentences(tokens))
         return found._replace(probs=marginals(found.probs, self.sizes))
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B]."""
+        """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B];
+        for a noisy-or the most probable path of joint states, and its log p(z, x)."""
+        if not self.has_bound:
+            path, log_prob = discrete.mode(*self.exact().sentences(tokens), lengths)
+            layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)
+            return layers.masked_fill((path < 0).unsqueeze(-1), -1), log_prob
         batch = sentences(tokens, lengths)
         result, chains = self.infer(batch), self.chains()
-        parts = result.potentials.split(self.sizes, -1)
-        paths = [discrete.mode(*variational.chain(chains, m, p, batch.lengths))[0] for m, p in enumerate(parts)]
+        parts, ends = result.potentials.split(self.sizes, -1), batch.lengths.to(self.device)
+        paths = [discrete.mode(*variational.chain(chains, m, p, ends))[0] for m, p in enumerate(parts)]
         return torch.stack(paths, -1), result.bound
 
     @torch.no_grad()
@@ -215,31 +191,36 @@ class FHMM(nn.Module, LanguageModel):
         self, tokens: Tensor, lengths: Tensor | None = None, samples: int = 100, seed: int = 0
     ) -> Tensor:
         """log p(x) of sentences by importance sampling from the mean field, for any number of joint states: [B]."""
-        batch = sentences(tokens, lengths)
-        given = self.chains(), self.emission(), tokens, batch.lengths, self.infer(batch)
+        batch = sentences(tokens, lengths).to(self.device)
+        given = self.chains(), self.emission(), batch.tokens, batch.lengths, self.infer(batch)
         generator = torch.Generator(self.device).manual_seed(seed)
         return variational.sampled_log_likelihood(*given, samples, generator)
 
-    @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        return self.sentences(self.draw(n, max_tokens, seed)[1])
+
+    @torch.no_grad()
+    def draw(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Samples of the states of every layer [n, steps, M] and of the words [n, steps]."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        chains = self.chains()
         layers = [
-            discrete.sample_prior(start, Kronecker([transition]), n, max_tokens, generator)
-            for start, transition in zip(*chains, strict=True)
+            discrete.sample_prior(start, Kronecker([transition]), n, steps, generator)
+            for start, transition in zip(*self.chains(), strict=True)
         ]
-        words = self.emission().sample(torch.stack(layers, -1).flatten(0, 1), generator)
-        return self.sentences(words.view(n, max_tokens))
+        states = torch.stack(layers, -1)
+        return states, self.emission().sample(states.flatten(0, 1), generator).view(n, steps)
 
     def settings(self) -> dict[str, Any]:
-        return {"sizes": list(self.sizes), "dim": self.params.dim, "bound": self.bound}
+        params = self.params
+        return {"sizes": list(self.sizes), "dim": params.dim, "bound": self.bound, "combine": params.combine}
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: value.detach() for name, value in self.params.state_dict().items()}
 
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> FHMM:
-        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"])
+        combine = settings.get("combine", "log-linear")  # older files do not say
+        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"], combine=combine)
         params.to(tensors["bias"]).load_state_dict(tensors)
         model = cls(vocab, params, settings["bound"]).eval()
         model.emission()

@@ -22,11 +22,12 @@ from trellis.models.hmm import HMM
 from trellis.models.lds import LDS
 from trellis.models.ngram import ORDERS, NGram
 from trellis.models.rnn import LSTM, RNN
+from trellis.models.tag_hmm import TagHMM
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
-MODELS: tuple[type[Saved], ...] = (HMM, FHMM, LDS, NGram, FeedForward, LSTM, RNN)
+MODELS: tuple[type[Saved], ...] = (HMM, TagHMM, FHMM, LDS, NGram, FeedForward, LSTM, RNN)
 FAMILIES: dict[str, type[Saved]] = {m.family: m for m in MODELS} | dict.fromkeys(ORDERS, NGram)
 
 

@@ -250,6 +250,7 @@ class HMM(nn.Module, LanguageModel):
         potentials = emission.potentials(batch.tokens)
         prior = self.prior(state, start, transition, potentials.first_ids())
         result, belief = discrete.counts(prior, transition, potentials, batch.lengths, state.belief, state.fresh)
+        result = result._replace(emission=emission.collect(batch.tokens, result.emission))
         return result, self.after(state, belief, batch.lengths)
 
     def state_to_tensors(self, state: Carried) -> dict[str, Tensor]:

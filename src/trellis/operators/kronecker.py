@@ -11,6 +11,8 @@ from torch import Tensor
 
 from trellis.operators.base import Transition, invert
 
+LARGEST_MERGED = 128  # states of neighbouring layers that step together: wider products are faster
+
 
 class Kronecker(Transition):
     """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last one running fastest.
@@ -22,12 +24,13 @@ class Kronecker(Transition):
         self.matrices = list(matrices)
         self.sizes = tuple(len(matrix) for matrix in self.matrices)
         self.num_states = math.prod(self.sizes)
+        self.merged = merge(self.matrices)
 
     def forward(self, probs: Tensor) -> Tensor:
-        return through(probs, self.matrices)
+        return through(probs, self.merged)
 
     def backward(self, message: Tensor) -> Tensor:
-        return through(message, [matrix.T for matrix in self.matrices])
+        return through(message, [matrix.T for matrix in self.merged])
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         pairs = zip(self.matrices, digits(before, self.sizes), digits(after, self.sizes), strict=True)
@@ -71,6 +74,15 @@ class Kronecker(Transition):
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         columns = zip(self.matrices, digits(states, self.sizes), strict=True)
         return invert(weights * outer([matrix.T[z] for matrix, z in columns]), uniform)
+
+
+def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """The same product of fewer, larger matrices."""
+    merged: list[Tensor] = []
+    for matrix in matrices:
+        together = merged and len(merged[-1]) * len(matrix) <= LARGEST_MERGED
+        merged.append(torch.kron(merged.pop(), matrix) if together else matrix)
+    return merged
 
 
 def through(values: Tensor, matrices: Sequence[Tensor]) -> Tensor:

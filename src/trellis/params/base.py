@@ -15,6 +15,7 @@ from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
 from trellis.operators import Transition
 from trellis.params.dropout import Dropped
+from trellis.types import Counts
 
 NOTHING = Dropped()
 Support = Tensor | Partition | None
@@ -28,6 +29,7 @@ class Params(nn.Module, ABC):
     partition: Partition | None
     num_states: int
     num_features: int = 0  # that transitions go through, where they do
+    counted: bool = False  # whether they have an M-step
 
     @classmethod
     @abstractmethod
@@ -61,6 +63,10 @@ class Params(nn.Module, ABC):
     @abstractmethod
     def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
         """Transitions from the states `ids` [R], of the whole model, into those that a draw keeps; `blocks` alone."""
+
+    def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
+        """The M-step: probabilities proportional to expected counts, where parameters are `counted`."""
+        raise NotImplementedError(f"{self.kind} parameters are learned by gradient alone.")
 
     def settings(self) -> dict[str, Any]:
         """What, with the tensors, makes these parameters again: JSON values."""

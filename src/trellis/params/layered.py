@@ -8,11 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trellis.emissions import LogLinear
+from trellis.config import suggestion
+from trellis.emissions import LogLinear, NoisyOr
 from trellis.errors import TrellisError
 from trellis.params.table import LOG_ZERO
 
-SPREAD = 0.5  # standard deviation of the logits at first: it sets the layers apart
+SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
+
+
+COMBINATIONS = "log-linear", "noisy-or"  # of what the layers say
 
 
 class LayeredParams(nn.Module):
@@ -21,13 +25,17 @@ class LayeredParams(nn.Module):
 
     unigram: Tensor
 
-    def __init__(self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0, combine: str = COMBINATIONS[0]
+    ) -> None:
         super().__init__()
+        if combine not in COMBINATIONS:
+            raise TrellisError(f"model.combine is {combine!r}, which is not known{suggestion(combine, COMBINATIONS)}")
         if not sizes or min(sizes) < 1:
             raise TrellisError(
                 f"The layers have {list(sizes)} states: give at least one layer, each of at least 1 state."
             )
-        self.sizes, self.dim = tuple(sizes), dim
+        self.sizes, self.dim, self.combine = tuple(sizes), dim, combine
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int, spread: float = SPREAD) -> nn.Parameter:
@@ -50,6 +58,9 @@ class LayeredParams(nn.Module):
         return self.words if self.states is None else self.words @ self.states
 
     def emission(self) -> LogLinear:
+        """In a noisy-or every state may speak a word, and so may the leak, about as often as the word is."""
+        if self.combine == "noisy-or":
+            return NoisyOr(self.unigram.unsqueeze(-1) + self.theta(), self.unigram + self.bias, self.sizes)
         return LogLinear(self.theta(), self.unigram + self.bias, self.sizes)
 
     def chains(self) -> tuple[list[Tensor], list[Tensor]]:

@@ -23,6 +23,7 @@ class TableParams(Params):
     """Logits of the start [K], of the transitions [K, K] and of the emissions [V, k] (see `Categorical`)."""
 
     kind = "scalar"
+    counted = True
 
     def __init__(
         self,

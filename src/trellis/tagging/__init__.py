@@ -13,8 +13,9 @@ from trellis.errors import TrellisError
 from trellis.models.files import intact
 from trellis.tagging.base import FILE, Tagger, read_tagger
 from trellis.tagging.crf import FeatureTagger, TaggerConfig
+from trellis.tagging.hmm import HMMTagger
 
-__all__ = ["TAGGERS", "FeatureTagger", "Tagger", "TaggerConfig", "load_tagger"]
+__all__ = ["TAGGERS", "FeatureTagger", "HMMTagger", "Tagger", "TaggerConfig", "load_tagger"]
 
 TAGGERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], Tagger]] = {  # by kind
     FeatureTagger.kind: FeatureTagger.restore,
@@ -22,7 +23,10 @@ TAGGERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], Tagger]] 
 
 
 def load_tagger(path: str | Path) -> Tagger:
-    """The tagger in a folder, of whatever kind."""
+    """The tagger in a folder, of whatever kind; of a run of 'trellis train', its POS HMM."""
+    found = HMMTagger.find(Path(path))
+    if found is not None:
+        return found
     kind, settings, tensors = read_tagger(path)
     if kind not in TAGGERS:
         raise TrellisError(f"{path} is a tagger of the kind {kind!r}, which is not known{suggestion(kind, TAGGERS)}")

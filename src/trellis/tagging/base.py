@@ -42,7 +42,7 @@ class Tagger(ABC):
         return units_of(self.labels)
 
     def check(self, tags: Collection[str], allow_unknown: bool = False) -> None:
-        """Refuse data with tags that the tagger does not have; where they are allowed, some, each counts as an error."""
+        """Refuse data with tags that the tagger does not have; some may be allowed, and count as errors."""
         unknown = sorted({*tags} - {*self.labels})
         if not unknown or (allow_unknown and len(unknown) < len({*tags})):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import suggestion
+from trellis.config import build, suggestion
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import convert
 from trellis.errors import TrellisError
@@ -30,7 +30,7 @@ from trellis.tagging.base import (
     units_of,
     write_tagger,
 )
-from trellis.tagging.encoders import ENCODERS, Encoded, Encoder, split_spec
+from trellis.tagging.encoders import ENCODERS, Encoded, split_spec
 from trellis.tagging.templates import EDGES, TEMPLATES, WINDOW, Attributes, beside
 
 SENTENCES = 1000  # tagged at a time
@@ -42,7 +42,6 @@ class TaggerConfig:
     """What a tagger looks at, and how it is trained."""
 
     template: str = ""  # pos | chunk | ner | huang; none: pos for tokens, chunk for spans
-    encoders: tuple[str, ...] = ()  # KIND:PATH each
     scheme: str = "IOB2"  # in which spans are learned: IOB1 | IOB2 | IOBES
     scale: float = 0.3  # root mean square of real-valued features that are not probabilities
     pos: bool = True  # look at parts of speech where the data has them
@@ -56,15 +55,16 @@ class FeatureTagger(Tagger):
     kind = "crf"
 
     def __init__(
-        self, config: TaggerConfig, labels: list[str], index: Index, scales: list[float], counts: Mapping[str, int],
-        crf: CRF, encoders: list[Encoder],
+        self, config: TaggerConfig, specs: Sequence[str], labels: list[str], counts: Mapping[str, int], index: Index,
+        scales: list[float], crf: CRF,
     ) -> None:  # fmt: skip
-        self.config, self.labels, self.index, self.scales, self.counts = config, labels, index, scales, counts
-        self.crf, self.encoders = crf, encoders
+        self.config, self.labels, self.counts, self.index, self.scales = config, labels, counts, index, scales
+        self.crf, self.files = crf, [split_spec(spec) for spec in specs]
+        self.encoders = [ENCODERS[kind](file, config.crf.device) for kind, file in self.files]
 
     @classmethod
-    def train(cls, data: Tagged, config: TaggerConfig) -> FeatureTagger:
-        """Fit a tagger to labelled text."""
+    def train(cls, data: Tagged, config: TaggerConfig, specs: Sequence[str] = ()) -> FeatureTagger:
+        """Fit a tagger to labelled text; specs are representations, KIND:PATH each."""
         check_data(data)
         spans = units_of(data.tag_set()) == "spans"
         template = config.template or ("chunk" if spans else "pos")
@@ -72,21 +72,25 @@ class FeatureTagger(Tagger):
             raise TrellisError(f"There is no template {template!r}{suggestion(template, TEMPLATES)}")
         config = replace(config, template=template, pos=config.pos and data.pos is not None)
         data = data.map_tags(lambda tags: convert(tags, config.scheme)) if spans else data
-        encoders = [ENCODERS[kind](file) for kind, file in map(split_spec, config.encoders)]
         labels, counts = data.tag_set(), Counter(chain.from_iterable(data.words))
-        index: Index = {}
-        tagger = cls(config, labels, index, [], counts, CRF(len(labels), 0), encoders)
-        encoded = tagger.encode(data.words)
-        dense = [(encoder, part) for encoder, part in zip(encoders, encoded, strict=True) if not is_sparse(part)]
-        tagger.scales = [scale_of(vectors(part), config.scale) if encoder.scaled else 1.0 for encoder, part in dense]
-        attributes = list(tagger.attributes(data.words, data.pos, encoded))
-        often = Counter(chain.from_iterable(chain.from_iterable(attributes)))
-        index |= {name: i for i, name in enumerate(name for name, n in often.items() if n >= config.min_count)}
-        features = tagger.features(attributes, data.words, encoded)
-        gold = torch.tensor([labels.index(tag) for tag in chain.from_iterable(data.tags)])
-        crf = CRF(len(labels), len(index), features.dense.shape[1])
-        tagger.crf = train_crf(crf, features, gold, config.crf)
+        tagger = cls(config, specs, labels, counts, {}, [], CRF(len(labels), 0))
+        tagger.fit(data)
         return tagger
+
+    def fit(self, data: Tagged) -> None:
+        """Choose attributes and scales, and train the CRF."""
+        encoded = self.encode(data.words)
+        dense = [(encoder, part) for encoder, part in zip(self.encoders, encoded, strict=True) if not is_sparse(part)]
+        self.scales = [scale_of(vectors(x), self.config.scale) if encoder.scaled else 1.0 for encoder, x in dense]
+        attributes = list(self.attributes(data.words, data.pos, encoded))
+        often = Counter(chain.from_iterable(chain.from_iterable(attributes)))
+        kept = (name for name, count in often.items() if count >= self.config.min_count)
+        self.index = {name: i for i, name in enumerate(kept)}
+        features = self.features(attributes, data.words, encoded)
+        number = {label: i for i, label in enumerate(self.labels)}
+        gold = torch.tensor([number[tag] for tag in chain.from_iterable(data.tags)])
+        crf = CRF(len(self.labels), len(self.index), features.dense.shape[1])
+        self.crf = train_crf(crf, features, gold, self.config.crf)
 
     def encode(self, words: list[list[str]]) -> list[Encoded]:
         return [encoder.encode(words) for encoder in self.encoders]
@@ -128,13 +132,12 @@ class FeatureTagger(Tagger):
 
     def save(self, folder: Path) -> None:
         """The tagger in one file, its representations beside it."""
-        specs = [split_spec(spec) for spec in self.config.encoders]
-        names = [f"encoder-{k}{file.suffix}" for k, (_, file) in enumerate(specs)]
-        for name, (_, file) in zip(names, specs, strict=True):
+        names = [f"encoder-{k}{file.suffix}" for k, (_, file) in enumerate(self.files)]
+        for name, (_, file) in zip(names, self.files, strict=True):
             with atomic_write(folder / name) as copy, file.open("rb") as source:
                 shutil.copyfileobj(source, copy)
-        own = tuple(f"{kind}:{name}" for name, (kind, _) in zip(names, specs, strict=True))
-        settings = {"config": asdict(replace(self.config, encoders=own)), "labels": self.labels, "scales": self.scales}
+        own = [(kind, name) for name, (kind, _) in zip(names, self.files, strict=True)]
+        settings = {"config": asdict(self.config), "encoders": own, "labels": self.labels, "scales": self.scales}
         tensors = {name: weight.detach() for name, weight in self.crf.state_dict().items()}
         texts = {"names": [*self.index], "words": [f"{count} {word}" for word, count in self.counts.items()]}
         write_tagger(folder, self.kind, settings, tensors | {k: lines_to_tensor(v) for k, v in texts.items()})
@@ -142,17 +145,15 @@ class FeatureTagger(Tagger):
     @classmethod
     def restore(cls, folder: Path, settings: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureTagger:
         """The tagger that `save` wrote."""
-        given = settings["config"]
-        pairs = [spec.split(":", 1) for spec in given["encoders"]]
-        specs = tuple(f"{kind}:{folder / name}" for kind, name in pairs)
-        config = TaggerConfig(**given | {"encoders": specs, "crf": CRFConfig(**given["crf"])})
+        config = build(TaggerConfig, settings["config"])
+        config = replace(config, crf=replace(config.crf, device="cpu"))
+        specs = [f"{kind}:{folder / name}" for kind, name in settings["encoders"]]
         index = {name: i for i, name in enumerate(tensor_to_lines(tensors.pop("names")))}
         rows = (line.split(" ", 1) for line in tensor_to_lines(tensors.pop("words")))
         counts = {word: int(count) for count, word in rows}
         crf = CRF(len(settings["labels"]), len(tensors["attribute"]), len(tensors["dense"]))
         crf.load_state_dict(tensors)
-        encoders = [ENCODERS[kind](file) for kind, file in map(split_spec, specs)]
-        return cls(config, settings["labels"], index, settings["scales"], counts, crf, encoders)
+        return cls(config, specs, settings["labels"], counts, index, settings["scales"], crf)
 
 
 def is_sparse(encoded: Encoded) -> bool:

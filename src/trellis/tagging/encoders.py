@@ -15,7 +15,7 @@ from trellis.config import suggestion
 from trellis.corpus import Vocabulary
 from trellis.corpus.brown import read_paths
 from trellis.corpus.read import read_lines
-from trellis.corpus.tokenize import treat
+from trellis.corpus.tokenize import UNK, treat
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.models import FHMM, HMM, LDS, FeedForward, load
@@ -41,14 +41,14 @@ class Encoder(ABC):
 
 
 class BrownPaths(Encoder):
-    """Prefixes of the paths of Brown clusters; a word that was not clustered has none."""
+    """Prefixes of the paths of Brown clusters; a word that was not clustered has those of <unk>, where there is one."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, device: str = "cpu") -> None:
         words, clusters = read_paths(file)
         self.paths = {word: clusters.paths[c] for word, c in zip(words, clusters.assignment.tolist(), strict=True)}
 
     def encode(self, sentences: Sentences) -> Encoded:
-        return [[prefixes(known(self.paths, word)) for word in sentence] for sentence in sentences]
+        return [[prefixes(known(self.paths, word) or self.paths.get(UNK)) for word in s] for s in sentences]
 
 
 def prefixes(path: str | None) -> list[str]:
@@ -66,7 +66,7 @@ class WordVectors(Encoder):
 
     scaled = True
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, device: str = "cpu") -> None:
         (count, size), *rows = ([*line.split(" ")] for line in read_lines(file))
         self.table = {row[0]: np.array(row[1:], np.float32) for row in rows}
         self.zero = np.zeros(int(size), np.float32)
@@ -86,8 +86,8 @@ class ModelEncoder(Encoder):
 
     kind: ClassVar[type[Saved]]
 
-    def __init__(self, file: Path) -> None:
-        self.model = load(file)
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        self.model = load(file, device)
         if not isinstance(self.model, self.kind):
             raise TrellisError(f"{file} is a model of the family {self.model.family}, not {self.kind.family}.")
 
@@ -188,7 +188,7 @@ class WordEmbeddings(ModelEncoder):
         return torch.nn.functional.embedding(tokens, self.model.embedding)
 
 
-ENCODERS: dict[str, Callable[[Path], Encoder]] = {
+ENCODERS: dict[str, Callable[..., Encoder]] = {  # of a file and a device
     "brown": BrownPaths,
     "vectors": WordVectors,
     "hmm": HMMStates,

@@ -11,6 +11,7 @@ WINDOW = 2  # words on either side
 EDGES = "<s>", "</s>"
 GROUPS: list[tuple[int, ...]] = [(-2, -1), (-1, 0), (0, 1), (1, 2), (-2, -1, 0), (-1, 0, 1), (0, 1, 2)]
 AFFIXES = 4  # letters in the longest
+REACH = 4  # of the words nearby
 HUANG_SUFFIXES = "ing", "ogy", "ed", "s", "ly", "ion", "tion", "ity"
 _SHAPES = (re.compile(r"[A-Z]"), "X"), (re.compile(r"[^\W\d_A-Z]"), "x"), (re.compile(r"\d"), "d")
 _RUNS = re.compile(r"(.)\1+")
@@ -115,12 +116,20 @@ def pos(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
     )  # fmt: skip
 
 
+def nearby(words: Sequence[str]) -> Attributes:
+    """The words before and after, wherever they are within reach."""
+    return [
+        [f"before={w}" for w in words[max(t - REACH, 0) : t]] + [f"after={w}" for w in words[t + 1 : t + 1 + REACH]]
+        for t in range(len(words))
+    ]
+
+
 def ner(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
-    """Names: words, affixes, shapes around."""
+    """Names: words, affixes and shapes around, words nearby."""
     lower, shapes = [w.lower() for w in words], [short_shape(w) for w in words]
     pairs = [(-1, 0), (0, 1)]
     parts = [
-        windowed("W", words), windowed("w", lower), joined("w", lower, pairs), affixes(words), spelling(words),
+        windowed("W", words), joined("w", lower, [(0,), *pairs]), affixes(words), spelling(words), nearby(lower),
         windowed("s", shapes), joined("s", shapes, [*pairs, (-1, 0, 1)]),
     ]  # fmt: skip
     return beside(*parts, *([windowed("p", pos), joined("p", pos, pairs)] if pos is not None else []))

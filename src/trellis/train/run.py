@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from trellis.config import BatchConfig, RunConfig, load_config, suggestion, to_toml
+from trellis.config import BatchConfig, RunConfig, load_config, to_toml
 from trellis.corpus import Corpus, Split, load_corpus
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
@@ -22,7 +21,7 @@ from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
-from trellis.models import FHMM, HMM, LDS, LSTM, RNN, FeedForward, LanguageModel, load, save_model
+from trellis.models import FHMM, HMM, LDS, LSTM, RNN, FeedForward, LanguageModel, TagHMM, load, save_model
 from trellis.models.base import Saved
 from trellis.models.files import FILE, family
 from trellis.models.neural import NeuralModel
@@ -32,9 +31,11 @@ from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import READINGS, evaluate
 from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
+from trellis.train.choices import choose, choose_device
 from trellis.train.lds import Densities, train_lds
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
+from trellis.train.tagger import Texts, load_texts, tag_scores, train_tagger
 
 CONFIG, RESULTS, START = "config.toml", "results.json", "start"
 SETTLE_LANES, SETTLE_WINDOW, SETTLE_BATCHES = 16, 64, 64  # of the text that a large model settles on
@@ -72,7 +73,7 @@ def new_fhmm(config: RunConfig, corpus: Corpus) -> FHMM:
 
 def new_feedforward(config: RunConfig, corpus: Corpus) -> FeedForward:
     size, tied = config.model, choose(TIED, config.model.tying, "model.tying")
-    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, tied)
+    return FeedForward(corpus.vocab, size.dim, size.depth, size.net_dropout, size.window, tied, size.hidden)
 
 
 def new_lstm(config: RunConfig, corpus: Corpus) -> LSTM:
@@ -121,39 +122,25 @@ class RunResult:
     corpus: str
     folder: Path
     densities: Densities | None = None  # of a model that has no perplexity
+    tagging: dict[str, float] | None = None  # how good the tags of a tagger are, in percent
 
     @property
     def interrupted(self) -> bool:
         return self.state is not None and self.state.outcome == "interrupted"
 
 
-def choose(options: dict[str, Any], name: str, what: str) -> Any:
-    """The option of that name, or one sentence about which there are."""
-    if name not in options:
-        raise TrellisError(f"{what} is {name!r}, which is not known{suggestion(name, options)}")
-    return options[name]
-
-
-def choose_device(name: str) -> str:
-    """auto: the GPU where there is one."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda") and not re.fullmatch(r"cuda:\d+", name):
-        raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise TrellisError(f'device is {name!r}, but torch sees no GPU here; use device = "auto" or "cpu".')
-    return name
-
-
 def train(config: RunConfig, folder: Path, resume: bool = False) -> RunResult:
     """Train the model that `config` describes; everything is written into `folder`."""
     model_class = family(config.model.family)
     choose_device(config.device)
-    corpus = load_corpus(config.data)
+    corpus = load_texts(config.data) if issubclass(model_class, TagHMM) else load_corpus(config.data)
     for split in ("train", "valid", "test"):
         corpus[split]  # what is not there is better told before the training than after it
     with claimed(folder):
         check_folder(config, folder, resume)
+        write_text(folder / CONFIG, to_toml(config))
+        if isinstance(corpus, Texts):
+            return train_on_tags(folder, config, corpus, resume)
         return train_in(folder, model_class, config, corpus, resume)
 
 
@@ -174,7 +161,6 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
 
 def train_in(folder: Path, model_class: type[Saved], config: RunConfig, corpus: Corpus, resume: bool) -> RunResult:
     """`train` in a folder that is ours."""
-    write_text(folder / CONFIG, to_toml(config))
     if issubclass(model_class, NGram):
         order = ORDERS.get(config.model.family, config.model.order)
         model = NGram.fit(corpus.vocab, corpus["train"], order, config.model.crossing)
@@ -197,6 +183,18 @@ def with_start(config: RunConfig, folder: Path) -> RunConfig:
     start = replace(load_config(config.model.start), device=config.device, seed=config.seed)
     train(start, folder / START, resume=True)
     return replace(config, model=replace(config.model, start=str(folder / START)))
+
+
+def train_on_tags(folder: Path, config: RunConfig, texts: Texts, resume: bool) -> RunResult:
+    """The same for a model of words and tags."""
+    model, state = train_tagger(config, texts, choose_device(config.device), folder, resume)
+    if state.outcome == "interrupted":
+        return RunResult([], state, texts.description, folder)
+    result = RunResult([], state, texts.description, folder, tagging=tag_scores(model, texts))
+    outcome = {"corpus": result.corpus, "tagging": result.tagging}
+    save_model(folder / FILE, model, {"data": asdict(config.data), **outcome})
+    write_text(folder / RESULTS, json.dumps(outcome, indent=1) + "\n")
+    return result
 
 
 def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -> tuple[Trained, TrainState]:

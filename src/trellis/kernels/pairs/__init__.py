@@ -54,23 +54,23 @@ class SetLogits(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         q, k, before, after = ctx.saved_tensors
-        d_queries = added(ctx.multiply, grads[0], k, after, before, len(q)).to(ctx.dtypes[0])
-        d_keys = added(ctx.multiply, grads[0].mT, q, before, after, len(k)).to(ctx.dtypes[1])
+        d_queries = added(ctx.multiply, grads[0], k, after, before, len(q), parts=1).to(ctx.dtypes[0])
+        d_keys = added(ctx.multiply, grads[0].mT, q, before, after, len(k), parts=2).to(ctx.dtypes[1])
         return d_queries, d_keys, None, None, None
 
 
 def added(
-    multiply: Product, left: Tensor, right: Tensor, columns: Tensor | None, index: Tensor | None, count: int
+    multiply: Product, left: Tensor, right: Tensor, columns: Tensor | None, index: Tensor | None, count: int, parts: int
 ) -> Tensor:
     """out[i] = sum of left[m] right[columns[m]] (None: m itself) over the m of that index; index None: over none but
-    i itself. Half of the products exist at a time: [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
+    i itself. They are multiplied in parts, for less memory: [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     dtype = right.dtype
     if index is None or columns is None:
         products = multiply(left, right, None, columns, dtype, dtype)
         return products if index is None else add_rows(products, index, count)
-    half = max(1, (len(left) + 1) // 2)
-    parts = zip(left.split(half), columns.split(half), index.split(half), strict=True)
-    totals = (add_rows(multiply(some, right, None, others, dtype, dtype), into, count) for some, others, into in parts)
+    size = max(1, -(-len(left) // parts))
+    pieces = zip(left.split(size), columns.split(size), index.split(size), strict=True)
+    totals = (add_rows(multiply(some, right, None, others, dtype, dtype), into, count) for some, others, into in pieces)
     return reduce(Tensor.add_, totals)
 
 

@@ -123,7 +123,8 @@ def shape_of(states: int) -> dict[str, int]:
     """How a block of k x k is cut into tiles of whole rows."""
     width = max(16, triton.next_power_of_2(states))
     rows = max(16, min(width, TILE // width))
-    return {"K": states, "WIDTH": width, "ROWS": rows, "num_warps": 8 if width * rows <= 1 << 14 else 16}
+    warps = 1 if width * rows <= 1 << 10 else 8 if width * rows <= 1 << 14 else 16
+    return {"K": states, "WIDTH": width, "ROWS": rows, "num_warps": warps}
 
 
 class Run:

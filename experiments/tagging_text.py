@@ -1,0 +1,151 @@
+"""Unlabelled text, and the representations of words that are learned from it, once each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from trellis.config import BatchConfig, DataConfig, ModelConfig, RunConfig, TrainConfig, suggestion
+from trellis.corpus import load_corpus
+from trellis.corpus.brown import brown_clusters
+from trellis.corpus.read import read_lines
+from trellis.corpus.tagged import load_tagged
+from trellis.errors import TrellisError
+from trellis.models.files import FILE
+from trellis.storage import atomic_write
+from trellis.train.run import train
+
+JOINT = re.compile(r" @(.)@ ")  # how WikiText writes a hyphen, a comma or a point inside a word
+ENDS = ".", "?", "!"
+
+# data sets and splits: none that is tested on, but for the words of the test text in "names"
+TEXTS = {
+    "bio": (("conll2000", "train"), ("treebank_sample", "train"), ("genia", "train"), ("genia", "valid"),
+            ("medpost", "train"), ("medpost", "valid")),
+    "general": (("ud_ewt", "train"), ("ud_ewt", "valid"), ("conll2000", "train"), ("conll2003", "train"),
+                ("conll2003", "valid")),
+    "names": (("conll2003", "train"), ("conll2003", "valid"), ("conll2003", "test")),
+}  # fmt: skip
+WITH_WIKITEXT = "general", "names"
+
+
+def write_text(name: str, folder: Path) -> Path:
+    """The unlabelled text of that name as a file, a sentence a line."""
+    if name not in TEXTS:
+        raise TrellisError(f"There is no unlabelled text {name!r}{suggestion(name, TEXTS)}")
+    path = folder / f"{name}.txt"
+    if not path.exists():
+        with atomic_write(path) as file:
+            for line in (*labelled(name), *(wikitext() if name in WITH_WIKITEXT else ())):
+                file.write(f"{line}\n".encode())
+    return path
+
+
+def labelled(name: str) -> Iterator[str]:
+    return (" ".join(words) for part in TEXTS[name] for words in load_tagged(*part).words)
+
+
+def wikitext() -> Iterator[str]:
+    """Its training text, sentence by sentence, without headings."""
+    lines = read_lines(Path(os.environ.get("TRELLIS_DATA") or os.devnull) / "wikitext-2" / "train.txt")
+    for line in lines:
+        words = JOINT.sub(r" \1 ", line).split()
+        if words and words[0] != "=":
+            ends = [i for i, (word, after) in enumerate(pairwise(words), 1) if word in ENDS and begins(after)]
+            yield from (" ".join(words[first:last]) for first, last in pairwise([0, *ends, len(words)]))
+
+
+def begins(word: str) -> bool:
+    """Whether a sentence may begin with this word."""
+    return word[0].isupper() or word == '"'
+
+
+def text_config(text: Path, **more: float | int) -> DataConfig:
+    return DataConfig(source=str(text), digits=True, valid_fraction=0.02, test_fraction=0.01, **more)  # type: ignore
+
+
+def learn_brown(classes: int, text: Path, folder: Path, device: str) -> Path:
+    """Words seen less than three times are <unk>: what a tagger learns of them serves for words never seen."""
+    path = folder / "paths.txt"
+    if not path.exists():
+        config = DataConfig(source=str(text), digits=True, min_count=3, valid_fraction=0.0, test_fraction=0.0)
+        corpus = load_corpus(config)
+        words = corpus.vocab.words
+        brown_clusters(corpus["train"].tokens, classes, vocab_size=len(words)).save(path, words)
+    return path
+
+
+def learn_model(config: RunConfig, text: Path, folder: Path, device: str) -> Path:
+    if not (folder / FILE).exists():
+        source = text_config(text, min_count=2)
+        train(RunConfig(source, config.model, config.batches, config.train, config.seed, device), folder, resume=True)
+    return folder
+
+
+def learn_word2vec(dim: int, text: Path, folder: Path, device: str) -> Path:
+    """CBOW with a window of 3, as the LDS paper found best."""
+    path = folder / "vectors.txt"
+    if not path.exists():
+        try:
+            from gensim.models import Word2Vec
+        except ImportError as error:
+            raise TrellisError("Word2vec is gensim's here: pip install gensim.") from error
+        sentences = [re.sub(r"\d+", "N", line).split() for line in read_lines(text)]
+        model = Word2Vec(sentences, vector_size=dim, window=3, min_count=3, sg=0, epochs=5, workers=1, seed=0)
+        with atomic_write(path) as file:
+            file.write(f"{len(model.wv)} {dim}\n".encode())
+            file.writelines(lines(zip(model.wv.index_to_key, model.wv.vectors, strict=True)))
+    return path
+
+
+def lines(rows: Iterable[tuple[str, Iterable[float]]]) -> Iterator[bytes]:
+    return (f"{word} {' '.join(f'{value:.5g}' for value in vector)}\n".encode() for word, vector in rows)
+
+
+SENTENCES = BatchConfig(order="sentences")
+HMM = RunConfig(model=ModelConfig(states=80), batches=SENTENCES, train=TrainConfig(epochs=8))
+LDS = RunConfig(model=ModelConfig(family="lds", dim=50))
+FEEDFORWARD = RunConfig(
+    model=ModelConfig(family="feedforward", dim=50, hidden=100, window=10, tying="none"),
+    batches=SENTENCES, train=TrainConfig(epochs=10, learner="gradient", lr=0.002, patience=2),
+)  # fmt: skip
+
+
+def fhmm(layers: int) -> RunConfig:
+    model = ModelConfig(family="fhmm", layers=layers, states=10)
+    return RunConfig(model=model, batches=SENTENCES, train=TrainConfig(epochs=5))
+
+
+Learn = Callable[[Path, Path, str], Path]
+LEARNED: dict[str, Learn] = {
+    "brown-1000": partial(learn_brown, 1000),
+    "word2vec-50": partial(learn_word2vec, 50),
+    "hmm-80": partial(learn_model, HMM),
+    "lds-50": partial(learn_model, LDS),
+    "feedforward-50": partial(learn_model, FEEDFORWARD),
+    **{f"fhmm-{layers}-10": partial(learn_model, fhmm(layers)) for layers in (1, 3, 5)},
+}
+REPRESENTATIONS = {  # name: how it is encoded, and what was learned
+    "brown-1000": ("brown", "brown-1000"),
+    "word2vec-50": ("vectors", "word2vec-50"),
+    "hmm-80": ("hmm", "hmm-80"),
+    "hmm-80-posterior": ("hmm-posterior", "hmm-80"),
+    "lds-50": ("lds", "lds-50"),
+    "feedforward-50": ("feedforward", "feedforward-50"),
+    **{f"fhmm-{layers}-10": ("fhmm", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
+    **{f"fhmm-{layers}-10-posterior": ("fhmm-posterior", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
+}
+
+
+def encoder_spec(name: str, text: str, folder: Path, device: str) -> str:
+    """KIND:PATH of a representation, learned now where it has not been before."""
+    if name not in REPRESENTATIONS:
+        raise TrellisError(f"There is no representation {name!r}{suggestion(name, REPRESENTATIONS)}")
+    kind, learned = REPRESENTATIONS[name]
+    place = folder / f"{text}-{learned}"
+    place.mkdir(parents=True, exist_ok=True)
+    return f"{kind}:{LEARNED[learned](write_text(text, folder), place, device)}"

@@ -1,0 +1,61 @@
+"""Tagging experiments on toy data: from labelled and unlabelled text to a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments import tagging_run, tagging_text
+from experiments.experiment import HERE, read_experiment
+from experiments.tagging_config import TaggingRun
+from experiments.tagging_run import run_tagging
+from experiments.tagging_text import REPRESENTATIONS, begins, wikitext
+from trellis.corpus.tagged import Tagged
+
+TOY = Tagged(
+    [["the", "dog", "sees", "and", "hears"], ["a", "cat", "barks"]] * 3,
+    [["D", "N", "V", "C", "V"], ["D", "N", "V"]] * 3,
+)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tagging_run, tagging_text):
+        monkeypatch.setattr(module, "load_tagged", lambda name, split: TOY)
+    monkeypatch.setattr(tagging_text, "TEXTS", {"toy": (("toy", "train"),)})
+    recipe = tagging_text.partial(tagging_text.learn_brown, 4)
+    monkeypatch.setitem(tagging_text.LEARNED, "brown-1000", recipe)
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_run_learns_its_representations_and_is_compared(tmp_path: Path) -> None:
+    config = TaggingRun(l2=0.01, text="toy")
+    first = run_tagging(config, "first", tmp_path, 1)
+    assert first.figures["test_all_f1"] == 100.0
+    assert first.figures["test_oov_units"] == 0
+    second = run_tagging(
+        TaggingRun(l2=0.01, text="toy", representations="brown-1000", base="first"), "second", tmp_path, 1
+    )
+    assert (tmp_path / "toy-brown-1000" / "paths.txt").exists()
+    assert second.figures["binomial_p"] == 1.0
+    assert (second.figures["attributes"] or 0) > (first.figures["attributes"] or 0)
+    assert second.is_of(TaggingRun(l2=0.01, text="toy", representations="brown-1000", base="first"))
+
+
+def test_wikitext_becomes_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    (folder / "train.txt").write_text(' = Title = \n \n A 1 @.@ 5 m one . It ran . " Yes " said Dr . who \n')
+    monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
+    assert list(wikitext()) == ["A 1 . 5 m one .", "It ran .", '" Yes " said Dr . who']
+    assert not begins("who")
+
+
+def test_every_run_names_what_there_is() -> None:
+    experiment = read_experiment(HERE / "tagging")
+    configs = {run: config for run, config in experiment.configs.items() if isinstance(config, TaggingRun)}
+    assert len(configs) > 30
+    for run, config in configs.items():
+        assert set(config.representations.split()) <= set(REPRESENTATIONS), run
+        assert not config.base or config.base in configs, run

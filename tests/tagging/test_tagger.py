@@ -1,0 +1,113 @@
+"""The tagger with features: it learns, it is the same after it was saved, and it says what it cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from corpora import vocabulary
+from trellis.corpus.tagged import Tagged
+from trellis.errors import TrellisError
+from trellis.learning.crf import CRFConfig
+from trellis.models import HMM, save_model
+from trellis.tagging import FeatureTagger, TaggerConfig, load_tagger
+from trellis.tagging.crf import spread, window
+
+QUICK = CRFConfig(l2=0.01, iterations=30)
+TREE = Tagged(
+    [["the", "dog", "sees", "Fido"], ["Fido", "barks"], ["the", "cat", "barks"]],
+    [["D", "N", "V", "N"], ["N", "V"], ["D", "N", "V"]],
+)
+CHUNKS = Tagged(
+    [["the", "dog", "sees", "old", "Fido"], ["Fido", "barks"]],
+    [["I-NP", "I-NP", "O", "I-NP", "I-NP"], ["I-NP", "O"]],
+    [["DT", "NN", "VB", "JJ", "NN"], ["NN", "VB"]],
+)
+
+
+@pytest.fixture(scope="module")
+def tree() -> FeatureTagger:
+    return FeatureTagger.train(TREE, TaggerConfig(crf=QUICK))
+
+
+def test_it_learns_and_carries_over(tree: FeatureTagger) -> None:
+    assert tree.tag(TREE.words) == TREE.tags
+    assert tree.tag([["the", "dog", "barks"]]) == [["D", "N", "V"]]
+    assert (tree.config.template, tree.units, tree.counts["the"]) == ("pos", "tokens", 2)
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOBES"])
+def test_spans_in_any_scheme_come_back_as_iob2(scheme: str) -> None:
+    tagger = FeatureTagger.train(CHUNKS, TaggerConfig(scheme=scheme, crf=QUICK))
+    assert tagger.tag(CHUNKS.words, CHUNKS.pos) == [["B-NP", "I-NP", "O", "B-NP", "I-NP"], ["B-NP", "O"]]
+    assert (tagger.config.template, tagger.units) == ("chunk", "spans")
+    with pytest.raises(TrellisError, match="trained with parts of speech"):
+        tagger.tag(CHUNKS.words)
+
+
+def test_a_saved_tagger_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "paths.txt").write_text("00\tdog\t1\n00\tcat\t1\n01\tFido\t1\n")
+    (tmp_path / "vectors.txt").write_text("2 2\ndog 1 2\ncat 1 1\n")
+    (tmp_path / "hmm").mkdir()
+    save_model(tmp_path / "hmm" / "model.safetensors", HMM.new(vocabulary(), 3))
+    specs = [f"brown:{tmp_path / 'paths.txt'}", f"vectors:{tmp_path / 'vectors.txt'}",
+             f"hmm:{tmp_path / 'hmm'}", f"hmm-posterior:{tmp_path / 'hmm'}"]  # fmt: skip
+    tagger = FeatureTagger.train(TREE, TaggerConfig(crf=QUICK), specs)
+    tagger.save(tmp_path / "tagger")
+    for name in ("paths.txt", "vectors.txt", "hmm/model.safetensors"):
+        (tmp_path / name).unlink()
+    again = load_tagger(tmp_path / "tagger")
+    assert isinstance(again, FeatureTagger)
+    assert again.crf.dense.shape[0] == 5 * (2 + 3)
+    assert again.scales[0] != 1.0
+    assert again.scales[1] == 1.0
+    assert (again.config, again.labels, again.index, again.counts) == (
+        tagger.config, tagger.labels, tagger.index, tagger.counts)  # fmt: skip
+    unseen = [["the", "cat", "sees", "it"], ["dog"]]
+    assert again.tag(unseen) == tagger.tag(unseen)
+
+
+def test_representations_stand_in_a_window() -> None:
+    assert spread("0", [["a", "b"], []])[0] == ["0[-2]<s>", "0[-1]<s>", "0[0]a", "0[0]b", "0[2]</s>"]
+    assert np.array_equal(window(np.array([[1.0], [2.0]])), [[0, 0, 1, 2, 0], [0, 1, 2, 0, 0]])
+
+
+def test_vectors_have_the_scale_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("2 1\ndog 3\nthe 4\n")
+    config = TaggerConfig(scale=0.5, crf=QUICK)
+    tagger = FeatureTagger.train(
+        Tagged([["dog", "the"]], [["N", "D"]]), config, [f"vectors:{tmp_path / 'vectors.txt'}"]
+    )
+    assert tagger.scales == [pytest.approx(0.5 / np.sqrt(12.5), abs=1e-6)]
+
+
+def test_what_cannot_be_tagged_is_told(tree: FeatureTagger) -> None:
+    with pytest.raises(TrellisError, match="Sentence 2 is empty"):
+        tree.tag([["a"], []])
+    with pytest.raises(TrellisError, match="not as many parts of speech"):
+        tree.tag([["a"]], [["X", "Y"]])
+    with pytest.raises(TrellisError, match="not as many tags as words"):
+        FeatureTagger.train(Tagged([["a"]], [["X", "Y"]]), TaggerConfig())
+    with pytest.raises(TrellisError, match="There is no template 'poss'; did you mean"):
+        FeatureTagger.train(TREE, TaggerConfig(template="poss"))
+
+
+def test_a_tagger_for_another_task_is_refused(tree: FeatureTagger) -> None:
+    with pytest.raises(TrellisError, match="none of the tags of the data"):
+        tree.check(["B-NP", "O"], allow_unknown=True)
+    with pytest.raises(TrellisError, match="no tags X; its own are D, N, V"):
+        tree.check(["D", "X"])
+    tree.check(["D", "X"], allow_unknown=True)
+    tree.check(["D", "N"])
+
+
+def test_what_is_no_tagger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrellisError, match="There is no tagger"):
+        load_tagger(tmp_path)
+    save_model(tmp_path / "model.safetensors", HMM.new(vocabulary(), 2))
+    with pytest.raises(TrellisError, match="There is no tagger"):
+        load_tagger(tmp_path)
+    with pytest.raises(TrellisError, match="is not a tagger"):
+        load_tagger(tmp_path / "model.safetensors")
