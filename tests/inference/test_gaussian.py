@@ -241,6 +241,13 @@ def test_samples_have_the_moments_of_the_posterior() -> None:
         assert bool(((paths.T.cov() - cov).abs() < DEVIATIONS * spread).all())
 
 
+def test_sequences_of_no_length_say_nothing() -> None:
+    system, values = random_system(1, 2, 2), torch.zeros(2, 3, 2, dtype=torch.float64)
+    potentials, none = gaussian.observe(system.observation, values), torch.zeros(2, dtype=torch.int64)
+    assert not gaussian.log_likelihood(*system[:2], potentials, none).any()
+    assert not gaussian.smoothed_means(*system[:2], potentials, none).any()
+
+
 def test_bad_systems_are_told() -> None:
     system = random_system(0, 2, 2)
     with pytest.raises(TrellisError, match="positive definite"):

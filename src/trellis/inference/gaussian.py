@@ -142,7 +142,8 @@ def in_groups(
 ) -> Tensor:
     """Work on sequences [B, ...]: on all without gaps, which share covariances, then on a few others at a time."""
     rows, size = potentials.rows, prior.cov.shape[-1]
-    whole = ((rows == rows[inside].mode().values) & (rows != MISSING) | ~inside).all(1)
+    common = rows[inside].mode().values if bool(inside.any()) else rows.new_tensor(MISSING)
+    whole = ((rows == common) & (rows != MISSING) | ~inside).all(1)
     if bool(whole.all()):
         return work(prior, potentials, inside)
     gapped = (~whole).nonzero()[:, 0].split(max(1, HELD // (rows.shape[1] * size**2)))
