@@ -12,10 +12,14 @@ from corpora import hmm, split
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
+from trellis.inference import discrete
 from trellis.learning.em import EMLearner, StepwiseEMLearner
+from trellis.params import TableParams
 from trellis.tasks.lm import evaluate
+from trellis.types import Belief
 
 CONFIG = replace(TrainConfig(), pseudocount=0.0)
+FALL = {torch.float32: 1e-4, torch.float64: 1e-9}  # nats that rounding may take
 
 
 def epoch(learner: EMLearner, batches) -> float:
@@ -90,3 +94,22 @@ def test_a_restored_learner_goes_on_to_the_same_bits(kind) -> None:
         learner.end_epoch()
     for name, value in straight.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_short_text_learned_by_heart(seed: int, dtype: torch.dtype) -> None:
+    """Without a pseudocount nearly all probabilities go to zero: no count may be negative, nothing may turn nan."""
+    generator = torch.Generator().manual_seed(seed)
+    params = TableParams(9, 7).to(dtype)
+    tokens, lengths, reached = torch.randint(-1, 7, (1, 11), generator=generator), torch.tensor([11]), []
+    with torch.no_grad():
+        for weight in params.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator))
+        for _ in range(40):
+            potentials, prior = params.emission().potentials(tokens), Belief(params.start().expand(1, -1))
+            found, _ = discrete.counts(prior, params.transition(), potentials, lengths)
+            assert all(bool((table >= 0).all()) for table in (found.start, found.transition, found.emission))
+            reached.append(float(found.log_likelihood))
+            params.maximise(found)
+    assert all(later >= earlier - FALL[dtype] for earlier, later in itertools.pairwise(reached))

@@ -98,11 +98,11 @@ def filter(prior: Belief, transition: Transition, potentials: Potentials, length
 
 
 def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None) -> Posterior:
-    """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials."""
+    """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials, rounded to 0 where it falls below."""
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs = scan.smooth(chain.prior, chain.transition, chain.potentials, lengths)
-    return Posterior(log_norms.sum(1, dtype=torch.float64), probs)
+    return Posterior(log_norms.sum(1, dtype=torch.float64), probs.clamp_(min=0))
 
 
 def counts(
@@ -151,6 +151,7 @@ def counts_apart(
         starts = starts * fresh.unsqueeze(-1)
         before = spread(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.bilinear(before, entry)
+    starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below
     return Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits), belief
 
 

@@ -138,9 +138,10 @@ def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities
     return min(found, key=lambda model: misfit(given, model))
 
 
-def initial(given: Moments, states: int, seed: int = 0) -> Probabilities:
-    """Something to begin EM or gradients with: whichever estimate fits the triples better, nothing in it impossible."""
-    found = by_eigenvectors(given, states, seed), by_anchors(given, states)
+def initial(given: Moments, states: int, seed: int = 0, draws: int = 10) -> Probabilities:
+    """Something to begin EM or gradients with: of the anchors' estimate and of some draws of the eigenvectors', the one
+    that fits the triples best, nothing in it impossible."""
+    found = by_anchors(given, states), *(by_eigenvectors(given, states, seed + draw) for draw in range(draws))
     return min(found, key=lambda model: misfit(given, model)).smoothed(SMOOTHING)
 
 
