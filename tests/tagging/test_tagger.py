@@ -43,6 +43,7 @@ def test_spans_in_any_scheme_come_back_as_iob2(scheme: str) -> None:
     tagger = FeatureTagger.train(CHUNKS, TaggerConfig(scheme=scheme, crf=QUICK))
     assert tagger.tag(CHUNKS.words, CHUNKS.pos) == [["B-NP", "I-NP", "O", "B-NP", "I-NP"], ["B-NP", "O"]]
     assert (tagger.config.template, tagger.units) == ("chunk", "spans")
+    tagger.check(["S-NP", "E-NP", "O"])
     with pytest.raises(TrellisError, match="trained with parts of speech"):
         tagger.tag(CHUNKS.words)
 

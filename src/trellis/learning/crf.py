@@ -19,6 +19,7 @@ from trellis.models.crf import CRF, Features
 from trellis.progress import progress
 
 PERIOD = 10  # iterations over which the loss must go down by the fraction `tolerance`
+CURVATURE = 0.1  # about p (1 - p) of a label
 FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # of crfsuite's files
 
 
@@ -57,17 +58,29 @@ def loss(crf: CRF, features: Features, gold: Tensor, l2: float) -> Tensor:
 
 
 def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
-    """Towards the optimum, which is unique; the loss is that of a token, since the optimiser has thresholds."""
+    """Towards the optimum, which is unique, in coordinates that are about equally curved.
+
+    The loss is that of a token, since the optimiser has thresholds of its own."""
     features = features.invert(len(crf.attribute))
+    weights, scales = list(crf.parameters()), equal_curvature(crf, features, config.l2)
+    free = [(weight.detach() / scale).requires_grad_() for weight, scale in zip(weights, scales, strict=True)]
     descent = torch.optim.LBFGS(
-        crf.parameters(), max_iter=1, max_eval=20, history_size=config.history, line_search_fn="strong_wolfe",
+        free, max_iter=1, max_eval=20, history_size=config.history, line_search_fn="strong_wolfe",
         tolerance_grad=0.0, tolerance_change=0.0,
     )  # fmt: skip
 
+    @torch.no_grad()
+    def put() -> None:
+        for weight, value, scale in zip(weights, free, scales, strict=True):
+            torch.mul(value, scale, out=weight)
+
     def evaluate() -> Tensor:
-        descent.zero_grad()
+        put()
+        crf.zero_grad()
         value = loss(crf, features, gold, config.l2) / len(gold)
         value.backward()
+        for weight, own, scale in zip(weights, free, scales, strict=True):
+            own.grad = None if weight.grad is None else weight.grad * scale
         return value.detach()
 
     recent: deque[float] = deque(maxlen=PERIOD)
@@ -79,6 +92,16 @@ def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> N
             if len(recent) == PERIOD and recent[0] - now < config.tolerance * abs(now):
                 break
             recent.append(now)
+    put()
+
+
+@torch.no_grad()
+def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
+    """(2 l2 + p (1 - p) c) ** -1/2 for the weights of each feature, whose squares in the text add up to c."""
+    counts = features.ids.bincount(minlength=len(crf.attribute)).to(crf.attribute)
+    squares = features.dense.square().sum(0).to(crf.dense)
+    moves = torch.full_like(crf.transition[:, 0], len(features.offsets) / len(crf.transition))
+    return [(2 * l2 + CURVATURE * sums).rsqrt().unsqueeze(-1) for sums in (counts, squares, moves)]
 
 
 def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:

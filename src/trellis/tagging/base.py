@@ -43,11 +43,13 @@ class Tagger(ABC):
 
     def check(self, tags: Collection[str], allow_unknown: bool = False) -> None:
         """Refuse data with tags that the tagger does not have; some may be allowed, and count as errors."""
-        unknown = sorted({*tags} - {*self.labels})
-        if not unknown or (allow_unknown and len(unknown) < len({*tags})):
+        spans = self.units == units_of(tags) == "spans"  # which differ only if their kinds do
+        given, own = ({tag[2:] if spans else tag for tag in some} for some in (tags, self.labels))
+        unknown = sorted(given - own)
+        if not unknown or (allow_unknown and len(unknown) < len(given)):
             return
         some = ", ".join(unknown[:8]) + (", ..." if len(unknown) > 8 else "")
-        what = "none of the tags of the data" if len(unknown) == len({*tags}) else f"no tags {some}"
+        what = "none of the tags of the data" if len(unknown) == len(given) else f"no tags {some}"
         raise TrellisError(
             f"The tagger knows {what}; its own are {', '.join(self.labels[:8])}{', ...' * (len(self.labels) > 8)}. "
             "Is it a tagger for another task? Map the tags, or allow those that it never saw (--allow-unknown)."
