@@ -18,30 +18,12 @@ import pytest
 import torch
 
 import trellis
-from trellis.cli.parser import COMMANDS, main
+from running import run
+from trellis.cli.parser import COMMANDS
 from trellis.storage import load_tensors
 
-SENTENCES = [
-    "the cat sees the dog",
-    "a dog sees a cat",
-    "the dog runs",
-    "a cat runs and the dog sees",
-    "the cat sleeps",
-]
 ARPA = "\\data\\\nngram 1=2\n\\1-grams:\n-1\t</s>\n-0.1\tcat\n\\end\\\n"
 SMALL = ["--states", "4", "--set", "train.learner=em", "--set", "train.epochs=3", "--set", "batches.order=sentences"]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    file = tmp_path / "text.txt"
-    file.write_text("\n".join(SENTENCES * 12) + "\n")
-    return file
 
 
 @pytest.fixture
@@ -50,14 +32,6 @@ def model(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pat
     run("train", "--data", text, "--run", tmp_path / "run", "--quiet", *SMALL)
     capsys.readouterr()
     return tmp_path / "run"
-
-
-def run(*words: object) -> int:
-    """The exit code of a command run in this process."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: object) -> object:

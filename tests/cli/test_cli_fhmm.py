@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_cli import own_cache, run, text  # noqa: F401
 
 import trellis
+from running import run
 from trellis.models import FHMM
 from trellis.storage import load_tensors
 
@@ -24,7 +24,7 @@ SMALL = ["--model", "fhmm", "--states", "3", "--set", "model.layers=2", "--set",
 LONG = [*SMALL, "--set", "train.epochs=20", "--set", "train.checkpoint_steps=1"]
 
 
-def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     assert run("train", "--data", text, "--run", folder, "--json", "--quiet", *SMALL) == 0
     row = json.loads(capsys.readouterr().out)["figures"][-1]
@@ -52,19 +52,19 @@ def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.Capt
         (["--set", "train.learner=magic"], "train.learner"),
     ],
 )
-def test_what_cannot_be(more: list[str], says: str, text: Path, tmp_path: Path, capsys) -> None:  # noqa: F811
+def test_what_cannot_be(more: list[str], says: str, text: Path, tmp_path: Path, capsys) -> None:
     assert run("train", "--data", text, "--run", tmp_path / "run", *SMALL, *more) == 2
     assert says in capsys.readouterr().err
 
 
-def test_commands_for_hmms_say_so(text: Path, tmp_path: Path, capsys) -> None:  # noqa: F811
+def test_commands_for_hmms_say_so(text: Path, tmp_path: Path, capsys) -> None:
     run("train", "--data", text, "--run", tmp_path / "run", "--quiet", *SMALL)
     for command in (["states", tmp_path / "run"], ["infill", tmp_path / "run", "the ___"]):
         assert run(*command) == 2
         assert "is for HMMs" in capsys.readouterr().err
 
 
-def test_a_killed_training_ends_with_the_same_bits(text: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_killed_training_ends_with_the_same_bits(text: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "trellis", "train", "--data", str(text), *LONG, "--quiet", "--run"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*command, str(whole)], check=True)

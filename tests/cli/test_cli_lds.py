@@ -12,20 +12,13 @@ import pytest
 import torch
 
 from lds_oracle import markov_text
-from trellis.cli.parser import main
+from running import run
 from trellis.config import ModelConfig, TrainConfig, load_config
 from trellis.storage import load_tensors
 from trellis.train.metrics import MetricsFile
 from trellis.train.run import train
 
 SMALL = ["model.dim=3", "model.blocks=3", "model.noise_prior=5", "train.epochs=4"]
-
-
-def run(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trellis.cli.parser import main
+from running import run
 
 TRAIN = "the D\ndog N\nsees V\nFido N\n\nFido N\nbarks V\n\nthe D\ncat N\nbarks V\n"
 TEST = "the D\nbird N\nbarks V\n"
@@ -20,13 +20,6 @@ def folder(tmp_path: Path) -> Path:
     assert run("tag", "train", "--data", tmp_path / "train.conll", "--run", tmp_path / "one", "--set", "crf.l2=0.01",
                "--quiet") == 0  # fmt: skip
     return tmp_path
-
-
-def run(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 def test_from_labelled_text_to_tags(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

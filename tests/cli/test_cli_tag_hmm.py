@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from running import run
 from taggers import CONFIG, texts
-from trellis.cli.parser import main
 from trellis.config import to_toml
 from trellis.train import run as job
 
@@ -19,13 +19,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "run.toml"
     path.write_text(to_toml(CONFIG))
     return path
-
-
-def run(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 def test_training_tells_how_good_the_tags_are(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
