@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from trellis.config import ModelConfig, suggestion
-from trellis.corpus import GAP, Vocabulary
+from trellis.corpus import Vocabulary
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.kernels.scan.naive import at_states, spread
-from trellis.models.base import LanguageModel, Ranked
+from trellis.models.answers import Answers
 from trellis.operators import Transition
 from trellis.params import PARAMS, Dropout, Dropped, Params, Support
 from trellis.params.base import NOTHING
-from trellis.types import Batch, Belief, Counts, Filtered, Posterior
+from trellis.types import Batch, Belief, Counts
 
 T = TypeVar("T")
 LARGEST_BLOCKS = 1 << 27  # entries of the blocks that exist at a time while scoring
@@ -31,15 +31,7 @@ class Carried(NamedTuple):
     fresh: Tensor  # [B] bool
 
 
-class Infilled(NamedTuple):
-    """A sentence with gaps, completed."""
-
-    gaps: list[Ranked]  # for each gap, its most probable words given everything else
-    best: str  # the words of the single most probable (states, words)
-    samples: list[str]  # drawn jointly from the posterior
-
-
-class HMM(nn.Module, LanguageModel):
+class HMM(nn.Module, Answers):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
     `carry` says that sentences were trained as one stream, so a new sentence begins after an <eos>."""
@@ -264,51 +256,6 @@ class HMM(nn.Module, LanguageModel):
         """The chain of `batch` new sentences."""
         start, transition, emission = self.parts()
         return queries.Chain(self.prior(self.sentence_start(batch), start, transition), transition, emission)
-
-    @torch.no_grad()
-    def posterior(self, tokens: Tensor) -> Posterior:
-        """p(z_t | x) of sentences [B, T], over all states."""
-        chain = self.chain(len(tokens))
-        potentials = chain.emission.potentials(tokens).widen(self.num_states)
-        return discrete.smooth(chain.prior, chain.transition, potentials)
-
-    @torch.no_grad()
-    def filtered(self, tokens: Tensor) -> Filtered:
-        """p(z_t | x_<=t) of sentences [B, T], over all states."""
-        chain = self.chain(len(tokens))
-        potentials = chain.emission.potentials(tokens).widen(self.num_states)
-        return discrete.filter(chain.prior, chain.transition, potentials)
-
-    @torch.no_grad()
-    def best_path(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The most probable states [B, T] of sentences and log p(z, x) [B]."""
-        chain = self.chain(len(tokens))
-        return discrete.mode(chain.prior, chain.transition, chain.emission.potentials(tokens))
-
-    @torch.no_grad()
-    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        """n sentences by ancestral sampling, each up to its end or max_tokens."""
-        generator = torch.Generator(self.device).manual_seed(seed)
-        chain = self.chain()
-        states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
-        return self.sentences(chain.emission.sample(states, generator))
-
-    @torch.no_grad()
-    def infill(self, text: str, n: int = 10, samples: int = 3, seed: int = 0, whole: bool = False) -> Infilled:
-        """Complete a sentence whose missing words (never <eos>) are written ___; `whole`: it ends with the text."""
-        tokens = self.encode_line(text, eos=whole, gap=GAP)
-        gaps = (tokens[0] < 0).nonzero().flatten().tolist()
-        if not gaps:
-            raise TrellisError(f"The text {text!r} has no gap; write {GAP} for each missing word.")
-        words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
-        chain = self.chain().only(words)
-        if not bool(queries.log_marginal(chain, tokens) > -torch.inf):
-            raise TrellisError(f"The model gives {text!r} no probability, whatever is in its gaps.")
-        given = queries.word_given_rest(chain, tokens)[0]
-        generator = torch.Generator(self.device).manual_seed(seed)
-        drawn = queries.sample_gaps(self.chain(samples).only(words), tokens.expand(samples, -1), generator=generator)
-        best, _ = queries.best_gaps(chain, tokens)
-        return Infilled([self.rank(given[t], n) for t in gaps], self.sentences(best)[0], self.sentences(drawn))
 
     def settings(self) -> dict[str, Any]:
         return {"carry": self.carry, **self.params.settings()}
