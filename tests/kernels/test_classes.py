@@ -41,10 +41,7 @@ def test_gradients() -> None:
 
 @pytest.mark.parametrize("columns", [1, 3, 40])
 def test_triton(columns: int) -> None:
-    if classes.compiled() is None:
-        pytest.skip("Triton is not installed")
-    from trellis.kernels.classes import triton
-
+    triton = pytest.importorskip("trellis.kernels.classes.triton", reason="Triton is not installed")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     logits = table(columns, torch.float32).to(device).requires_grad_()
     weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4)).to(device)

@@ -34,10 +34,7 @@ def test_the_reference() -> None:
 
 @pytest.mark.parametrize(("rows", "dim"), [(1, 2), (37, 7), (300, 64)])
 def test_triton(rows: int, dim: int) -> None:
-    if norm.compiled() is None:
-        pytest.skip("Triton is not installed")
-    from trellis.kernels.norm import triton
-
+    triton = pytest.importorskip("trellis.kernels.norm.triton", reason="Triton is not installed")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     exact = [tensor.requires_grad_() for tensor in given(rows, dim)]
     single = [tensor.detach().float().to(device).requires_grad_() for tensor in exact]

@@ -21,10 +21,7 @@ def seeded(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("gather", ["both", "left", "right"])
 def test_triton_product(sizes: tuple[int, int, int], gather: str) -> None:
-    if pairs.compiled() is None:
-        pytest.skip("Triton is not installed")
-    from trellis.kernels.pairs import triton
-
+    triton = pytest.importorskip("trellis.kernels.pairs.triton", reason="Triton is not installed")
     a, b, c = sizes
     left, right = seeded(4, a, b), seeded(3, c, b, seed=1).mT
     rows = torch.tensor([3, 0, 0, 1, 2]) if gather != "right" else None

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
 from trellis.emissions import Partition
+from trellis.kernels.engines import installed
 from trellis.kernels.rows import take
-
-
-@cache
-def compiled() -> ModuleType | None:
-    """The Triton engine, where Triton is installed."""
-    try:
-        from trellis.kernels.classes import triton
-    except ImportError:
-        return None
-    return triton
 
 
 def class_log_softmax(logits: Tensor, partition: Partition) -> Tensor:
     """Each column over the words of a class: logits [V, k] -> [V, k]; a column that is all -inf stays so."""
-    engine = compiled() if logits.is_cuda and logits.dtype is torch.float32 else None
+    engine = installed("classes") if logits.is_cuda and logits.dtype is torch.float32 else None
     if engine is None:
         return by_adding(logits, partition)
     return engine.class_log_softmax(logits, partition.words, partition.begins)

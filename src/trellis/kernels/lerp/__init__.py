@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
-
-@cache
-def compiled() -> ModuleType | None:
-    """The Triton engine, where Triton is installed."""
-    try:
-        from trellis.kernels.lerp import triton
-    except ImportError:
-        return None
-    return triton
+from trellis.kernels.engines import installed
 
 
 def lerp_(x: Tensor, y: Tensor, share: Tensor) -> None:
     """x [...] moves towards y [...] by its share []; torch reads a share on a GPU once for every entry."""
-    engine = compiled() if x.is_cuda and x.dtype is torch.float32 else None
+    engine = installed("lerp") if x.is_cuda and x.dtype is torch.float32 else None
     if engine is None or not (x.is_contiguous() and y.is_contiguous()):
         x.lerp_(y, share)
     else:

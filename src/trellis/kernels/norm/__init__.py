@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
-
 from torch import Tensor, nn
 
-
-@cache
-def compiled() -> ModuleType | None:
-    """The Triton engine, where Triton is installed."""
-    try:
-        from trellis.kernels.norm import triton
-    except ImportError:
-        return None
-    return triton
+from trellis.kernels.engines import installed
 
 
 def add_norm(x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """(s - mean s) / sd s * scale + shift of each row of s = x + y: [n, d], [n, d], [d], [d] -> [n, d]."""
-    engine = compiled() if x.is_cuda else None
+    engine = installed("norm") if x.is_cuda else None
     if engine is None or not engine.fits(x.shape[1]):
         return nn.functional.layer_norm(x + y, x.shape[-1:], scale.to(x.dtype), shift.to(x.dtype))
     return engine.add_norm(x, y, scale, shift)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, reduce
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from trellis.kernels.engines import installed
 from trellis.kernels.lse.tiled import product
 from trellis.kernels.rows import add_rows
 
 Product = Callable[..., Tensor]
-
-
-@cache
-def compiled() -> Product | None:
-    """The Triton product, where Triton is installed."""
-    try:
-        from trellis.kernels.pairs.triton import gathered_product
-    except ImportError:
-        return None
-    return gathered_product
 
 
 def gathered_product(
@@ -44,8 +35,8 @@ class SetLogits(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
-        fast = compiled() if q.is_cuda and dtype is torch.bfloat16 else None
-        ctx.multiply = fast or gathered_product
+        fast = installed("pairs") if q.is_cuda and dtype is torch.bfloat16 else None
+        ctx.multiply = fast.gathered_product if fast else gathered_product
         ctx.save_for_backward(q, k, before, after)
         ctx.dtypes = queries.dtype, keys.dtype
         return ctx.multiply(q, k.mT, before, after, torch.promote_types(dtype, torch.float32), dtype)

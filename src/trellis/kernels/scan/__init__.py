@@ -3,13 +3,13 @@ torch (naive.py) for all else."""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
+from functools import partial
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from trellis.kernels.engines import installed
 from trellis.kernels.scan import naive
 from trellis.operators import Dense, LogBlocks, Transition
 from trellis.types import Belief, Potentials
@@ -18,13 +18,7 @@ LONG = 256  # steps for each sequence of a batch
 LARGEST_BLOCK = 1024
 
 
-@cache
-def compiled(name: str) -> ModuleType | None:
-    """The engine of that name, where what it needs is installed: cpu (numba) or triton."""
-    try:
-        return import_module(f"trellis.kernels.scan.{name}")
-    except ImportError:
-        return None
+compiled = partial(installed, "scan")  # cpu (numba) or triton
 
 
 def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
