@@ -8,6 +8,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -79,7 +80,7 @@ def grow(usual: dict[str, int], repeats: int, device: torch.device) -> None:
             model = model_of(given["layers"], given["states"], given["words"], device)
             batch = text(given["tokens"], given["words"], torch.device("cpu"))
             fresh_memory(device)
-            times.append(seconds_of(lambda m=model, b=batch: m.infer(b, SWEEPS), repeats, device))  # type: ignore[misc]
+            times.append(seconds_of(partial(model.infer, batch, SWEEPS), repeats, device))
             memories.append(peak_memory(device) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
         fitted = exponent(sizes, times)
         emit(BENCH, f"E-step, {name}", "exponent of time", fitted, "theory", 1.0, 1.0 / fitted, "", sizes=sizes,

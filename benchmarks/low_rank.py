@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -118,8 +119,10 @@ class Largest(TorchDispatchMode):
 
     entries = 0
 
-    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        made = func(*args, **(kwargs or {}))  # type: ignore[operator]
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        made = func(*args, **(kwargs or {}))
         for tensor in made if isinstance(made, tuple | list) else (made,):
             self.entries = max(self.entries, tensor.numel() if isinstance(tensor, torch.Tensor) else 0)
         return made

@@ -64,10 +64,6 @@ def begins(word: str) -> bool:
     return word[0].isupper() or word == '"'
 
 
-def text_config(text: Path, **more: float | int) -> DataConfig:
-    return DataConfig(source=str(text), digits=True, valid_fraction=0.02, test_fraction=0.01, **more)  # type: ignore
-
-
 def learn_brown(classes: int, text: Path, folder: Path, device: str) -> Path:
     """Words seen less than three times are <unk>: what a tagger learns of them serves for words never seen."""
     path = folder / "paths.txt"
@@ -81,7 +77,7 @@ def learn_brown(classes: int, text: Path, folder: Path, device: str) -> Path:
 
 def learn_model(config: RunConfig, text: Path, folder: Path, device: str) -> Path:
     if not (folder / FILE).exists():
-        source = text_config(text, min_count=2)
+        source = DataConfig(source=str(text), digits=True, min_count=2, valid_fraction=0.02, test_fraction=0.01)
         train(RunConfig(source, config.model, config.batches, config.train, config.seed, device), folder, resume=True)
     return folder
 

@@ -184,7 +184,7 @@ class OperatorConformance(ABC):
         given = random_problem(7, BATCH, STEPS, operator.num_states, SYMBOLS, missing=0.3, shortest=STEPS)
         answers, draws = [], []
         for transition in (operator, Dense(operator.dense())):
-            chain = queries.Chain(given.prior, transition, None)  # type: ignore[arg-type]
+            chain = queries.Chain(given.prior, transition, None)
             answers.append(queries.cavity(chain, given.potentials, given.lengths))
             draws.append(discrete.sample_prior(given.prior.probs[0], transition, BATCH, STEPS, seeded(8)))
         close(*answers)

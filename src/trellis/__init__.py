@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-ESTIMATORS = (
-    "CategoricalHMM",
-    "DenseHMM",
-    "FactorialHMM",
-    "GaussianDenseHMM",
-    "GaussianHMM",
-    "LDSVectors",
-    "PoissonHMM",
-)  # imported when first asked for
-
 __all__ = [
     "HMM",
     "LDS",
@@ -49,7 +39,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ESTIMATORS:
+    """The estimators, imported when first asked for."""
+    if name in __all__:
         from trellis import estimators
 
         return getattr(estimators, name)

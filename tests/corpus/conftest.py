@@ -31,6 +31,6 @@ def load(tmp_path: Path, cache: Path) -> Callable[..., Corpus]:
     def write_and_load(text: str | bytes, name: str = "text.txt", **choices: object) -> Corpus:
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_corpus(DataConfig(source=str(path), **choices), cache)  # type: ignore[arg-type]
+        return load_corpus(DataConfig(source=str(path), **choices), cache)
 
     return write_and_load

@@ -24,7 +24,7 @@ WIKITEXT = " \n = A = \n \n x = y = \n\n = = s = = \n\n text\n \n = B b = \n \n 
 
 def read_documents(path: Path, **choices: object) -> Documents:
     """The lines of each document that is not empty."""
-    recipe = make_recipe(DataConfig(**choices), Path(path.name.removesuffix(".gz")).suffix)  # type: ignore[arg-type]
+    recipe = make_recipe(DataConfig(**choices), Path(path.name.removesuffix(".gz")).suffix)
     text = "".join(read_texts([path], recipe))
     assert text.endswith("\n") or not text.strip("\0")
     return [document.removesuffix("\n").split("\n") for document in text.split("\0") if document]
@@ -136,7 +136,7 @@ def test_mistakes_in_csv_files(write, content: str, column: str, message: str) -
 )
 def test_impossible_choices(choices: dict[str, object], message: str) -> None:
     with pytest.raises(TrellisError, match=message):
-        make_recipe(DataConfig(**choices))  # type: ignore[arg-type]
+        make_recipe(DataConfig(**choices))
 
 
 def test_explicit_choices_win_over_those_of_the_source() -> None:

@@ -131,7 +131,7 @@ def low_rank(device: str, choices: dict[str, object]) -> list[float]:
     given: dict[str, object] = {"states": 256, "params": "lowrank", "dim": 16, "features": 64, "precision": "float32"}
     partition = Partition(torch.arange(len(words)) % 8, [32] * 8) if "partition" in choices else None
     given |= {name: value for name, value in choices.items() if name != "partition"}
-    config = ModelConfig(**given)  # type: ignore[arg-type]
+    config = ModelConfig(**given)
     model = HMM.build(Vocabulary(words, [1] * len(words)), config, True, 0, partition).to(device)
     learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3), 100)
     tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ def covariance(generator: torch.Generator, size: int) -> torch.Tensor:
 
 def random_system(seed: int, hidden: int, seen: int, singular: bool = False) -> System:
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    draw = partial(torch.randn, generator=generator, dtype=torch.float64)
     transition = draw(hidden, hidden)
     transition *= 0.9 / torch.linalg.eigvals(transition).abs().max()
     noise = covariance(generator, hidden)

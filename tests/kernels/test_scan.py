@@ -41,7 +41,7 @@ def same(one: object, other: object) -> None:
         assert one.dtype == other.dtype
         close(one, other)
     elif one is not None:
-        for a, b in zip(one, other, strict=True):  # type: ignore[call-overload]
+        for a, b in zip(one, other, strict=True):
             same(a, b)
 
 
@@ -173,7 +173,7 @@ def test_dispatch() -> None:
     assert scan.engine(dense, values.bfloat16()) is naive
     assert scan.engine(dense, values.to("meta")) is naive
     assert scan.engine(dense, values, ids=torch.zeros(1, 3, 2, dtype=torch.int64)) is naive
-    assert scan.engine(object(), values) is naive  # type: ignore[arg-type]
+    assert scan.engine(object(), values) is naive
 
 
 def test_without_numba_the_reference_serves(monkeypatch: pytest.MonkeyPatch) -> None:

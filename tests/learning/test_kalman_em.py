@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -24,7 +25,7 @@ def values() -> torch.Tensor:
 
 
 def start(generator: torch.Generator) -> tuple[Normal, Dynamics, Observation]:
-    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    draw = partial(torch.randn, generator=generator, dtype=torch.float64)
     eye = torch.eye(2, dtype=torch.float64)
     dynamics = Dynamics(0.7 * eye + 0.1 * draw(2, 2), eye)
     return Normal(draw(2), eye), dynamics, Observation(draw(4, 2), 0.5 * torch.eye(4, dtype=torch.float64))

@@ -199,5 +199,5 @@ def test_one_hot_words_sum_to_nothing(model, text) -> None:
     class Counted:
         rows, counts = model.rows.numpy(), model.counts.numpy()
 
-    words = one_hot(text[:50], Counted, model.emission.coordinates)  # type: ignore[arg-type]
+    words = one_hot(text[:50], Counted, model.emission.coordinates)
     assert np.abs(words @ model.emission.coordinates.null).max() < 1e-12

@@ -243,12 +243,12 @@ def train(name: str, folder: Path, order: type, die_at: int | None = None) -> No
     learner = GradientLearner(model, config, config.total_steps(len(batches)))
     learn = learner.step
 
-    def step(batch: Batch):  # type: ignore[no-untyped-def]
+    def step(batch: Batch):
         if learner.steps == die_at:
             raise Killed
         return learn(batch)
 
-    learner.step = step  # type: ignore[method-assign]
+    learner.step = step
     fit(learner, batches, lambda: evaluate(model, Streams(text, 1, 64)).perplexity, config, folder, resume=True)
 
 

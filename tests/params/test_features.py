@@ -29,7 +29,7 @@ def vectors(count: int = 2) -> Tensor:
 @pytest.mark.parametrize("draw", [gaussian, orthogonal])
 def test_random_features_estimate_the_exponential_kernel(draw: object) -> None:
     x, y = vectors()
-    features = Exponential(draw(MANY, DIM).double(), learned=False)  # type: ignore[operator]
+    features = Exponential(draw(MANY, DIM).double(), learned=False)
     terms = MANY * (features(x[None]) + features(y[None])).exp()
     exact = (x @ y).exp()
     deviation = (exact**2 * ((x + y).square().sum().exp() - 1) / MANY).sqrt()

@@ -166,7 +166,7 @@ def test_feature_draws_differ_and_repeat() -> None:
     kept = [draw.features for draw in draws if draw.features is not None]
     assert [len(ids.unique()) for ids in kept] == [FEATURES // 2] * 5
     assert len({tuple(sorted(ids.tolist())) for ids in kept}) > 1
-    assert all(torch.equal(ids, (other.draw(None) or NOTHING).features) for ids in kept)  # type: ignore[arg-type]
+    assert all(torch.equal(ids, (other.draw(None) or NOTHING).features) for ids in kept)
 
 
 @pytest.mark.parametrize(

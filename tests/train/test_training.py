@@ -66,12 +66,12 @@ def kill_at(training: ToyTraining, step: int) -> None:
     """Make the learner die in the middle of a step."""
     learn = training.learner.step
 
-    def step_or_die(batch):  # type: ignore[no-untyped-def]
+    def step_or_die(batch):
         if training.learner.steps == step:
             raise Killed
         return learn(batch)
 
-    training.learner.step = step_or_die  # type: ignore[method-assign]
+    training.learner.step = step_or_die
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_a_signal_leaves_a_checkpoint_and_says_so(
     training = ToyTraining(SHORT)
     learn = training.learner.step
 
-    def step_and_signal(batch):  # type: ignore[no-untyped-def]
+    def step_and_signal(batch):
         if training.learner.steps == 9:
             os.kill(os.getpid(), number)
         return learn(batch)
 
-    training.learner.step = step_and_signal  # type: ignore[method-assign]
+    training.learner.step = step_and_signal
     with caplog.at_level(logging.WARNING):
         state = training.fit(tmp_path / "stopped")
     assert (state.outcome, state.step) == ("interrupted", 10)
@@ -223,14 +223,14 @@ def spoil(training: ToyTraining, step: int, factor: float, offset: float = 0.0) 
     """From a step on, multiply the gradient by `factor` and add `offset` to the log-likelihood."""
     loss = training.model.loss
 
-    def spoiled(batch, state):  # type: ignore[no-untyped-def]
+    def spoiled(batch, state):
         log_likelihood, state = loss(batch, state)
         if training.learner.steps < step:
             return log_likelihood, state
         log_likelihood.register_hook(lambda gradient: gradient * factor)
         return log_likelihood + offset, state
 
-    training.model.loss = spoiled  # type: ignore[method-assign]
+    training.model.loss = spoiled
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,8 @@ def stored_features(data: bytes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (begin,) = struct.unpack_from("<I", data, 28)  # of the chunk of features: its name, size, count, and they
     (count,) = struct.unpack_from("<I", data, begin + 8)
     table = np.frombuffer(data, FEATURE, count, begin + 12)
-    whole = (torch.from_numpy(table[name].astype(np.int64)) for name in ("kind", "source", "target"))
-    return (*whole, torch.from_numpy(table["weight"].copy()))  # type: ignore[return-value]
+    kind, source, target = (torch.from_numpy(table[name].astype(np.int64)) for name in ("kind", "source", "target"))
+    return kind, source, target, torch.from_numpy(table["weight"].copy())
 
 
 LEARNERS: dict[str, Callable[[CRF, Features, Tensor, CRFConfig], None]] = {

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical, Partition
+from trellis.errors import TrellisError
 from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
 from trellis.operators import Transition
@@ -66,7 +67,7 @@ class Params(nn.Module, ABC):
 
     def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
         """The M-step: probabilities proportional to expected counts, where parameters are `counted`."""
-        raise NotImplementedError(f"{self.kind} parameters are learned by gradient alone.")
+        raise TrellisError(f"{self.kind} parameters have no M-step: learn them by gradients.")
 
     def settings(self) -> dict[str, Any]:
         """What, with the tensors, makes these parameters again: JSON values."""

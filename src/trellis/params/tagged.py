@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig
 from trellis.emissions import Partition, Product
 from trellis.emissions.categorical import Categorical
+from trellis.errors import TrellisError
 from trellis.operators import Transition
 from trellis.params.base import NOTHING, Params, Support
 from trellis.params.dropout import Dropped
@@ -32,6 +33,7 @@ class TaggedParams(Params):
     def __init__(self, words: Params, num_tags: int, kinds: Tensor, backing: float = 0.0, hard: bool = False) -> None:
         super().__init__()
         self.words, self.backing, self.hard = words, backing, hard
+        self.num_states, self.num_features, self.counted = words.num_states, words.num_features, words.counted
         self.tag_logits = nn.Parameter(torch.zeros(num_tags, words.num_states), requires_grad=not hard)
         self.register_buffer("kinds", kinds)
 
@@ -43,15 +45,7 @@ class TaggedParams(Params):
 
     @classmethod
     def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> TaggedParams:
-        raise NotImplementedError("TagHMM.build makes them out of other parameters.")
-
-    @property
-    def num_states(self) -> int:  # type: ignore[override]
-        return self.words.num_states
-
-    @property
-    def num_features(self) -> int:  # type: ignore[override]
-        return self.words.num_features
+        raise TrellisError("Tagged parameters stand on others: make them by TagHMM.build.")
 
     @property
     def partition(self) -> Partition | None:  # type: ignore[override]
@@ -60,10 +54,6 @@ class TaggedParams(Params):
     @property
     def support(self) -> Tensor | None:  # type: ignore[override]
         return self.words.support
-
-    @property
-    def counted(self) -> bool:  # type: ignore[override]
-        return self.words.counted
 
     def favour(self, scores: Tensor) -> None:
         self.words.favour(scores)

@@ -188,9 +188,9 @@ class WordEmbeddings(ModelEncoder):
         return torch.nn.functional.embedding(tokens, self.model.embedding)
 
 
-ENCODERS: dict[str, Callable[..., Encoder]] = {  # of a file and a device
-    "brown": BrownPaths,
-    "vectors": WordVectors,
+Maker = Callable[..., Encoder]  # of a file and a device
+OF_FILES: dict[str, Maker] = {"brown": BrownPaths, "vectors": WordVectors}
+OF_MODELS: dict[str, Maker] = {
     "hmm": HMMStates,
     "hmm-posterior": HMMPosterior,
     "fhmm": FHMMStates,
@@ -198,6 +198,7 @@ ENCODERS: dict[str, Callable[..., Encoder]] = {  # of a file and a device
     "lds": LDSVectors,
     "feedforward": WordEmbeddings,
 }
+ENCODERS = OF_FILES | OF_MODELS
 
 
 def split_spec(spec: str) -> tuple[str, Path]:
@@ -207,4 +208,4 @@ def split_spec(spec: str) -> tuple[str, Path]:
         raise TrellisError(f"The representation {spec!r} has no path; write it as KIND:PATH.")
     if kind not in ENCODERS:
         raise TrellisError(f"There is no representation {kind!r}{suggestion(kind, ENCODERS)}")
-    return kind, find_model(path) if issubclass(ENCODERS[kind], ModelEncoder) else Path(path)  # type: ignore[arg-type]
+    return kind, find_model(path) if kind in OF_MODELS else Path(path)
