@@ -15,12 +15,13 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.kernels.scan.naive import at_states, spread
 from trellis.models.answers import Answers
-from trellis.operators import Transition
+from trellis.operators import Dense, Softmax, Transition
 from trellis.params import PARAMS, Dropout, Dropped, Params, Support
 from trellis.params.base import NOTHING
 from trellis.types import Batch, Belief, Counts
 
 T = TypeVar("T")
+LARGEST_WRITTEN = 1 << 24  # entries of a matrix of transitions that is written out
 LARGEST_BLOCKS = 1 << 27  # entries of the blocks that exist at a time while scoring
 
 
@@ -75,7 +76,7 @@ class HMM(nn.Module, Answers):
 
     def parts(self) -> tuple[Tensor, Transition, Categorical]:
         """Start [K], transition and emission, normalised."""
-        return self.remembered("parts", lambda: (self.params.start(), self.params.transition(), self.params.emission()))
+        return self.remembered("parts", lambda: (self.params.start(), *written(*self.params.moving(NOTHING))))
 
     def occupancy(self) -> Tensor:
         """The long-run share of tokens of each state, under the model itself or as `settle` found it: [K].
@@ -185,7 +186,7 @@ class HMM(nn.Module, Answers):
 
         Where the batch says that it is full, this never waits for the device."""
         dropped = (self.dropout.draw(self.params.partition) if self.training else None) or NOTHING
-        transition, emission = self.params.moving(dropped)
+        transition, emission = written(*self.params.moving(dropped))
         potentials = emission.potentials(batch.tokens, whole=batch.full)
         prior = self.entering(batch, state, dropped, transition, potentials.first_ids())
         lengths = None if batch.full else batch.lengths
@@ -275,3 +276,9 @@ class HMM(nn.Module, Answers):
         model = cls(vocab, params, bool(settings["carry"])).eval()
         model.visits, model.ending = tensors.get("settled.visits"), tensors.get("settled.ending")
         return model
+
+
+def written(transition: Transition, emission: Categorical) -> tuple[Transition, Categorical]:
+    """The same; a softmax over few states, all of them live at every step, as the matrix that every step needs."""
+    whole = emission.support is None and transition.num_states**2 <= LARGEST_WRITTEN
+    return (Dense(transition.dense()) if whole and isinstance(transition, Softmax) else transition), emission

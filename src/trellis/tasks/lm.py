@@ -17,12 +17,19 @@ from trellis.models.base import LanguageModel
 from trellis.types import Batch
 
 WINDOW, TOKENS, LANES = 4096, 1 << 14, 16
+SIDE = 64  # most lanes of a stream that is cut
 
 READINGS: dict[str, Callable[[Split], Batches]] = {  # how a model trained on each order of batches reads a split
     "streams": lambda split: Streams(split, 1, WINDOW),
     "sentences": lambda split: Sentences(split, TOKENS, 0, shuffle=False),
     "documents": lambda split: Documents(split, LANES, WINDOW, 0, shuffle=False),
 }
+
+
+def side_by_side(order: str, split: Split) -> Batches:
+    """The same for a long text whose figure is no headline: a stream is cut into lanes, each begun anew."""
+    lanes = max(1, min(SIDE, split.tokens.size // WINDOW))
+    return Streams(split, lanes, WINDOW // lanes) if order == "streams" else READINGS[order](split)
 
 
 class Evaluation(NamedTuple):

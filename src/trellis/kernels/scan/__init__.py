@@ -16,6 +16,7 @@ from trellis.types import Belief, Potentials
 
 LONG = 256  # steps for each sequence of a batch
 LARGEST_BLOCK = 1024
+LARGEST_ON_HOST = 512  # states of a matrix that stays in a core's cache
 
 
 compiled = partial(installed, "scan")  # cpu (numba) or triton
@@ -51,8 +52,9 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
 def better_on_host(transition: Transition, potentials: Potentials) -> bool:
     """A few long sequences, step by step, keep a GPU waiting for its next launch; compiled code on the CPU does not."""
     batch, steps = potentials.rows.shape
-    few_and_long = potentials.table.is_cuda and steps >= LONG * batch and isinstance(transition, Dense)
-    if not few_and_long or potentials.ids is not None or torch.is_grad_enabled():
+    few_and_long = potentials.table.is_cuda and steps >= LONG * batch
+    small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
+    if not (few_and_long and small) or potentials.ids is not None or torch.is_grad_enabled():
         return False
     return engine(transition, potentials.table) is naive and compiled("cpu") is not None
 
