@@ -117,20 +117,20 @@ class LowRank(Unwritten):
 
 def of_features(log_left: Tensor, log_right: Tensor, dtype: torch.dtype | None = None) -> tuple[LowRank, Tensor]:
     """The operator out of log phi(u_z) [R, F] and log phi(v_z') [K, F], and log N_z [R]."""
-    joint = log_left + log_sum(log_right, 0)
-    return LowRank(shares(joint, -1), shares(log_right, 0), dtype), log_sum(joint, -1)
+    out, log_sums = normalise(log_right, 0)
+    into, log_norm = normalise(log_left + log_sums, -1)
+    return LowRank(into, out, dtype), log_norm
 
 
-def log_sum(values: Tensor, dim: int) -> Tensor:
-    """logsumexp, -inf and without a gradient where there is nothing to add."""
-    empty = (values == -torch.inf).all(dim, keepdim=True)
-    return values.masked_fill(empty, 0.0).logsumexp(dim).masked_fill(empty.squeeze(dim), -torch.inf)
-
-
-def shares(values: Tensor, dim: int) -> Tensor:
-    """softmax, zero where there is nothing to share."""
-    empty = (values == -torch.inf).all(dim, keepdim=True)
-    return values.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)
+def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """softmax and logsumexp, without a gradient zero and -inf where there is nothing to add; both out of the same
+    exponentials, since torch's softmax over a first dimension is slow on a GPU."""
+    top = values.detach().amax(dim, keepdim=True)
+    weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()
+    total = weights.sum(dim, keepdim=True)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    return weights / total, (total.log() + top).masked_fill(empty, -torch.inf).squeeze(dim)
 
 
 class LowProduct(torch.autograd.Function):
