@@ -32,6 +32,9 @@ class Banded(Unwritten):
         skewed = rows.view(-1, self.width * (2 * self.width + 1))[:, : -self.width]
         return skewed.unflatten(-1, (self.width, 2 * self.width))
 
+    def prepare(self) -> None:
+        _ = self.band
+
     def row_tiles(self, values: Tensor) -> Tensor:
         """[..., K] -> [n, N, w]."""
         flat = values.reshape(-1, self.num_states)

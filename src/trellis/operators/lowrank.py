@@ -8,14 +8,12 @@ with S_f = sum_z' phi_f(v_z'). Written as a mixture, nothing overflows and every
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from trellis.kernels.lse.tiled import product
 from trellis.kernels.pairs import pair_logits
+from trellis.kernels.products import times
 from trellis.kernels.rows import take
 from trellis.operators.base import Transition, invert, invert_rest, select
 from trellis.operators.dense import Dense
@@ -131,26 +129,3 @@ def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     empty = total == 0
     total = total.masked_fill(empty, 1.0)
     return weights / total, (total.log() + top).masked_fill(empty, -torch.inf).squeeze(dim)
-
-
-class LowProduct(torch.autograd.Function):
-    """X Y through copies in a lower precision: [n, a], [a, b] and its copy -> [n, b]; gradients are float32."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, low: Tensor) -> Tensor:
-        ctx.save_for_backward(x.to(low.dtype), low)
-        return product(x.to(low.dtype), low)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, low = ctx.saved_tensors
-        grad = grads[0].to(low.dtype)
-        return product(grad, low.mT), product(x.mT, grad), None
-
-
-def times(x: Tensor, y: Tensor, low: Tensor | None) -> Tensor:
-    """x y, by way of the lower precision where there is one: [..., a], [a, b] -> [..., b]."""
-    if low is None:
-        return x @ y
-    return LowProduct.apply(x.reshape(-1, x.shape[-1]), y, low).view(*x.shape[:-1], y.shape[-1])
