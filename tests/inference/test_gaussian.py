@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trellis.errors import TrellisError
-from trellis.inference import gaussian, kalman
+from trellis.inference import compiled, gaussian, kalman, observing
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.inference.steady import doubling, riccati, riccati_residual, steady_state
+from trellis.kernels.kalman import BLOCK
 
 TOLERANCE, SINGLE = 1e-9, 1e-3
 DRAWS, DEVIATIONS = 20_000, 5.0  # samples, and how many standard errors their moments may be off
@@ -98,14 +99,14 @@ def with_gaps(values: torch.Tensor, generator: torch.Generator, gaps: str) -> to
     gaps=st.sampled_from(["none", "steps", "parts"]),
     singular=st.booleans(),
     ragged=st.booleans(),
-    compiled=st.booleans(),
+    numba=st.booleans(),
 )
 def test_filter_and_smoother_are_the_conditioned_joint(
-    seed, hidden, seen, steps, gaps, singular, ragged, compiled
+    seed, hidden, seen, steps, gaps, singular, ragged, numba
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        if not compiled:
-            patch.setattr(kalman, "kernels", lambda: None)
+        if not numba:
+            patch.setattr(compiled, "kernels", lambda: None)
         check_against_joint(seed, hidden, seen, steps, gaps, singular, ragged)
 
 
@@ -189,6 +190,18 @@ def test_a_recursion_solved_at_once_is_the_one_step_by_step(radius) -> None:
     torch.testing.assert_close(kalman.recur(matrix, inputs), torch.stack(expected, 1), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("gaps", ["steps", "parts", "two alike"])
+def test_compiled_potentials_are_those_of_each_pattern(gaps) -> None:
+    system, generator = random_system(9, 3, 2 * BLOCK + 5), torch.Generator().manual_seed(0)
+    values = torch.randn(2, 2 * observing.TOGETHER, 2 * BLOCK + 5, generator=generator, dtype=torch.float64)
+    if gaps == "two alike":
+        values[1], values[:, ::2, 4:30] = values[0], torch.nan
+    values = with_gaps(values, generator, gaps).flatten(0, 1)
+    given = system.observation, values, *observing.distinct_rows(~values.isnan())
+    for found, expected in zip(observing.sense_compiled(*given), observing.sense_apart(*given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
 def test_single_precision_agrees() -> None:
     system = random_system(4, 3, 4)
     values = torch.randn(2, 40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -251,7 +264,10 @@ def test_sequences_of_no_length_say_nothing() -> None:
 
 def test_bad_systems_are_told() -> None:
     system = random_system(0, 2, 2)
-    with pytest.raises(TrellisError, match="positive definite"):
-        gaussian.observe(system.observation._replace(noise=-torch.eye(2, dtype=torch.float64)), torch.zeros(1, 1, 2))
+    negative, values = -torch.eye(2, dtype=torch.float64), torch.zeros(1, 3, 2, dtype=torch.float64)
+    for gaps in (0, 1):
+        values[0, :gaps, 0] = torch.nan
+        with pytest.raises(TrellisError, match="positive definite"):
+            gaussian.observe(system.observation._replace(noise=negative), values)
     with pytest.raises(TrellisError, match="unstable"):
         steady_state(2 * np.eye(2), np.eye(2), np.eye(2))

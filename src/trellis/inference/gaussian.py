@@ -8,27 +8,15 @@ passes are in `trellis.inference.kalman`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.linalg import solve_triangular
 
-from trellis.errors import TrellisError
 from trellis.inference.beliefs import MISSING, Dynamics, Normal, Potentials, Shared
 from trellis.inference.kalman import log_norms, run_forward, smooth_covs, smooth_means, within
-
-HELD = 1 << 24  # numbers of covariances held at a time, where many steps miss different parts
-
-
-class Observation(NamedTuple):
-    """y_t = C x_t + N(0, D)."""
-
-    loadings: Tensor  # C [p, h]
-    noise: Tensor  # D [p, p]
+from trellis.inference.observing import HELD, Observation, observe
 
 
 class Filtered(NamedTuple):
@@ -46,53 +34,6 @@ class Smoothed(NamedTuple):
     means: Tensor  # [B, T, h]: E[x_t | y]
     covs: Shared  # Cov(x_t | y), for each sequence or once for all
     lagged: Shared  # Cov(x_{t+1}, x_t | y), one less
-
-
-def observe(observation: Observation, values: Tensor) -> Potentials:
-    """Potentials of dense observations [B, T, p]; NaN is missing, a whole step or a part of it."""
-    size, hidden = observation.loadings.shape
-    flat = values.reshape(-1, size)
-    patterns, rows = distinct_rows(~flat.isnan())
-    order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
-    flat = flat.nan_to_num(0.0)[order]
-    information, vectors, constants = values.new_empty(len(patterns), hidden, hidden), [], []
-    held = max(1, HELD // (8 * size**2))
-    for begin in range(0, len(patterns), held):
-        some, ends = patterns[begin : begin + held], bounds[begin : begin + held + 1]
-        sensing, root = whiten(observation, some)
-        information[begin : begin + held] = sensing.mT @ sensing
-        volumes = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + some.sum(-1).to(values) * math.log(2 * math.pi)
-        if ends[-1] - ends[0] == len(some):  # no two steps see alike
-            groups = [(sensing, root, volumes, flat[ends[0] : ends[-1], None])]
-        else:
-            pieces = (flat[first:last] for first, last in pairwise(ends))
-            groups = list(zip(sensing, root, volumes, pieces, strict=True))
-        for seen, lower, volume, piece in groups:
-            white = solve_triangular(lower, piece.mT, upper=False).mT  # root^-1 y
-            vectors.append((white @ seen).view(-1, hidden))
-            constants.append(-0.5 * (volume + white.square().sum(-1).view(-1)))
-    back, shape = order.argsort(), values.shape[:2]
-    rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING).view(shape)
-    found, levels = torch.cat(vectors)[back].view(*shape, hidden), torch.cat(constants)[back].view(shape)
-    return Potentials(information, rows, found, levels)
-
-
-def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that differ, and which one each is."""
-    if bool(seen.all()):
-        return seen[:1], torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
-    patterns, rows = seen.unique(dim=0, return_inverse=True)
-    return patterns, rows
-
-
-def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
-    """root^-1 C and the root of D, for each pattern of what is seen [N, p]: [N, p, h], [N, p, p]."""
-    both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
-    eye = torch.eye(patterns.shape[-1]).to(observation.noise)
-    root, failed = torch.linalg.cholesky_ex(torch.where(both, observation.noise, eye))
-    if bool(failed.any()):
-        raise TrellisError("The noise of the observations is not positive definite; give it a positive variance.")
-    return solve_triangular(root, patterns.unsqueeze(-1) * observation.loadings, upper=False), root
 
 
 def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:

@@ -9,14 +9,12 @@ matrices, which `recur` solves for all steps at once."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared, symmetric
-from trellis.kernels import team
+from trellis.inference.compiled import compiled, share
 
 SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
 NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # a power of a matrix that no longer matters
@@ -97,26 +95,6 @@ def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tens
     first = [times(matrices(t), vectors[:, t]) for t in range(covs.settled)]
     rest = vectors[:, covs.settled :] @ matrices(-1)[0] if covs.settled < len(covs.at) else vectors[:, :0]
     return torch.cat([torch.stack(first, 1), rest], 1) if first else rest
-
-
-def compiled(*given: Tensor) -> bool:
-    """Whether steps that have to be taken one by one can be taken by compiled code, which knows no gradients."""
-    return all(part.device.type == "cpu" and not part.requires_grad for part in given) and kernels() is not None
-
-
-@cache
-def kernels() -> ModuleType | None:
-    try:
-        from trellis.kernels import kalman
-    except ImportError:
-        return None
-    return kalman
-
-
-def share(kernel: str, batch: int, *arguments: Tensor) -> None:
-    """Call a kernel with tensors that it fills."""
-    arrays = [argument.contiguous().numpy() for argument in arguments]
-    team.share(getattr(kernels(), kernel), team.size(batch), *arrays)
 
 
 def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) -> tuple[Covs, Means]:
