@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trellis.errors import TrellisError
 from trellis.inference import compiled, gaussian, kalman, observing
 from trellis.inference.gaussian import Dynamics, Normal, Observation
-from trellis.inference.steady import doubling, riccati, riccati_residual, steady_state
+from trellis.inference.steady import doubling, riccati, riccati_residual, schur, steady_state
 from trellis.kernels.kalman import BLOCK
 
 TOLERANCE, SINGLE = 1e-9, 1e-3
@@ -178,13 +178,14 @@ def test_sequences_with_and_without_gaps_are_what_each_is_alone(monkeypatch) -> 
             torch.testing.assert_close(together[b, :length], alone[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("radius", [0.3, 0.999])
-def test_a_recursion_solved_at_once_is_the_one_step_by_step(radius) -> None:
+@pytest.mark.parametrize("steps", [1, 16, 101, 600])
+@pytest.mark.parametrize("radius", [0.05, 0.3, 0.999])
+def test_a_recursion_in_blocks_is_the_one_step_by_step(radius, steps) -> None:
     generator = torch.Generator().manual_seed(0)
     matrix = radius * torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64))[0]
-    inputs = torch.randn(2, 101, 3, generator=generator, dtype=torch.float64)
+    inputs = torch.randn(2, steps, 3, generator=generator, dtype=torch.float64)
     state, expected = torch.zeros(2, 3, dtype=torch.float64), []
-    for t in range(101):
+    for t in range(steps):
         state = state @ matrix + inputs[:, t]
         expected.append(state)
     torch.testing.assert_close(kalman.recur(matrix, inputs), torch.stack(expected, 1), rtol=1e-12, atol=1e-12)
@@ -218,7 +219,8 @@ def test_the_steady_state_is_where_the_filter_settles(seed) -> None:
     A, Q, phi = (x.numpy() for x in (A, Q, C.T @ torch.linalg.solve(D, C)))
     predicted = riccati(A, Q, phi)
     assert riccati_residual(predicted, A, Q, phi) < 1e-10
-    np.testing.assert_allclose(doubling(A, Q, phi), predicted, rtol=1e-10, atol=1e-12)
+    for solve in (doubling, schur):
+        np.testing.assert_allclose(solve(A, Q, phi), predicted, rtol=1e-10, atol=1e-12)
     found = np.eye(3)
     for _ in range(500):
         found = A @ np.linalg.solve(np.linalg.inv(found) + phi, A.T) + Q

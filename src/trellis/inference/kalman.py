@@ -17,6 +17,7 @@ from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Po
 from trellis.inference.compiled import compiled, share
 
 SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
+BLOCK = 16  # steps of a recursion that are taken one after the other
 NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # a power of a matrix that no longer matters
 
 
@@ -67,12 +68,26 @@ def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shar
 
 
 def recur(matrix: Tensor, inputs: Tensor) -> Tensor:
-    """y_t = y_{t-1} matrix + inputs_t for all t at once, y_{-1} = 0: each round looks back twice as far. [B, T, h]."""
-    reach, nothing = 1, NOTHING[inputs.dtype]
-    while reach < inputs.shape[1] and bool(matrix.abs().max() > nothing):
-        inputs = torch.cat([inputs[:, :reach], inputs[:, reach:] + inputs[:, :-reach] @ matrix], 1)
-        matrix, reach = matrix @ matrix, 2 * reach
-    return inputs
+    """y_t = y_{t-1} matrix + inputs_t, y_{-1} = 0: [B, T, h].
+
+    Blocks of steps are taken side by side as if each were the first; then come what entered each, and its echoes."""
+    batch, steps, size = inputs.shape
+    length = min(steps, BLOCK)
+    padded = torch.nn.functional.pad(inputs, (0, 0, 0, -steps % length)) if steps % length else inputs
+    blocks = padded.view(batch, -1, length, size)
+    found = [blocks[:, :, 0]]
+    for j in range(1, length):
+        found.append(blocks[:, :, j] + found[-1] @ matrix)
+    alone = torch.stack(found, 2)
+    if steps > length:
+        powers = [matrix]
+        for _ in range(1, length):
+            powers.append(powers[-1] @ matrix)
+        ends = found[-1][:, :-1]
+        entered = recur(powers[-1], ends) if bool(powers[-1].abs().max() > NOTHING[inputs.dtype]) else ends
+        echoes = (entered @ torch.cat(powers, 1)).view(batch, -1, length, size)
+        alone = torch.cat([alone[:, :1], alone[:, 1:] + echoes], 1)
+    return alone.view(batch, -1, size)[:, :steps]
 
 
 def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs, inside: Tensor) -> Means:
