@@ -4,7 +4,8 @@ Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.emissions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy import sparse
@@ -90,10 +91,27 @@ class Hankel(LinearOperator):
 
     def _sums(self, pieces: np.ndarray, apply: Callable[[Lagged, np.ndarray], np.ndarray], flipped: bool) -> np.ndarray:
         """Each lag meets the pieces that it is to be multiplied with all at once."""
-        out = np.zeros_like(pieces)
-        for offset, lag in enumerate(self.lagged, 1 - self.blocks):  # offset = i - j
-            rows = np.arange(max(0, offset), min(self.blocks, self.blocks + offset))
-            to, of = (rows - offset, rows) if flipped else (rows, rows - offset)
-            product = apply(lag, np.concatenate(pieces[of], axis=1))
-            out[to] += np.stack(np.split(product, len(rows), axis=1))
+        out, offsets = np.zeros_like(pieces), range(1 - self.blocks, self.blocks)  # i - j
+
+        def places(offset: int) -> tuple[slice, slice]:
+            rows, columns = (slice(max(0, side), min(self.blocks, self.blocks + side)) for side in (offset, -offset))
+            return (columns, rows) if flipped else (rows, columns)
+
+        def product(offset: int) -> np.ndarray:
+            of = pieces[places(offset)[1]].transpose(1, 0, 2)
+            return apply(self.lagged[offset + self.blocks - 1], of.reshape(self.size, -1))
+
+        for offset, found in zip(offsets, in_turn(product, offsets), strict=True):
+            out[places(offset)[0]] += found.reshape(self.size, -1, pieces.shape[2]).transpose(1, 0, 2)
         return out.reshape(self.blocks * self.size, -1)
+
+
+def in_turn(work: Callable[[int], np.ndarray], items: Sequence[int], workers: int = 2) -> Iterator[np.ndarray]:
+    """What comes of one item after the other; the next ones are worked on meanwhile."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(work, item) for item in items[:workers]]
+        for item in [*items[workers:], *[None] * workers]:
+            if waiting:
+                yield waiting.pop(0).result()
+            if item is not None:
+                waiting.append(pool.submit(work, item))
