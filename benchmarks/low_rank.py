@@ -65,6 +65,19 @@ def passing(operator: Transition, device: torch.device) -> Callable[[], object]:
     return work
 
 
+def captured(work: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    """The same as one CUDA graph on a GPU, where small kernels would wait for their launches."""
+    if device.type == "cpu":
+        return work
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    return graph.replay
+
+
 def copy_rate(device: torch.device) -> float:
     """GB/s of a large copy, reading and writing."""
     source = torch.empty((1 << 28) if device.type == "cuda" else (1 << 24), device=device)
@@ -80,7 +93,7 @@ def grow(
     for states, features in problems:
         fresh_memory(device)
         operator = low_rank(states, features, device)
-        seconds.append(timed(passing(operator, device), repeats, device) / STEPS / LANES)
+        seconds.append(timed(captured(passing(operator, device), device), repeats, device) / STEPS / LANES)
         width = 2 if operator.dtype is torch.bfloat16 else 4
         moved = (2 * states * features * width + 4 * LANES * states * 6) / LANES / seconds[-1] / 1e9
         emit(BENCH, f"{states} states, {features} features", "forward, a token", seconds[-1] * 1e6, "copy rate, GB/s",
@@ -94,9 +107,9 @@ def against_dense(sizes: Sequence[int], features: int, device: torch.device, rep
     for states in sizes:
         if states > LARGEST_DENSE[device.type]:
             continue
-        ours = timed(passing(low_rank(states, features, device), device), repeats, device)
+        ours = timed(captured(passing(low_rank(states, features, device), device), device), repeats, device)
         fresh_memory(device)
-        theirs = timed(passing(dense(states, device), device), repeats, device)
+        theirs = timed(captured(passing(dense(states, device), device), device), repeats, device)
         emit(BENCH, f"{states} states, {features} features", "forward", ours * 1e3, "dense product", theirs * 1e3,
              theirs / ours, "ms", flop_ratio=states / (2 * features))  # fmt: skip
 
