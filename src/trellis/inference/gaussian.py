@@ -14,9 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.inference.beliefs import MISSING, Dynamics, Normal, Potentials, Shared
-from trellis.inference.kalman import log_norms, run_forward, smooth_covs, smooth_means, within
+from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared
+from trellis.inference.kalman import forward_covs, log_norms, run_forward, smooth_covs, smooth_means, within
 from trellis.inference.observing import HELD, Observation, observe
+
+NEAR = 1 << 21  # numbers of vectors at a time, which memory that is at hand can hold
 
 
 class Filtered(NamedTuple):
@@ -46,12 +48,7 @@ def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 
 def log_densities(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(y_t | y_<t): [B, T], zero past the end."""
-
-    def densities(prior: Normal, potentials: Potentials, inside: Tensor) -> Tensor:
-        covs, means = run_forward(prior, dynamics, potentials, inside)
-        return log_norms(covs, means, potentials, inside)
-
-    return in_groups(densities, prior, *within(potentials, lengths))
+    return in_groups(log_norms, prior, dynamics, *within(potentials, lengths))
 
 
 def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
@@ -71,30 +68,40 @@ def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 def smoothed_means(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """E[x_t | y] alone: [B, T, h], zero past the end; O(h^2) a step once the covariances have settled."""
 
-    def smoothed(prior: Normal, potentials: Potentials, inside: Tensor) -> Tensor:
-        covs, means = run_forward(prior, dynamics, potentials, inside)
+    def smoothed(covs: Covs, means: Means, potentials: Potentials, inside: Tensor) -> Tensor:
         return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
 
-    return in_groups(smoothed, prior, *within(potentials, lengths))
+    return in_groups(smoothed, prior, dynamics, *within(potentials, lengths))
 
 
 def in_groups(
-    work: Callable[[Normal, Potentials, Tensor], Tensor], prior: Normal, potentials: Potentials, inside: Tensor
+    work: Callable[[Covs, Means, Potentials, Tensor], Tensor],
+    prior: Normal,
+    dynamics: Dynamics,
+    potentials: Potentials,
+    inside: Tensor,
 ) -> Tensor:
-    """Work on sequences [B, ...]: on all without gaps, which share covariances, then on a few others at a time."""
+    """Work on sequences [B, ...], a few at a time: on those without gaps, which share covariances, then on others."""
     rows, size = potentials.rows, prior.cov.shape[-1]
     common = rows[inside].mode().values if bool(inside.any()) else rows.new_tensor(MISSING)
-    whole = ((rows == common) & (rows != MISSING) | ~inside).all(1)
-    if bool(whole.all()):
-        return work(prior, potentials, inside)
-    gapped = (~whole).nonzero()[:, 0].split(max(1, HELD // (rows.shape[1] * size**2)))
-    groups = [group for group in (whole.nonzero()[:, 0], *gapped) if len(group)]
+    whole = ((rows == common) & (rows != MISSING) | ~inside).all(1) & (common != MISSING)
+    shared = forward_covs(prior, dynamics, potentials, common) if bool(whole.any()) else None
+    near = NEAR if rows.device.type == "cpu" else HELD
+    groups = [(group, shared) for group in few(whole, near // (rows.shape[1] * size))]
+    groups += [(group, None) for group in few(~whole, HELD // (rows.shape[1] * size**2))]
     parts = []
-    for group in groups:
+    for group, covs in groups:
         mean = prior.mean[group] if prior.mean.dim() == 2 else prior.mean
         picked = Potentials(potentials.information, *(part[group] for part in potentials[1:]))
-        parts.append(work(Normal(mean, prior.cov), picked, inside[group]))
-    return torch.cat(parts)[torch.cat(groups).argsort()]
+        found = run_forward(Normal(mean, prior.cov), dynamics, picked, inside[group], covs)
+        parts.append(work(*found, picked, inside[group]))
+    return torch.cat(parts)[torch.cat([group for group, _ in groups]).argsort()]
+
+
+def few(chosen: Tensor, most: int) -> tuple[Tensor, ...]:
+    """The places that are chosen, at most so many at a time."""
+    places = chosen.nonzero()[:, 0]
+    return places.split(max(1, most)) if len(places) else ()
 
 
 def sample_prior(

@@ -39,11 +39,15 @@ def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
     return found[0] if alike else None
 
 
-def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor) -> tuple[Covs, Means]:
-    shared = shared_row(potentials, inside)
-    if shared is None and compiled(prior.mean, dynamics.transition, potentials.vectors):
-        return forward_compiled(prior, dynamics, potentials)
-    covs = forward_covs(prior, dynamics, potentials, shared)
+def run_forward(
+    prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor, covs: Covs | None = None
+) -> tuple[Covs, Means]:
+    """The forward pass; `covs` are known where other sequences have had the same."""
+    if covs is None:
+        shared = shared_row(potentials, inside)
+        if shared is None and compiled(prior.mean, dynamics.transition, potentials.vectors):
+            return forward_compiled(prior, dynamics, potentials)
+        covs = forward_covs(prior, dynamics, potentials, shared)
     return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, inside)
 
 
