@@ -3,7 +3,7 @@
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
 A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
 covariances do not depend on what was observed, only on where: they are computed once for all sequences, and no longer
-once they have settled; the steps after that are computed all at once. None is inverted, so noise may be singular. The
+once they have settled; the steps after that are taken many at a time. None is inverted, so noise may be singular. The
 passes are in `trellis.inference.kalman`."""
 
 from __future__ import annotations

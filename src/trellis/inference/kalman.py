@@ -4,7 +4,7 @@ With m, P the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1:
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
     backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
 Covariances that have settled are not computed again; from there on the means follow linear recursions with constant
-matrices, which `recur` solves for all steps at once."""
+matrices, which `recur` takes many steps at a time."""
 
 from __future__ import annotations
 
