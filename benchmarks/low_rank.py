@@ -27,7 +27,7 @@ SIZES = {  # states, features of the growth in states, states of the growth in f
     "cuda": ([2**n for n in range(14, 21)], 1024, 65536, [2**n for n in range(7, 13)]),
 }
 LARGEST_DENSE = {"cpu": 2**12, "cuda": 2**16}
-TAIL = {"cpu": 2**11, "cuda": 2**15}  # from which on the exponent in states is fitted too
+TAIL = {"cpu": (2**11, 2**13), "cuda": (2**15, 2**18)}  # over which the exponent in states is fitted too
 
 
 def low_rank(states: int, features: int, device: torch.device) -> LowRank:
@@ -98,7 +98,8 @@ def grow(
         moved = (2 * states * features * width + 4 * LANES * states * 6) / LANES / seconds[-1] / 1e9
         emit(BENCH, f"{states} states, {features} features", "forward, a token", seconds[-1] * 1e6, "copy rate, GB/s",
              rate, moved / rate, "us", gigabytes_per_second=moved, memory_gb=peak_memory(device))  # fmt: skip
-    tail = [i for i, size in enumerate(sizes) if name != "states" or size >= TAIL[device.type]]
+    first, last = TAIL[device.type] if name == "states" else (min(sizes), max(sizes))
+    tail = [i for i, size in enumerate(sizes) if first <= size <= last]
     late = exponent([sizes[i] for i in tail], [seconds[i] for i in tail])
     emit(BENCH, f"growth in {name}", "exponent of time", exponent(sizes, seconds), "theory", 1.0, None, "", tail=late)
 

@@ -48,7 +48,8 @@ types = dict.fromkeys(strides, "i32") | {"right": "*bf16", "out": "*bf16", "rows
 choices = {"GATHER_LEFT": False, "GATHER_RIGHT": True, "SIDE": 128, "INNER": 64, "STEPS": 2}
 compile(pairs.product_kernel, types, choices, num_warps=8)
 types |= {"members": "*i32", "counts": "*i32", "M": "i32", "out": "*fp32"}
-compile(pairs.sum_kernel, types, {"SIDE": 128, "INNER": 64, "STEPS": 2, "PARTS": 4}, num_warps=4)
+tile = {"ROWS": 128, "COLUMNS": 256, "INNER": 64, "STEPS": 2, "PARTS": 4}
+compile(pairs.sum_kernel, types, tile, num_warps=8, num_stages=3)
 compile(pairs.members_kernel, {"index": "*i64", "members": "*i32", "counts": "*i32", "M": "i32"}, {"SIZE": 1024})
 
 names = {"SEED": 3, "PURPOSE": 0x9E3779B9, "ROWS": 0x9E3779B9, "SIZE": 1024}

@@ -9,6 +9,7 @@ from torch import Tensor
 
 TILE, DEPTH = 128, 64
 PARTS = 4  # of a sum, each with a program of its own
+WIDE, SUM_DEPTH, SUM_WARPS, SUM_STAGES = 256, 64, 8, 3  # of its tiles
 
 
 @triton.jit
@@ -53,14 +54,14 @@ def members_kernel(index, members, counts, M, SIZE: tl.constexpr):
 def sum_kernel(
     left, right, out, members, counts, columns,
     left_set, left_row, left_inner, right_set, right_inner, right_column, M, A, B, C,
-    SIDE: tl.constexpr, INNER: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """A part of the sum of left[m] right[columns[m]] over the members of an index."""
     g, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
-    i = tl.program_id(1) * SIDE + tl.arange(0, SIDE)
-    j = tl.program_id(2) * SIDE + tl.arange(0, SIDE)
+    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     inner = tl.arange(0, INNER)
-    total = tl.zeros((SIDE, SIDE), tl.float32)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for n in range(part, tl.load(counts + g), PARTS):
         m = tl.load(members + g * M + n).to(tl.int64)
         x = left + m * left_set + i[:, None] * left_row
@@ -78,16 +79,20 @@ def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, 
     """out[i] = sum of left[m] right[columns[m]] over the m of that index, in float32:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     (m, a, b), c = left.shape, right.shape[2]
-    side = max(16, min(TILE, triton.next_power_of_2(max(a, c))))
     members = torch.empty(count, m, dtype=torch.int32, device=left.device)
     counts = torch.empty(count, dtype=torch.int32, device=left.device)
     members_kernel[(count,)](index, members, counts, m, SIZE=1024)
     made = torch.empty(count, PARTS, a, c, dtype=torch.float32, device=left.device)
-    sum_kernel[(count * PARTS, triton.cdiv(a, side), triton.cdiv(c, side))](
+    tile = {"ROWS": tile_side(a, TILE), "COLUMNS": tile_side(c, WIDE), "INNER": SUM_DEPTH, "PARTS": PARTS}
+    sum_kernel[(count * PARTS, triton.cdiv(a, tile["ROWS"]), triton.cdiv(c, tile["COLUMNS"]))](
         left, right, made, members, counts, columns, *left.stride(), *right.stride(), m, a, b, c,
-        SIDE=side, INNER=DEPTH, STEPS=triton.cdiv(b, DEPTH), PARTS=PARTS, num_warps=4,
+        STEPS=triton.cdiv(b, SUM_DEPTH), num_warps=SUM_WARPS, num_stages=SUM_STAGES, **tile,
     )  # fmt: skip
     return made.sum(1)
+
+
+def tile_side(size: int, most: int) -> int:
+    return max(16, min(most, triton.next_power_of_2(size)))
 
 
 def gathered_product(
@@ -98,7 +103,7 @@ def gathered_product(
     index = rows if rows is not None else columns
     count = len(left) if index is None else len(index)
     (_, a, b), c = left.shape, right.shape[2]
-    side = max(16, min(TILE, triton.next_power_of_2(max(a, c))))
+    side = tile_side(max(a, c), TILE)
     made = torch.empty(count, a, c, dtype=out, device=left.device)
     if not count:
         return made
