@@ -35,9 +35,10 @@ def main(argv: list[str]) -> None:
             for gaps in GAPS:
                 job = {"sizes": sizes, "gaps": gaps, "repeats": chosen.repeats, "patience": PATIENCE}
                 job["memory"] = int(chosen.memory * 2**30)
-                ours = ask(job | {"name": OURS, "file": files[OURS], "first": sizes[2]}, chosen.limit)
-                if first < sizes[2]:  # what theirs is compared with
-                    ask(job | {"name": OURS, "file": files[OURS], "first": first, "repeats": 1}, chosen.limit)
+                mine = job | {"name": OURS, "file": files[OURS]}
+                ours = ask(mine | {"first": sizes[2]}, chosen.limit)
+                begun = ask(mine | {"first": first}, chosen.limit) if first < sizes[2] else ours
+                ours["first_seconds"] = begun.get("seconds")
                 for name in peers:
                     theirs = ask(job | {"name": name, "file": files[name], "first": first}, chosen.limit)
                     report(sizes, gaps, name, first, ours, theirs, apart(files[OURS], files[name], theirs))
@@ -63,7 +64,8 @@ def report(
     emit(
         "kalman", f"h={sizes[0]}, p={sizes[1]}, T={sizes[2]:,}", METRICS[gaps], speed, name, peers or theirs["error"],
         speed / peers if speed and peers else None, "steps/s", ours_seconds=ours.get("seconds"),
-        ours_error=ours.get("error"), peers_seconds=theirs.get("seconds"), peers_steps=first, difference=difference,
+        ours_error=ours.get("error"), peers_steps=first, peers_seconds=theirs.get("seconds"),
+        ours_seconds_of_these=ours["first_seconds"], difference=difference,
         agrees=None if difference is None else difference <= AGREEMENT,
     )  # fmt: skip
 
