@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.running import valid_by_epoch
 from taggers import CONFIG, texts
 from trellis.config import apply_overrides
 from trellis.corpus.lexicon import Lexicon
@@ -103,6 +104,16 @@ def test_a_run_writes_a_model_that_tags(tmp_path: Path, monkeypatch: pytest.Monk
     model = load(tmp_path / "run")
     assert isinstance(model, TagHMM)
     assert model.tag([["a", "hits", "hits", "the", "cow"]]) == [["D", "N", "V", "D", "N"]]
+
+
+@pytest.mark.parametrize(("blind", "name"), [(False, "valid_error"), (True, "valid_ppl")])
+def test_metrics_say_what_they_measure(blind: bool, name: str, tmp_path: Path) -> None:
+    model, state = train_tagger(CONFIG, texts(blind=blind), "cpu", tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {key for line in lines for key in line if key.startswith("valid")} == {name}
+    assert min(line[name] for line in lines) == state.best
+    assert valid_by_epoch(tmp_path) == [line[name] for line in lines]
+    assert blind or state.best == percent_wrong(model, texts()["valid"])
 
 
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:

@@ -16,7 +16,7 @@ class HMMTagger(Tagger):
 
     def __init__(self, model: TagHMM) -> None:
         self.model, self.labels = model, model.lexicon.tags[1:]
-        self.counts = dict(zip(model.vocab.words, model.vocab.counts, strict=True))
+        self.counts = model.lexicon.tagged_counts
 
     def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
         check_sentences(words, pos)
