@@ -40,5 +40,5 @@ def test_words_of_untagged_text_alone_are_out_of_vocabulary(tmp_path: Path) -> N
 
 def test_a_model_without_tags_is_refused(tmp_path: Path) -> None:
     save_model(tmp_path / "model.safetensors", hmm())
-    with pytest.raises(TrellisError, match="tagger"):
+    with pytest.raises(TrellisError, match="a model of the family hmm, not a tagger"):
         load_tagger(tmp_path)

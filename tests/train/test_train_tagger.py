@@ -141,6 +141,12 @@ def test_some_tags_and_the_rest_of_the_words(tagged_data: None) -> None:
     assert "225 without tags" in found.description
 
 
+def test_spans_are_learned_in_one_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = Tagged([["New", "York", "sleeps"]], [["I-LOC", "I-LOC", "O"]])
+    monkeypatch.setattr("trellis.train.tagger.load_tagged", lambda name, split: spans)
+    assert load_texts(replace(CONFIG.data, source="names"))["train"].tags == [["B-LOC", "I-LOC", "O"]]
+
+
 def test_states_without_tags_are_matched_to_them_afterwards(tmp_path: Path) -> None:
     blind = texts(blind=True)
     model, _ = train_tagger(apply_overrides(CONFIG, ["train.epochs=15"]), blind, "cpu", tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trellis.errors import TrellisError
 from trellis.models import TagHMM, load, save_model
 from trellis.models.files import FILE
 from trellis.tagging.base import Tagger, check_sentences
@@ -26,7 +27,15 @@ class HMMTagger(Tagger):
         save_model(folder / FILE, self.model)
 
     @classmethod
-    def find(cls, folder: Path) -> HMMTagger | None:
-        """The POS HMM of a training run, if that is what the folder holds."""
-        model = load(folder) if (folder / FILE).is_file() else None
-        return cls(model) if isinstance(model, TagHMM) else None
+    def find(cls, path: Path) -> HMMTagger | None:
+        """The POS HMM of a training run, where there is the run of a training."""
+        file = path / FILE if path.is_dir() else path
+        if file.name != FILE or not file.is_file():
+            return None
+        model = load(file)
+        if not isinstance(model, TagHMM):
+            raise TrellisError(
+                f"{file} is a model of the family {model.family}, not a tagger; train one by 'trellis tag train', "
+                "where --with takes what the model knows of words."
+            )
+        return cls(model)

@@ -53,7 +53,7 @@ class Texts:
 
 def load_texts(config: DataConfig) -> Texts:
     """The data set that `config` names; the tags of one training sentence in so many are for learning."""
-    splits = {name: load_tagged(config.source, name) for name in ("train", "valid", "test")}
+    splits = {name: load_tagged(config.source, name).in_iob2() for name in ("train", "valid", "test")}
     whole, every = splits["train"], max(config.tagged_every, 1)
     splits["train"] = Tagged(whole.words[::every], whole.tags[::every])
     untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
