@@ -125,14 +125,8 @@ class FeatureTagger(Tagger):
 
     def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
         check_sentences(words, pos)
-        if self.config.pos and pos is None:
-            raise TrellisError("The tagger was trained with parts of speech, and the data has none.")
-        own = {name.removeprefix(POS) for name in self.index if name.startswith(POS)}
-        if self.config.pos and pos is not None and own and own.isdisjoint(given := {*chain.from_iterable(pos)}):
-            raise TrellisError(
-                f"The tagger knows none of the parts of speech of the data ({a_few(given)}); its own are {a_few(own)}. "
-                "Map them to the tag set that it was trained with."
-            )
+        if self.config.pos:
+            self.check_pos(pos)
         found = []
         for first in range(0, len(words), SENTENCES):
             some, some_pos = words[first : first + SENTENCES], pos and pos[first : first + SENTENCES]
@@ -141,6 +135,17 @@ class FeatureTagger(Tagger):
             names = iter([self.labels[label] for label in self.crf.best_labels(features).tolist()])
             found += [[next(names) for _ in sentence] for sentence in some]
         return [convert(tags, "IOB2") for tags in found] if self.units == "spans" else found
+
+    def check_pos(self, pos: list[list[str]] | None) -> None:
+        """Refuse data without parts of speech, or with those of another tag set."""
+        if pos is None:
+            raise TrellisError("The tagger was trained with parts of speech, and the data has none.")
+        given, own = {*chain.from_iterable(pos)}, {n.removeprefix(POS) for n in self.index if n.startswith(POS)}
+        if given and own and given.isdisjoint(own):
+            raise TrellisError(
+                f"The tagger knows none of the parts of speech of the data ({a_few(given)}); its own are {a_few(own)}. "
+                "Map them to the tag set that it was trained with."
+            )
 
     def save(self, folder: Path) -> None:
         """The tagger in one file, its representations beside it."""

@@ -24,7 +24,7 @@ from trellis.models.files import find_model
 from trellis.tagging.templates import Attributes
 
 PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
-SWEEPS = 5  # of a mean field, which is then ten times nearer its limit than that is to the exact posterior
+SWEEPS = 5  # of a mean field, which is then much nearer its limit than that is to the exact posterior
 TOKENS = 1 << 14  # in a batch, padding included
 
 Sentences = Sequence[Sequence[str]]

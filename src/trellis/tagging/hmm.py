@@ -28,7 +28,7 @@ class HMMTagger(Tagger):
 
     @classmethod
     def find(cls, path: Path) -> HMMTagger | None:
-        """The POS HMM of a training run, where there is the run of a training."""
+        """The POS HMM of a training run; None where there is no model at all."""
         file = path / FILE if path.is_dir() else path
         if file.name != FILE or not file.is_file():
             return None
