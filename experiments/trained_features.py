@@ -54,7 +54,7 @@ def perplexity(model: HMM, transition: Transition, split: Split) -> float:
 def study(model: HMM, split: Split) -> dict[str, dict[str, dict[int, float]]]:
     """KL from the trained matrix and perplexity, by kind and number of features; the softmax itself under 0."""
     with torch.no_grad():
-        _, softmax, _ = model.parts()
+        softmax = model.params.transition()
         assert isinstance(softmax, Softmax)
         log_true = (softmax.queries.double() @ softmax.keys.double().T).log_softmax(-1)
     norms = {name: float(vectors.norm(dim=1).mean()) for name, vectors in vars(softmax).items() if name in SIDES}
@@ -73,6 +73,7 @@ def study(model: HMM, split: Split) -> dict[str, dict[str, dict[int, float]]]:
 def main() -> None:
     model = load_model(sys.argv[1])
     assert isinstance(model, HMM)
+    model.requires_grad_(False)
     figures = study(model, load_corpus(load_config(Path(sys.argv[1]) / CONFIG).data)["valid"])
     write_text(FOLDER / "trained.json", json.dumps(figures, indent=1) + "\n")
     curves = [Series(name, figures[name]["perplexity"]) for name in ("random", "orthogonal", "learned")]

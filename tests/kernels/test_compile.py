@@ -47,6 +47,10 @@ strides = ["left_set", "left_row", "left_inner", "right_set", "right_inner", "ri
 types = dict.fromkeys(strides, "i32") | {"right": "*bf16", "out": "*bf16", "rows": "*i64", "columns": "*i64"}
 choices = {"GATHER_LEFT": False, "GATHER_RIGHT": True, "SIDE": 128, "INNER": 64, "STEPS": 2}
 compile(pairs.product_kernel, types, choices, num_warps=8)
+types |= {"members": "*i32", "counts": "*i32", "M": "i32", "out": "*fp32"}
+tile = {"ROWS": 128, "COLUMNS": 256, "INNER": 64, "STEPS": 2, "PARTS": 4}
+compile(pairs.sum_kernel, types, tile, num_warps=8, num_stages=3)
+compile(pairs.members_kernel, {"index": "*i64", "members": "*i32", "counts": "*i32", "M": "i32"}, {"SIZE": 1024})
 
 names = {"SEED": 3, "PURPOSE": 0x9E3779B9, "ROWS": 0x9E3779B9, "SIZE": 1024}
 compile(mask.keys_kernel, {"step": "*i64", "ids": "*i64", "out": "*i64", "N": "i32"}, names)
@@ -70,5 +74,5 @@ def test_kernels_compile() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(shared) == 11
+    assert len(shared) == 13
     assert max(shared) <= SHARED_MEMORY

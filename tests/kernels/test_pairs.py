@@ -35,6 +35,16 @@ def test_triton_product(sizes: tuple[int, int, int], gather: str) -> None:
     close(ours, pairs.gathered_product(left, right, rows, columns, torch.float32, torch.float32), TOLERANCE)
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("index", [[1, 1, 4, 1, 0, 4, 1], [2] * 7])
+def test_triton_sum(sizes: tuple[int, int, int], index: list[int]) -> None:
+    triton = pytest.importorskip("trellis.kernels.pairs.triton", reason="Triton is not installed")
+    a, b, c = sizes
+    given = seeded(7, b, a).mT, seeded(3, b, c, seed=1), torch.tensor([2, 0, 0, 1, 2, 1, 1]), torch.tensor(index)
+    ours = triton.summed_product(*(tensor.to(DEVICE) for tensor in given), 5).cpu()
+    close(ours, pairs.summed_product(*given, 5), TOLERANCE)
+
+
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_pair_logits_and_gradients(steps: int) -> None:
     queries, keys = (seeded(3, 4, 5, seed=s).double().requires_grad_() for s in (1, 2))

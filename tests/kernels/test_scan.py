@@ -14,8 +14,8 @@ from strategies import Problem, close, random_problem
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.kernels import scan
-from trellis.kernels.scan import cpu, lanes, naive
-from trellis.operators import Dense
+from trellis.kernels.scan import cpu, lanes, naive, whole
+from trellis.operators import Dense, LowRank
 from trellis.types import Belief, Potentials
 
 BATCHES = [1, 3, cpu.LANES_FROM, lanes.LANES, lanes.LANES + 1, 2 * lanes.LANES + 2]
@@ -170,17 +170,18 @@ def test_dispatch() -> None:
     dense, values = Dense(torch.eye(2)), torch.zeros(3, 2)
     assert scan.engine(dense, values) is cpu
     assert scan.engine(dense, values.double()) is cpu
-    assert scan.engine(dense, values.bfloat16()) is naive
-    assert scan.engine(dense, values.to("meta")) is naive
+    assert scan.engine(dense, values.bfloat16()) is whole
+    assert scan.engine(dense, values.to("meta")) is whole
+    assert scan.engine(LowRank(torch.eye(2), torch.eye(2)), values) is whole
+    assert scan.engine(Dense(torch.eye(2).expand(3, 1, 2, 2)), values.bfloat16()) is naive
     assert scan.engine(dense, values, ids=torch.zeros(1, 3, 2, dtype=torch.int64)) is naive
-    assert scan.engine(object(), values) is naive
 
 
 def test_without_numba_the_reference_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(3, 4)
     expected = discrete.counts(*problem)
     monkeypatch.setattr(scan, "compiled", lambda name: None)
-    assert scan.engine(problem.transition, problem.potentials.table) is naive
+    assert scan.engine(problem.transition, problem.potentials.table) is whole
     same(discrete.counts(*problem), expected)
 
 

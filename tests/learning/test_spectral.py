@@ -12,13 +12,16 @@ from oracle import sentences
 from trellis.errors import TrellisError
 from trellis.learning.spectral import (
     SMALLEST,
+    SMOOTHING,
     Moments,
     ObservableOperators,
     Probabilities,
     by_anchors,
     by_eigenvectors,
     distributions,
+    improved,
     initial,
+    misfit,
     moments,
 )
 
@@ -92,6 +95,36 @@ def test_em_begun_there_is_as_good_as_the_best_of_ten_random_starts() -> None:
     text = sampled(random_hmm(5, 20, 1), 60, 1000, 1)
     begun = fit(text, initial(moments(text, 20), 5), 40)
     assert begun >= max(fit(text, random_hmm(5, 20, seed, 1.0), 40) for seed in range(100, 110))
+
+
+def test_a_round_on_triples_is_em_on_texts_of_three_symbols() -> None:
+    """Against the expected counts by enumeration of all paths."""
+    text = sampled(small(), 4, 50, 0)
+    given, model = moments(text, SYMBOLS), small(1)
+    begin = model.smoothed(SMOOTHING)
+    starts, moves, seen = np.zeros(STATES), np.zeros((STATES, STATES)), np.zeros((STATES, SYMBOLS))
+    for (late, here, early), share in zip(given.triples.T, given.shares, strict=True):
+        path = (
+            (begin.start * begin.emission[:, early])[:, None, None]
+            * (begin.transition * begin.emission[:, here])[:, :, None]
+            * (begin.transition * begin.emission[:, late])[None]
+        )
+        path *= share / path.sum()
+        starts += path.sum((1, 2))
+        moves += path.sum(2) + path.sum(0)
+        for axes, symbol in (((1, 2), early), ((0, 2), here), ((0, 1), late)):
+            seen[:, symbol] += path.sum(axes)
+    found = improved(given, model, 1)
+    np.testing.assert_allclose(found.start, starts, atol=EXACT)
+    np.testing.assert_allclose(found.transition, distributions(moves), atol=EXACT)
+    np.testing.assert_allclose(found.emission, distributions(seen), atol=EXACT)
+
+
+def test_rounds_on_triples_improve_their_fit() -> None:
+    given, model = moments(sampled(small(), 4, 500, 0), SYMBOLS), small(1)
+    fits = [misfit(given, improved(given, model, rounds)) for rounds in (0, 1, 5, 20)]
+    assert fits == sorted(fits, reverse=True)
+    assert fits[-1] < fits[0]
 
 
 def test_negative_probabilities_are_told() -> None:

@@ -159,7 +159,7 @@ class HMM(nn.Module, Answers):
     def steps_at_once(self, batch: int) -> int:
         """So many steps that the blocks between their live states, or beliefs over all, stay within bounds."""
         _, _, emission = self.parts()
-        entries = self.num_states if emission.support is None else emission.support.shape[1] ** 2
+        entries = 4 * self.num_states if emission.support is None else emission.support.shape[1] ** 2
         return max(1, LARGEST_BLOCKS // (max(batch, 1) * entries))
 
     def score_piece(self, tokens: Tensor, state: Carried, lengths: Tensor | None) -> tuple[Tensor, Carried]:

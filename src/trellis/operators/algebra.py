@@ -35,6 +35,10 @@ class Sum(Unwritten):
     def varies(self) -> bool:
         return self.weights.dim() > 2
 
+    def prepare(self) -> None:
+        for part in self.parts:
+            part.prepare()
+
     def shares(self) -> list[tuple[Transition, Tensor]]:
         """Each part and its weights [..., K]."""
         return list(zip(self.parts, self.weights.unbind(-1), strict=True))

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from trellis.kernels.rows import take
 from trellis.operators.base import invert
-from trellis.operators.lowrank import log_sum, shares
+from trellis.operators.lowrank import normalise
 from trellis.operators.unwritten import Unwritten
 
 
@@ -31,6 +31,9 @@ class Banded(Unwritten):
         rows = pad(self.probs, (0, self.width + 1, 0, -self.num_rows % self.width))
         skewed = rows.view(-1, self.width * (2 * self.width + 1))[:, : -self.width]
         return skewed.unflatten(-1, (self.width, 2 * self.width))
+
+    def prepare(self) -> None:
+        _ = self.band
 
     def row_tiles(self, values: Tensor) -> Tensor:
         """[..., K] -> [n, N, w]."""
@@ -105,4 +108,5 @@ def of_band(log_weights: Tensor, kept: Tensor | None = None, rows: Tensor | None
     offset = kept[column.clamp(0, len(kept) - 1)] - named.unsqueeze(-1) + width // 2
     inside = (column >= 0) & (column < len(kept)) & (offset >= 0) & (offset < width)
     logits = take(log_weights, named).gather(-1, offset.clamp(0, width - 1)).masked_fill(~inside, -torch.inf)
-    return Banded(shares(logits, -1), len(kept), None if rows is None else places), log_sum(logits, -1)
+    probs, log_norm = normalise(logits, -1)
+    return Banded(probs, len(kept), None if rows is None else places), log_norm

@@ -18,6 +18,15 @@ class Transition(ABC):
 
     num_states: int
 
+    @property
+    def varies(self) -> bool:
+        """Whether transitions vary with time."""
+        return False
+
+    def prepare(self) -> None:
+        """Compute now what all steps share, so that its gradient is known, whoever comes first."""
+        return
+
     @abstractmethod
     def forward(self, probs: Tensor) -> Tensor:
         """p A, one step on: [..., K] -> [..., K]."""

@@ -15,6 +15,10 @@ class Dense(Transition):
         self.matrix = matrix
         self.num_states = matrix.shape[-1]
 
+    @property
+    def varies(self) -> bool:
+        return self.matrix.dim() > 2
+
     def forward(self, probs: Tensor) -> Tensor:
         if self.matrix.dim() == 2:
             return probs @ self.matrix

@@ -8,14 +8,12 @@ with S_f = sum_z' phi_f(v_z'). Written as a mixture, nothing overflows and every
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from trellis.kernels.lse.tiled import product
 from trellis.kernels.pairs import pair_logits
+from trellis.kernels.products import times
 from trellis.kernels.rows import take
 from trellis.operators.base import Transition, invert, invert_rest, select
 from trellis.operators.dense import Dense
@@ -117,40 +115,17 @@ class LowRank(Unwritten):
 
 def of_features(log_left: Tensor, log_right: Tensor, dtype: torch.dtype | None = None) -> tuple[LowRank, Tensor]:
     """The operator out of log phi(u_z) [R, F] and log phi(v_z') [K, F], and log N_z [R]."""
-    joint = log_left + log_sum(log_right, 0)
-    return LowRank(shares(joint, -1), shares(log_right, 0), dtype), log_sum(joint, -1)
+    out, log_sums = normalise(log_right, 0)
+    into, log_norm = normalise(log_left + log_sums, -1)
+    return LowRank(into, out, dtype), log_norm
 
 
-def log_sum(values: Tensor, dim: int) -> Tensor:
-    """logsumexp, -inf and without a gradient where there is nothing to add."""
-    empty = (values == -torch.inf).all(dim, keepdim=True)
-    return values.masked_fill(empty, 0.0).logsumexp(dim).masked_fill(empty.squeeze(dim), -torch.inf)
-
-
-def shares(values: Tensor, dim: int) -> Tensor:
-    """softmax, zero where there is nothing to share."""
-    empty = (values == -torch.inf).all(dim, keepdim=True)
-    return values.masked_fill(empty, 0.0).softmax(dim).masked_fill(empty, 0.0)
-
-
-class LowProduct(torch.autograd.Function):
-    """X Y through copies in a lower precision: [n, a], [a, b] and its copy -> [n, b]; gradients are float32."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, low: Tensor) -> Tensor:
-        ctx.save_for_backward(x.to(low.dtype), low)
-        return product(x.to(low.dtype), low)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, low = ctx.saved_tensors
-        grad = grads[0].to(low.dtype)
-        return product(grad, low.mT), product(x.mT, grad), None
-
-
-def times(x: Tensor, y: Tensor, low: Tensor | None) -> Tensor:
-    """x y, by way of the lower precision where there is one: [..., a], [a, b] -> [..., b]."""
-    if low is None:
-        return x @ y
-    return LowProduct.apply(x.reshape(-1, x.shape[-1]), y, low).view(*x.shape[:-1], y.shape[-1])
+def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """softmax and logsumexp, without a gradient zero and -inf where there is nothing to add; both out of the same
+    exponentials, since torch's softmax over a first dimension is slow on a GPU."""
+    top = values.detach().amax(dim, keepdim=True)
+    weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()
+    total = weights.sum(dim, keepdim=True)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    return weights / total, (total.log() + top).masked_fill(empty, -torch.inf).squeeze(dim)

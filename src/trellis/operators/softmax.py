@@ -37,6 +37,9 @@ class Softmax(Unwritten):
         """n_z: [R]."""
         return row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
 
+    def prepare(self) -> None:
+        _ = self.log_norm
+
     def rows(self, states: Tensor) -> Tensor:
         logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
         return self.kept(logits, states, slice(None)).sub(self.log_norm[states, None]).exp()
@@ -89,6 +92,10 @@ class LogBlocks(Dense):
     def __init__(self, logits: Tensor, log_norm: Tensor) -> None:
         self.logits, self.log_norm = logits, log_norm
         self.num_states = logits.shape[-1]
+
+    @property
+    def varies(self) -> bool:
+        return True
 
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]

@@ -98,7 +98,7 @@ def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
 def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical:
     """log p(x | z) out of logits [V, k], each state over the words that it may emit."""
     if support is None:
-        return Categorical(logits.log_softmax(0), None, num_states)
+        return Categorical(logits - logits.logsumexp(0), None, num_states)  # torch's softmax over columns is slow
     if isinstance(support, Partition):
         allowed = support.allowed
         logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from trellis.errors import TrellisError
-from trellis.operators.lowrank import times
+from trellis.kernels.products import times
 
 
 class FeatureMap(nn.Module, ABC):

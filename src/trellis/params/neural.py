@@ -137,7 +137,7 @@ class NeuralParams(Params):
         if partition is not None and self.class_logits is not None:
             logits = self.class_logits(states, words, partition, self.dtype)
         else:
-            logits = every_logit(states.to(words.dtype), words, self.support)
+            logits = every_logit(states, words, self.support, self.dtype)
         return normalised(logits + self.word_bias.unsqueeze(-1), partition or self.support, len(states))
 
     def settings(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from trellis.emissions import Partition
 from trellis.kernels.pairs import set_logits
+from trellis.kernels.products import times
 from trellis.kernels.rows import pick
 
 TILE = 64  # words
@@ -42,7 +43,8 @@ class ClassLogits(nn.Module):
         return pick(logits.flatten(0, 1), self.slots)
 
 
-def every_logit(states: Tensor, words: Tensor, support: Tensor | None) -> Tensor:
+def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Of all pairs, then those of the support [V, k]: for models small enough that [V, K] fits in memory."""
-    logits = words @ states.T
+    low = None if dtype is words.dtype else states.detach().to(dtype).T
+    logits = times(words, states.to(words.dtype).T, low)
     return logits if support is None else logits.gather(1, support)

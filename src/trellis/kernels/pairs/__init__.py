@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+import sys
 from typing import Any
 
 import torch
@@ -13,8 +12,6 @@ from torch.autograd.function import once_differentiable
 from trellis.kernels.engines import installed
 from trellis.kernels.lse.tiled import product
 from trellis.kernels.rows import add_rows
-
-Product = Callable[..., Tensor]
 
 
 def gathered_product(
@@ -27,6 +24,12 @@ def gathered_product(
     return product(left, right).to(out)
 
 
+def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int) -> Tensor:
+    """out[i] = sum of left[m] right[columns[m]] over the m of that index, float32 at least:
+    [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
+    return add_rows(gathered_product(left, right, None, columns, right.dtype, right.dtype), index, count)
+
+
 class SetLogits(torch.autograd.Function):
     """x_m = Q[before[m]] K[after[m]]' (before None: m itself): [G, a, d], [H, c, d], [M], [M] -> [M, a, c]."""
 
@@ -35,34 +38,24 @@ class SetLogits(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
-        fast = installed("pairs") if q.is_cuda and dtype is torch.bfloat16 else None
-        ctx.multiply = fast.gathered_product if fast else gathered_product
+        ctx.engine = (installed("pairs") if q.is_cuda and dtype is torch.bfloat16 else None) or sys.modules[__name__]
         ctx.save_for_backward(q, k, before, after)
         ctx.dtypes = queries.dtype, keys.dtype
-        return ctx.multiply(q, k.mT, before, after, torch.promote_types(dtype, torch.float32), dtype)
+        wide = torch.promote_types(dtype, torch.float32)
+        return ctx.engine.gathered_product(q, k.mT, before, after, wide, dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         q, k, before, after = ctx.saved_tensors
-        d_queries = added(ctx.multiply, grads[0], k, after, before, len(q), parts=1).to(ctx.dtypes[0])
-        d_keys = added(ctx.multiply, grads[0].mT, q, before, after, len(k), parts=2).to(ctx.dtypes[1])
-        return d_queries, d_keys, None, None, None
-
-
-def added(
-    multiply: Product, left: Tensor, right: Tensor, columns: Tensor | None, index: Tensor | None, count: int, parts: int
-) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] (None: m itself) over the m of that index; index None: over none but
-    i itself. They are multiplied in parts, for less memory: [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
-    dtype = right.dtype
-    if index is None or columns is None:
-        products = multiply(left, right, None, columns, dtype, dtype)
-        return products if index is None else add_rows(products, index, count)
-    size = max(1, -(-len(left) // parts))
-    pieces = zip(left.split(size), columns.split(size), index.split(size), strict=True)
-    totals = (add_rows(multiply(some, right, None, others, dtype, dtype), into, count) for some, others, into in pieces)
-    return reduce(Tensor.add_, totals)
+        grad, engine = grads[0], ctx.engine
+        if before is None:
+            d_queries = engine.gathered_product(grad, k, None, after, q.dtype, q.dtype)
+            d_keys = add_rows(engine.gathered_product(grad.mT, q, None, None, k.dtype, k.dtype), after, len(k))
+        else:
+            d_queries = engine.summed_product(grad, k, after, before, len(q))
+            d_keys = engine.summed_product(grad.mT, q, before, after, len(k))
+        return d_queries.to(ctx.dtypes[0]), d_keys.to(ctx.dtypes[1]), None, None, None
 
 
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,5 +1,5 @@
 """The pass over time, dispatched: compiled for dense transitions on a CPU and for blocks of live states on a GPU, plain
-torch (naive.py) for all else."""
+torch for all else (whole.py where all states are live and transitions stay the same, naive.py for anything)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trellis.kernels.engines import installed
-from trellis.kernels.scan import naive
+from trellis.kernels.scan import naive, whole
 from trellis.operators import Dense, LogBlocks, Transition
 from trellis.types import Belief, Potentials
 
@@ -24,13 +24,16 @@ compiled = partial(installed, "scan")  # cpu (numba) or triton
 
 def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
     """The module whose functions fit this problem."""
-    if not isinstance(transition, Dense) or ids is not None:
+    if ids is not None:
         return naive
+    plain = naive if transition.varies else whole
+    if not isinstance(transition, Dense):
+        return plain
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
-        return compiled("cpu") or naive
+        return compiled("cpu") or plain
     if values.is_cuda and values.dtype is torch.float32 and fits_gpu(transition):
-        return compiled("triton") or naive
-    return naive
+        return compiled("triton") or plain
+    return plain
 
 
 def fits_gpu(transition: Dense) -> bool:
@@ -56,7 +59,7 @@ def better_on_host(transition: Transition, potentials: Potentials) -> bool:
     small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
     if not (few_and_long and small) or potentials.ids is not None or torch.is_grad_enabled():
         return False
-    return engine(transition, potentials.table) is naive and compiled("cpu") is not None
+    return engine(transition, potentials.table) is whole and compiled("cpu") is not None
 
 
 def filter(
@@ -84,4 +87,5 @@ def mode(prior: Belief, transition: Transition, potentials: Potentials, lengths:
 def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Paths from p(z | x) [B, T], given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
     chosen = engine(transition, filtered)
-    return chosen.sample(transition, filtered, lengths, uniform if chosen is naive else uniform.to(filtered.dtype))
+    plain = chosen in (naive, whole)
+    return chosen.sample(transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype))

@@ -1,0 +1,90 @@
+"""Whole chains, all states live and transitions the same at every step: against the reference, gradients included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from strategies import Problem, close, random_problem
+from trellis.kernels.scan import naive, whole
+from trellis.operators import Banded, Dense, LowRank, Sum
+from trellis.operators.banded import of_band
+from trellis.operators.lowrank import of_features
+from trellis.types import Belief, Potentials
+
+STATES = 6
+
+
+def parameters(seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (STATES, 3), (STATES, 3), (STATES, 2), (STATES, STATES)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+
+
+OPERATORS = {
+    "dense": lambda left, right, band, matrix: Dense(matrix.softmax(-1)),
+    "low rank": lambda left, right, band, matrix: of_features(left, right)[0],
+    "banded": lambda left, right, band, matrix: of_band(band)[0],
+    "sum": lambda left, right, band, matrix: Sum.normalised(of_features(left, right), of_band(band)),
+}
+
+
+def problem_of(batch: int, steps: int) -> Problem:
+    """Ragged, with empty sequences and gaps."""
+    return random_problem(batch, batch, steps, STATES, symbols=9, missing=0.2, shortest=0)
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+@pytest.mark.parametrize(("batch", "steps"), [(1, 1), (3, 1), (2, 5), (5, 7)])
+def test_scores_and_gradients(kind: str, batch: int, steps: int) -> None:
+    problem = problem_of(batch, steps)
+    found = []
+    for engine in (naive, whole):
+        weights = parameters(steps)
+        prior, table = (value.clone().requires_grad_() for value in (problem.prior.probs, problem.potentials.table))
+        potentials = Potentials(table, problem.potentials.rows)
+        log_norms, belief = engine.score(Belief(prior), OPERATORS[kind](*weights), potentials, problem.lengths)
+        weighing = torch.arange(1.0, log_norms.numel() + 1, dtype=torch.float64).view_as(log_norms)
+        ((log_norms * weighing).sum() + (belief.probs * torch.arange(STATES)).sum()).backward()
+        grads = [torch.zeros_like(w) if w.grad is None else w.grad for w in (prior, table, *weights)]
+        found.append([log_norms, belief.probs, *grads])
+    for ours, theirs in zip(*found, strict=True):
+        close(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_filtering_and_smoothing(kind: str) -> None:
+    problem = problem_of(4, 6)
+    with torch.no_grad():
+        given = problem.prior, OPERATORS[kind](*parameters(1)), problem.potentials, problem.lengths
+        for name in ("filter", "smooth"):
+            ours, theirs = (getattr(engine, name)(*given) for engine in (whole, naive))
+            close(ours[0], theirs[0])
+            close(ours[1], theirs[1])
+
+
+def test_impossible_texts() -> None:
+    table = torch.full((2, 2), -torch.inf, dtype=torch.float64)
+    table[0] = -1.0
+    table.requires_grad_()
+    matrix = torch.eye(2, dtype=torch.float64).requires_grad_()
+    prior = Belief(torch.tensor([[0.5, 0.5]], dtype=torch.float64))
+    potentials = Potentials(table, torch.tensor([[0, 1, 0]]))
+    log_norms, _ = whole.score(prior, LowRank(matrix, torch.eye(2, dtype=torch.float64)), potentials, torch.tensor([3]))
+    assert log_norms[0, 1] == -torch.inf
+    log_norms[0, 0].backward()
+    assert table.grad is not None
+    assert matrix.grad is not None
+    assert table.grad.isfinite().all()
+    assert matrix.grad.isfinite().all()
+
+
+def test_what_a_band_shares_keeps_its_gradient() -> None:
+    """The tiles of a band are kept: whether the pass without gradients or the one with comes first."""
+    weights = torch.zeros(STATES, 2, dtype=torch.float64, requires_grad=True)
+    problem = problem_of(3, 4)
+    operator: Banded = of_band(weights)[0]
+    whole.score(problem.prior, operator, problem.potentials, problem.lengths)[0].sum().backward()
+    assert weights.grad is not None
+    assert weights.grad.abs().sum() > 0
