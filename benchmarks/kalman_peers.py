@@ -38,8 +38,8 @@ def covariance(random: np.random.Generator, size: int) -> Array:
     return root @ root.T + 0.5 * np.eye(size)
 
 
-def draw(hidden: int, seen: int, steps: int, gaps: str) -> System:
-    """A system whose transition turns and shrinks by a tenth, and what it says."""
+def draw(hidden: int, seen: int, steps: int, gaps: str, first: int | None = None) -> System:
+    """A system whose transition turns and shrinks by a tenth, and what it says at its first steps."""
     random = np.random.default_rng(0)
     transition = 0.9 * np.linalg.qr(random.standard_normal((hidden, hidden)))[0]
     noise, spread = covariance(random, hidden), covariance(random, seen)
@@ -50,7 +50,7 @@ def draw(hidden: int, seen: int, steps: int, gaps: str) -> System:
         states.append(state)
     values = np.array(states) @ loadings.T + random.multivariate_normal(np.zeros(seen), spread, steps)
     values[GAPS[gaps](random, steps, seen)] = np.nan
-    return System(np.zeros(hidden), np.eye(hidden), transition, noise, loadings, spread, values)
+    return System(np.zeros(hidden), np.eye(hidden), transition, noise, loadings, spread, values[:first])
 
 
 def trellis(system: System) -> Callable[[], Array]:
@@ -61,14 +61,12 @@ def trellis(system: System) -> Callable[[], Array]:
     mean, start, transition, noise, loadings, spread, values = map(torch.from_numpy, system)
     given = gaussian.Normal(mean, start), gaussian.Dynamics(transition, noise)
 
-    def smooth() -> Array:
-        return (
-            gaussian.smooth(*given, gaussian.observe(gaussian.Observation(loadings, spread), values[None]))
-            .means[0]
-            .numpy()
-        )
+    def smooth(seen: torch.Tensor) -> Array:
+        potentials = gaussian.observe(gaussian.Observation(loadings, spread), seen[None])
+        return gaussian.smooth(*given, potentials).means[0].numpy()
 
-    return smooth
+    smooth(values[:20])  # compiles
+    return lambda: smooth(values)
 
 
 def dynamax(system: System) -> Callable[[], Array]:
@@ -125,7 +123,7 @@ def attempt(job: dict[str, Any]) -> dict[str, Any]:
     """Seconds of the best of the repeats, and the smoothed means in a file; or why there are none."""
     try:
         hidden, seen, steps = job["sizes"]
-        smooth = CONTESTANTS[job["name"]](draw(hidden, seen, steps, job["gaps"]))
+        smooth = CONTESTANTS[job["name"]](draw(hidden, seen, steps, job["gaps"], job["first"]))
         seconds: list[float] = []
         while len(seconds) < job["repeats"] and sum(seconds) < job["patience"]:
             begin = perf_counter()

@@ -45,9 +45,9 @@ def main(argv: list[str]) -> None:
         return
     if named:
         text = text8(0)[:tokens]
-        learn(case := f"text8, all {len(np.unique(text)):,} types, h={dim}", text, dim)
+        learn(case := f"text8, all {len(np.unique(text)):,} types, h={dim}", text, dim, whole=False)
         memory(case)
-    learn(case := "zipf, V=200,000, h=100", zipf_text(200_000, 20_000_000), 100)
+    learn(case := "zipf, V=200,000, h=100", zipf_text(200_000, 20_000_000), 100, whole=False)
     memory(case)
 
 
@@ -78,8 +78,8 @@ def say(case: str, metric: str, value: float, unit: str, goal: bool = True, **mo
     emit("lds", case, metric, value, "goal", wanted, ratio, unit, **more)
 
 
-def learn(case: str, text: np.ndarray, dim: int, whole: bool = True) -> None:
-    """Seconds of each part; an iteration's against the number of distinct pairs, not of tokens."""
+def learn(case: str, text: np.ndarray, dim: int, whole: bool) -> None:
+    """Seconds of each part, beside the goals where it is `whole`; an iteration's against distinct pairs, not tokens."""
     case, rows = f"{case}, {len(text):,} tokens", choose_rows(np.bincount(text))
     seconds, moments = timed(lambda: count_moments(text, rows, 2 * BLOCKS - 1))
     say(case, "count", len(text) / seconds, "tokens/s")

@@ -97,14 +97,14 @@ class Runner:
             self.process = None
 
 
-def options(argv: Sequence[str], limit: float) -> argparse.Namespace:
-    """The command line that all races share; `limit` is the default for the seconds of one run."""
+def options(argv: Sequence[str], limit: float, memory: float = 10.0) -> argparse.Namespace:
+    """The command line that all races share; `limit` and `memory` are defaults for the seconds and GiB of one run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--quick", action="store_true", help="small problems, three runs: about a minute")
     parser.add_argument("--peers", default="", help="beginnings of names, with commas; all unless told")
     parser.add_argument("--repeats", type=int, default=0, help="runs of which the median counts (5, quick: 3)")
     parser.add_argument("--limit", type=float, default=limit, help="seconds that one run may take")
-    parser.add_argument("--memory", type=float, default=10.0, help="GiB that one contestant may take")
+    parser.add_argument("--memory", type=float, default=memory, help="GiB that one contestant may take")
     chosen = parser.parse_args(argv)
     chosen.repeats = chosen.repeats or (3 if chosen.quick else 5)
     return chosen

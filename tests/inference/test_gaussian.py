@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trellis.errors import TrellisError
-from trellis.inference import gaussian, kalman
+from trellis.inference import compiled, gaussian, kalman, observing
 from trellis.inference.gaussian import Dynamics, Normal, Observation
-from trellis.inference.steady import doubling, riccati, riccati_residual, steady_state
+from trellis.inference.steady import doubling, riccati, riccati_residual, schur, steady_state
+from trellis.kernels.kalman import BLOCK
 
 TOLERANCE, SINGLE = 1e-9, 1e-3
 DRAWS, DEVIATIONS = 20_000, 5.0  # samples, and how many standard errors their moments may be off
@@ -98,14 +99,14 @@ def with_gaps(values: torch.Tensor, generator: torch.Generator, gaps: str) -> to
     gaps=st.sampled_from(["none", "steps", "parts"]),
     singular=st.booleans(),
     ragged=st.booleans(),
-    compiled=st.booleans(),
+    numba=st.booleans(),
 )
 def test_filter_and_smoother_are_the_conditioned_joint(
-    seed, hidden, seen, steps, gaps, singular, ragged, compiled
+    seed, hidden, seen, steps, gaps, singular, ragged, numba
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        if not compiled:
-            patch.setattr(kalman, "kernels", lambda: None)
+        if not numba:
+            patch.setattr(compiled, "kernels", lambda: None)
         check_against_joint(seed, hidden, seen, steps, gaps, singular, ragged)
 
 
@@ -177,16 +178,29 @@ def test_sequences_with_and_without_gaps_are_what_each_is_alone(monkeypatch) -> 
             torch.testing.assert_close(together[b, :length], alone[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("radius", [0.3, 0.999])
-def test_a_recursion_solved_at_once_is_the_one_step_by_step(radius) -> None:
+@pytest.mark.parametrize("steps", [1, 16, 101, 600])
+@pytest.mark.parametrize("radius", [0.05, 0.3, 0.999])
+def test_a_recursion_in_blocks_is_the_one_step_by_step(radius, steps) -> None:
     generator = torch.Generator().manual_seed(0)
     matrix = radius * torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64))[0]
-    inputs = torch.randn(2, 101, 3, generator=generator, dtype=torch.float64)
+    inputs = torch.randn(2, steps, 3, generator=generator, dtype=torch.float64)
     state, expected = torch.zeros(2, 3, dtype=torch.float64), []
-    for t in range(101):
+    for t in range(steps):
         state = state @ matrix + inputs[:, t]
         expected.append(state)
     torch.testing.assert_close(kalman.recur(matrix, inputs), torch.stack(expected, 1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("gaps", ["steps", "parts", "two alike"])
+def test_compiled_potentials_are_those_of_each_pattern(gaps) -> None:
+    system, generator = random_system(9, 3, 2 * BLOCK + 5), torch.Generator().manual_seed(0)
+    values = torch.randn(2, 2 * observing.TOGETHER, 2 * BLOCK + 5, generator=generator, dtype=torch.float64)
+    if gaps == "two alike":
+        values[1], values[:, ::2, 4:30] = values[0], torch.nan
+    values = with_gaps(values, generator, gaps).flatten(0, 1)
+    given = system.observation, values, *observing.distinct_rows(~values.isnan())
+    for found, expected in zip(observing.sense_compiled(*given), observing.sense_apart(*given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_single_precision_agrees() -> None:
@@ -205,7 +219,8 @@ def test_the_steady_state_is_where_the_filter_settles(seed) -> None:
     A, Q, phi = (x.numpy() for x in (A, Q, C.T @ torch.linalg.solve(D, C)))
     predicted = riccati(A, Q, phi)
     assert riccati_residual(predicted, A, Q, phi) < 1e-10
-    np.testing.assert_allclose(doubling(A, Q, phi), predicted, rtol=1e-10, atol=1e-12)
+    for solve in (doubling, schur):
+        np.testing.assert_allclose(solve(A, Q, phi), predicted, rtol=1e-10, atol=1e-12)
     found = np.eye(3)
     for _ in range(500):
         found = A @ np.linalg.solve(np.linalg.inv(found) + phi, A.T) + Q
@@ -251,7 +266,10 @@ def test_sequences_of_no_length_say_nothing() -> None:
 
 def test_bad_systems_are_told() -> None:
     system = random_system(0, 2, 2)
-    with pytest.raises(TrellisError, match="positive definite"):
-        gaussian.observe(system.observation._replace(noise=-torch.eye(2, dtype=torch.float64)), torch.zeros(1, 1, 2))
+    negative, values = -torch.eye(2, dtype=torch.float64), torch.zeros(1, 3, 2, dtype=torch.float64)
+    for gaps in (0, 1):
+        values[0, :gaps, 0] = torch.nan
+        with pytest.raises(TrellisError, match="positive definite"):
+            gaussian.observe(system.observation._replace(noise=negative), values)
     with pytest.raises(TrellisError, match="unstable"):
         steady_state(2 * np.eye(2), np.eye(2), np.eye(2))

@@ -3,32 +3,22 @@
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
 A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
 covariances do not depend on what was observed, only on where: they are computed once for all sequences, and no longer
-once they have settled; the steps after that are computed all at once. None is inverted, so noise may be singular. The
+once they have settled; the steps after that are taken many at a time. None is inverted, so noise may be singular. The
 passes are in `trellis.inference.kalman`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.linalg import solve_triangular
 
-from trellis.errors import TrellisError
-from trellis.inference.beliefs import MISSING, Dynamics, Normal, Potentials, Shared
-from trellis.inference.kalman import log_norms, run_forward, smooth_covs, smooth_means, within
+from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared
+from trellis.inference.kalman import forward_covs, log_norms, run_forward, smooth_covs, smooth_means, within
+from trellis.inference.observing import HELD, Observation, observe
 
-HELD = 1 << 24  # numbers of covariances held at a time, where many steps miss different parts
-
-
-class Observation(NamedTuple):
-    """y_t = C x_t + N(0, D)."""
-
-    loadings: Tensor  # C [p, h]
-    noise: Tensor  # D [p, p]
+NEAR = 1 << 21  # numbers of vectors at a time, which memory that is at hand can hold
 
 
 class Filtered(NamedTuple):
@@ -48,53 +38,6 @@ class Smoothed(NamedTuple):
     lagged: Shared  # Cov(x_{t+1}, x_t | y), one less
 
 
-def observe(observation: Observation, values: Tensor) -> Potentials:
-    """Potentials of dense observations [B, T, p]; NaN is missing, a whole step or a part of it."""
-    size, hidden = observation.loadings.shape
-    flat = values.reshape(-1, size)
-    patterns, rows = distinct_rows(~flat.isnan())
-    order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
-    flat = flat.nan_to_num(0.0)[order]
-    information, vectors, constants = values.new_empty(len(patterns), hidden, hidden), [], []
-    held = max(1, HELD // (8 * size**2))
-    for begin in range(0, len(patterns), held):
-        some, ends = patterns[begin : begin + held], bounds[begin : begin + held + 1]
-        sensing, root = whiten(observation, some)
-        information[begin : begin + held] = sensing.mT @ sensing
-        volumes = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + some.sum(-1).to(values) * math.log(2 * math.pi)
-        if ends[-1] - ends[0] == len(some):  # no two steps see alike
-            groups = [(sensing, root, volumes, flat[ends[0] : ends[-1], None])]
-        else:
-            pieces = (flat[first:last] for first, last in pairwise(ends))
-            groups = list(zip(sensing, root, volumes, pieces, strict=True))
-        for seen, lower, volume, piece in groups:
-            white = solve_triangular(lower, piece.mT, upper=False).mT  # root^-1 y
-            vectors.append((white @ seen).view(-1, hidden))
-            constants.append(-0.5 * (volume + white.square().sum(-1).view(-1)))
-    back, shape = order.argsort(), values.shape[:2]
-    rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING).view(shape)
-    found, levels = torch.cat(vectors)[back].view(*shape, hidden), torch.cat(constants)[back].view(shape)
-    return Potentials(information, rows, found, levels)
-
-
-def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that differ, and which one each is."""
-    if bool(seen.all()):
-        return seen[:1], torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
-    patterns, rows = seen.unique(dim=0, return_inverse=True)
-    return patterns, rows
-
-
-def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
-    """root^-1 C and the root of D, for each pattern of what is seen [N, p]: [N, p, h], [N, p, p]."""
-    both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
-    eye = torch.eye(patterns.shape[-1]).to(observation.noise)
-    root, failed = torch.linalg.cholesky_ex(torch.where(both, observation.noise, eye))
-    if bool(failed.any()):
-        raise TrellisError("The noise of the observations is not positive definite; give it a positive variance.")
-    return solve_triangular(root, patterns.unsqueeze(-1) * observation.loadings, upper=False), root
-
-
 def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
     """E[x_t | y_<=t] and its covariance for every step (Kalman)."""
     potentials, inside = within(potentials, lengths)
@@ -105,12 +48,7 @@ def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 
 def log_densities(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(y_t | y_<t): [B, T], zero past the end."""
-
-    def densities(prior: Normal, potentials: Potentials, inside: Tensor) -> Tensor:
-        covs, means = run_forward(prior, dynamics, potentials, inside)
-        return log_norms(covs, means, potentials, inside)
-
-    return in_groups(densities, prior, *within(potentials, lengths))
+    return in_groups(log_norms, prior, dynamics, *within(potentials, lengths))
 
 
 def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
@@ -130,30 +68,40 @@ def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 def smoothed_means(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """E[x_t | y] alone: [B, T, h], zero past the end; O(h^2) a step once the covariances have settled."""
 
-    def smoothed(prior: Normal, potentials: Potentials, inside: Tensor) -> Tensor:
-        covs, means = run_forward(prior, dynamics, potentials, inside)
+    def smoothed(covs: Covs, means: Means, potentials: Potentials, inside: Tensor) -> Tensor:
         return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
 
-    return in_groups(smoothed, prior, *within(potentials, lengths))
+    return in_groups(smoothed, prior, dynamics, *within(potentials, lengths))
 
 
 def in_groups(
-    work: Callable[[Normal, Potentials, Tensor], Tensor], prior: Normal, potentials: Potentials, inside: Tensor
+    work: Callable[[Covs, Means, Potentials, Tensor], Tensor],
+    prior: Normal,
+    dynamics: Dynamics,
+    potentials: Potentials,
+    inside: Tensor,
 ) -> Tensor:
-    """Work on sequences [B, ...]: on all without gaps, which share covariances, then on a few others at a time."""
+    """Work on sequences [B, ...], a few at a time: on those without gaps, which share covariances, then on others."""
     rows, size = potentials.rows, prior.cov.shape[-1]
     common = rows[inside].mode().values if bool(inside.any()) else rows.new_tensor(MISSING)
-    whole = ((rows == common) & (rows != MISSING) | ~inside).all(1)
-    if bool(whole.all()):
-        return work(prior, potentials, inside)
-    gapped = (~whole).nonzero()[:, 0].split(max(1, HELD // (rows.shape[1] * size**2)))
-    groups = [group for group in (whole.nonzero()[:, 0], *gapped) if len(group)]
+    whole = ((rows == common) & (rows != MISSING) | ~inside).all(1) & (common != MISSING)
+    shared = forward_covs(prior, dynamics, potentials, common) if bool(whole.any()) else None
+    near = NEAR if rows.device.type == "cpu" else HELD
+    groups = [(group, shared) for group in few(whole, near // (rows.shape[1] * size))]
+    groups += [(group, None) for group in few(~whole, HELD // (rows.shape[1] * size**2))]
     parts = []
-    for group in groups:
+    for group, covs in groups:
         mean = prior.mean[group] if prior.mean.dim() == 2 else prior.mean
         picked = Potentials(potentials.information, *(part[group] for part in potentials[1:]))
-        parts.append(work(Normal(mean, prior.cov), picked, inside[group]))
-    return torch.cat(parts)[torch.cat(groups).argsort()]
+        found = run_forward(Normal(mean, prior.cov), dynamics, picked, inside[group], covs)
+        parts.append(work(*found, picked, inside[group]))
+    return torch.cat(parts)[torch.cat([group for group, _ in groups]).argsort()]
+
+
+def few(chosen: Tensor, most: int) -> tuple[Tensor, ...]:
+    """The places that are chosen, at most so many at a time."""
+    places = chosen.nonzero()[:, 0]
+    return places.split(max(1, most)) if len(places) else ()
 
 
 def sample_prior(

@@ -4,21 +4,20 @@ With m, P the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1:
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
     backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
 Covariances that have settled are not computed again; from there on the means follow linear recursions with constant
-matrices, which `recur` solves for all steps at once."""
+matrices, which `recur` takes many steps at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared, symmetric
-from trellis.kernels import team
+from trellis.inference.compiled import compiled, share
 
 SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
+BLOCK = 16  # steps of a recursion that are taken one after the other
 NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # a power of a matrix that no longer matters
 
 
@@ -40,11 +39,15 @@ def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
     return found[0] if alike else None
 
 
-def run_forward(prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor) -> tuple[Covs, Means]:
-    shared = shared_row(potentials, inside)
-    if shared is None and compiled(prior.mean, dynamics.transition, potentials.vectors):
-        return forward_compiled(prior, dynamics, potentials)
-    covs = forward_covs(prior, dynamics, potentials, shared)
+def run_forward(
+    prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor, covs: Covs | None = None
+) -> tuple[Covs, Means]:
+    """The forward pass; `covs` are known where other sequences have had the same."""
+    if covs is None:
+        shared = shared_row(potentials, inside)
+        if shared is None and compiled(prior.mean, dynamics.transition, potentials.vectors):
+            return forward_compiled(prior, dynamics, potentials)
+        covs = forward_covs(prior, dynamics, potentials, shared)
     return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, inside)
 
 
@@ -69,12 +72,26 @@ def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shar
 
 
 def recur(matrix: Tensor, inputs: Tensor) -> Tensor:
-    """y_t = y_{t-1} matrix + inputs_t for all t at once, y_{-1} = 0: each round looks back twice as far. [B, T, h]."""
-    reach, nothing = 1, NOTHING[inputs.dtype]
-    while reach < inputs.shape[1] and bool(matrix.abs().max() > nothing):
-        inputs = torch.cat([inputs[:, :reach], inputs[:, reach:] + inputs[:, :-reach] @ matrix], 1)
-        matrix, reach = matrix @ matrix, 2 * reach
-    return inputs
+    """y_t = y_{t-1} matrix + inputs_t, y_{-1} = 0: [B, T, h].
+
+    Blocks of steps are taken side by side as if each were the first; then come what entered each, and its echoes."""
+    batch, steps, size = inputs.shape
+    length = min(steps, BLOCK)
+    padded = torch.nn.functional.pad(inputs, (0, 0, 0, -steps % length)) if steps % length else inputs
+    blocks = padded.view(batch, -1, length, size)
+    found = [blocks[:, :, 0]]
+    for j in range(1, length):
+        found.append(blocks[:, :, j] + found[-1] @ matrix)
+    alone = torch.stack(found, 2)
+    if steps > length:
+        powers = [matrix]
+        for _ in range(1, length):
+            powers.append(powers[-1] @ matrix)
+        ends = found[-1][:, :-1]
+        entered = recur(powers[-1], ends) if bool(powers[-1].abs().max() > NOTHING[inputs.dtype]) else ends
+        echoes = (entered @ torch.cat(powers, 1)).view(batch, -1, length, size)
+        alone = torch.cat([alone[:, :1], alone[:, 1:] + echoes], 1)
+    return alone.view(batch, -1, size)[:, :steps]
 
 
 def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs, inside: Tensor) -> Means:
@@ -97,26 +114,6 @@ def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tens
     first = [times(matrices(t), vectors[:, t]) for t in range(covs.settled)]
     rest = vectors[:, covs.settled :] @ matrices(-1)[0] if covs.settled < len(covs.at) else vectors[:, :0]
     return torch.cat([torch.stack(first, 1), rest], 1) if first else rest
-
-
-def compiled(*given: Tensor) -> bool:
-    """Whether steps that have to be taken one by one can be taken by compiled code, which knows no gradients."""
-    return all(part.device.type == "cpu" and not part.requires_grad for part in given) and kernels() is not None
-
-
-@cache
-def kernels() -> ModuleType | None:
-    try:
-        from trellis.kernels import kalman
-    except ImportError:
-        return None
-    return kalman
-
-
-def share(kernel: str, batch: int, *arguments: Tensor) -> None:
-    """Call a kernel with tensors that it fills."""
-    arrays = [argument.contiguous().numpy() for argument in arguments]
-    team.share(getattr(kernels(), kernel), team.size(batch), *arrays)
 
 
 def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) -> tuple[Covs, Means]:

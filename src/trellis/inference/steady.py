@@ -14,7 +14,7 @@ from scipy import linalg
 
 from trellis.errors import TrellisError
 
-ROUNDS, SETTLED = 60, 1e-13
+ROUNDS, SETTLED, EXACT = 60, 1e-13, 1e-10
 
 
 class Steady(NamedTuple):
@@ -45,15 +45,26 @@ def check_stable(transition: np.ndarray) -> None:
 
 
 def riccati(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """Sigma_1, by scipy; by doubling where scipy fails or is not exact."""
+    """Sigma_1, by doubling, which is quick; by scipy where that fails or is not exact."""
+    try:
+        found = doubling(transition, noise, information)
+    except (np.linalg.LinAlgError, TrellisError):
+        return schur(transition, noise, information)
+    if riccati_residual(found, transition, noise, information) <= EXACT * np.abs(found).max():
+        return found
+    return schur(transition, noise, information)
+
+
+def schur(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """The same by scipy."""
     values, vectors = np.linalg.eigh(symmetric(information))
     root = vectors * np.sqrt(values.clip(0))
     try:
-        found = symmetric(linalg.solve_discrete_are(transition.T, root, noise, np.eye(len(root))))
-    except (np.linalg.LinAlgError, ValueError):
-        return doubling(transition, noise, information)
-    rest = riccati_residual(found, transition, noise, information)
-    return found if rest <= 1e-10 * np.abs(found).max() else doubling(transition, noise, information)
+        return symmetric(linalg.solve_discrete_are(transition.T, root, noise, np.eye(len(root))))
+    except (np.linalg.LinAlgError, ValueError) as error:
+        raise TrellisError(
+            "The steady state of the filter was not found: its transition is too close to unstable."
+        ) from error
 
 
 def riccati_residual(
@@ -74,7 +85,7 @@ def doubling(transition: np.ndarray, noise: np.ndarray, information: np.ndarray)
         gathered, step = symmetric(gathered + more), step @ inverse @ step
         if np.abs(more).max() <= SETTLED * np.abs(gathered).max():
             return gathered
-    raise TrellisError("The steady state of the filter was not found: its transition is too close to unstable.")
+    raise TrellisError("The steady state of the filter was not found: doubling does not settle.")
 
 
 def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray:

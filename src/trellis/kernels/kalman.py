@@ -4,8 +4,66 @@ The recursions are those of `trellis.inference.kalman`; rows of -1 saw nothing."
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
+
+BLOCK = 16  # rows of a triangular system solved by themselves
+
+
+@njit(nogil=True, cache=True)
+def sense(
+    worker, workers, loadings, noise, values, patterns, rows, order, begins,
+    information, vectors, constants,
+):  # fmt: skip
+    """Fill C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] of what is seen of y.
+
+    The steps of `order` from one of `begins` to the next see alike; [C y]' D^-1 [C y] is found in one product."""
+    hidden = loadings.shape[1]
+    for job in range(worker, len(begins), workers):
+        steps = order[begins[job] : begins[job + 1] if job + 1 < len(begins) else len(order)]
+        row = rows[steps[0]]
+        seen = np.flatnonzero(patterns[row])
+        size = len(seen)
+        both = np.empty((size, hidden + len(steps)), values.dtype)
+        spread = np.empty((size, size), values.dtype)
+        for i in range(size):
+            both[i, :hidden] = loadings[seen[i]]
+            for k in range(len(steps)):
+                both[i, hidden + k] = values[steps[k], seen[i]]
+            for j in range(size):
+                spread[i, j] = noise[seen[i], seen[j]]
+        root = np.linalg.cholesky(spread)
+        divide(root, both)
+        gram = np.dot(both.T, both)
+        volume = size * math.log(2 * math.pi)
+        for i in range(size):
+            volume += 2 * math.log(root[i, i])
+        if begins[job] == 0 or rows[order[begins[job] - 1]] != row:
+            information[row] = gram[:hidden, :hidden]
+        for k in range(len(steps)):
+            vectors[steps[k]] = gram[hidden + k, :hidden]
+            constants[steps[k]] = -0.5 * (volume + gram[hidden + k, hidden + k])
+
+
+@njit(nogil=True, cache=True)
+def divide(root, columns):
+    """root^-1 columns, in place; root is lower triangular."""
+    for begin in range(0, len(root), BLOCK):
+        end = min(begin + BLOCK, len(root))
+        if begin:
+            columns[begin:end] -= np.dot(root[begin:end, :begin].copy(), columns[:begin])
+        for i in range(begin, end):
+            for j in range(begin, i):
+                subtract(columns[i], root[i, j], columns[j])
+            columns[i] /= root[i, i]
+
+
+@njit(nogil=True, cache=True)
+def subtract(target, factor, vector):
+    for k in range(len(target)):
+        target[k] -= factor * vector[k]
 
 
 @njit(nogil=True, cache=True)
@@ -48,19 +106,25 @@ def backward_covs(worker, workers, transition, information, rows, lengths, prior
     """Turn P into Cov(x_t | y) and W into Cov(x_{t+1}, x_t | y), zero from the ends on: [B, T, h, h]."""
     back = transition.T.copy()
     for b in range(worker, rows.shape[0], workers):
-        adjoint = np.zeros_like(transition)
-        later = np.zeros_like(transition)
+        adjoint = np.zeros_like(transition)  # L_{t+1}
+        gained = np.zeros_like(transition)  # P_{t+1} L_{t+1}
         priors[b, lengths[b] :] = 0
         shrink[b, lengths[b] :] = 0
         for t in range(lengths[b] - 1, -1, -1):
-            P, W = priors[b, t].copy(), shrink[b, t].copy()
-            V = W @ P
-            moved = transition @ ((V + V.T) / 2)
-            shrink[b, t] = moved - later @ (adjoint @ moved) if t + 1 < lengths[b] else later
-            seen = back @ (adjoint @ (transition @ W))
+            P = priors[b, t].copy()
             if rows[b, t] >= 0:
-                seen = seen + information[rows[b, t]]
-            adjoint = W.T @ seen
+                W = shrink[b, t].copy()
+                through = transition @ W
+                adjoint = W.T @ (information[rows[b, t]] + back @ (adjoint @ through))
+            else:
+                through = transition
+                adjoint = back @ (adjoint @ transition)
             adjoint = (adjoint + adjoint.T) / 2
-            cov = P - P @ (adjoint @ P)
-            priors[b, t], later = (cov + cov.T) / 2, P
+            if t + 1 < lengths[b]:
+                moved = through @ P
+                shrink[b, t] = moved - gained @ moved
+            else:
+                shrink[b, t] = 0
+            gained = P @ adjoint
+            cov = P - gained @ P
+            priors[b, t] = (cov + cov.T) / 2

@@ -10,7 +10,6 @@ however long the text is."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +18,7 @@ import numpy as np
 
 from trellis.emissions.onehot import IndefiniteError, OneHot, Whitening
 from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
-from trellis.learning.covariance import Covariances
+from trellis.learning.covariance import Covariances, in_turn
 from trellis.params.lds import Parameters, restrict_noise, whiten_state
 
 ROUNDS, SETTLED = 200, 1e-13
@@ -169,13 +168,7 @@ def products(
         matrix = covariances[lag]
         return matrix.rmatmat(gain) if transposed else matrix.matmat(gain)
 
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(product, lag) for lag in lags[:workers]]
-        for lag in [*lags[workers:], *[None] * workers]:
-            if waiting:
-                yield waiting.pop(0).result()
-            if lag is not None:
-                waiting.append(pool.submit(product, lag))
+    return in_turn(product, lags, workers)
 
 
 def close_horizon(

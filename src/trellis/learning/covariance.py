@@ -4,7 +4,8 @@ Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.emissions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +13,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from trellis.corpus.moments import Moments
 from trellis.emissions.onehot import Whitening
+
+COLUMNS = 16  # multiplied with a Hankel matrix at a time
 
 
 class Lagged(LinearOperator):
@@ -22,10 +25,16 @@ class Lagged(LinearOperator):
         self.counts, self.total, self.scale, self.left, self.right = counts, total, scale[:, None], left, right
 
     def _matmat(self, x: np.ndarray) -> np.ndarray:
-        return self.scale * (self.counts @ (self.scale * x)) / self.total - self.left @ (self.right.T @ x)
+        return self._product(self.counts, self.left, self.right, x)
 
     def _rmatmat(self, x: np.ndarray) -> np.ndarray:
-        return self.scale * (self.counts.T @ (self.scale * x)) / self.total - self.right @ (self.left.T @ x)
+        return self._product(self.counts.T, self.right, self.left, x)
+
+    def _product(self, counts: sparse.sparray, left: np.ndarray, right: np.ndarray, x: np.ndarray) -> np.ndarray:
+        found = counts @ (self.scale * x)
+        found *= self.scale / self.total
+        found -= left @ (right.T @ x)
+        return found
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
         return self._matmat(x.reshape(-1, 1)).ravel()
@@ -70,6 +79,9 @@ class Covariances:
         return Lagged(counts, total, scale, left, right)
 
 
+Apply = Callable[[Lagged, np.ndarray], np.ndarray]
+
+
 class Hankel(LinearOperator):
     """The block matrix whose block (i, j) is Psi_{i + r - j}, i, j = 1..r, [r n, r n]; it needs 2 r - 1 lags."""
 
@@ -80,20 +92,40 @@ class Hankel(LinearOperator):
         self.lagged = [covariances[lag] for lag in range(1, 2 * blocks)]
 
     def _matmat(self, x: np.ndarray) -> np.ndarray:
-        return self._sums(x.reshape(self.blocks, self.size, -1), lambda lag, piece: lag.matmat(piece), False)
+        return self._product(x, lambda lag, piece: lag.matmat(piece), flipped=False)
 
     def _rmatmat(self, x: np.ndarray) -> np.ndarray:
-        return self._sums(x.reshape(self.blocks, self.size, -1), lambda lag, piece: lag.rmatmat(piece), True)
+        return self._product(x, lambda lag, piece: lag.rmatmat(piece), flipped=True)
 
     def _matvec(self, x: np.ndarray) -> np.ndarray:
         return self._matmat(x.reshape(-1, 1)).ravel()
 
-    def _sums(self, pieces: np.ndarray, apply: Callable[[Lagged, np.ndarray], np.ndarray], flipped: bool) -> np.ndarray:
+    def _product(self, x: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
+        """A few columns at a time: what comes of them stays in memory at hand."""
+        out, begins = np.empty_like(x), range(0, x.shape[1], COLUMNS)
+        pieces = x.reshape(self.blocks, self.size, -1)
+        found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], apply, flipped), begins)
+        for begin, columns in zip(begins, found, strict=True):
+            out[:, begin : begin + COLUMNS] = columns
+        return out
+
+    def _sums(self, pieces: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
         """Each lag meets the pieces that it is to be multiplied with all at once."""
-        out = np.zeros_like(pieces)
+        out = np.zeros(pieces.shape)
         for offset, lag in enumerate(self.lagged, 1 - self.blocks):  # offset = i - j
             rows = np.arange(max(0, offset), min(self.blocks, self.blocks + offset))
             to, of = (rows - offset, rows) if flipped else (rows, rows - offset)
             product = apply(lag, np.concatenate(pieces[of], axis=1))
             out[to] += np.stack(np.split(product, len(rows), axis=1))
         return out.reshape(self.blocks * self.size, -1)
+
+
+def in_turn(work: Callable[[int], np.ndarray], items: Sequence[int], workers: int = 2) -> Iterator[np.ndarray]:
+    """What comes of one item after the other; the next ones are worked on meanwhile."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(work, item) for item in items[:workers]]
+        for item in [*items[workers:], *[None] * workers]:
+            if waiting:
+                yield waiting.pop(0).result()
+            if item is not None:
+                waiting.append(pool.submit(work, item))

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -126,14 +125,15 @@ class LDS(Saved):
         """Mean log density of the words of a split, read as one stream: in windows side by side, each of which has seen
         the last words of the one before."""
         text, total = torch.from_numpy(np.asarray(split.tokens, np.int64)), 0.0
-        begins = 0, *range(WINDOW, len(text), LANES * WINDOW)
-        for begin, end in pairwise([*begins, len(text)]):
-            warm, lanes = min(begin, WARM), -(-(end - begin) // WINDOW)
-            piece = text[begin - warm : end]
-            padded = torch.nn.functional.pad(piece, (0, warm + lanes * WINDOW - len(piece)))
-            windows = padded.unfold(0, warm + WINDOW, WINDOW).to(self.where)
-            lengths = (len(piece) - WINDOW * torch.arange(lanes, device=self.where)).clamp(max=warm + WINDOW)
-            total += float(gaussian.log_densities(*self.problem(windows), lengths)[:, warm:].sum(dtype=torch.float64))
+        for begin in range(0, max(1, len(text) - WARM), LANES * WINDOW):
+            piece = text[begin : begin + LANES * WINDOW + WARM]
+            lanes = max(1, -(-(len(piece) - WARM) // WINDOW))
+            padded = torch.nn.functional.pad(piece, (0, WARM + lanes * WINDOW - len(piece)))
+            windows = padded.unfold(0, WARM + WINDOW, WINDOW).to(self.where)
+            lengths = (len(piece) - WINDOW * torch.arange(lanes, device=self.where)).clamp(max=WARM + WINDOW)
+            densities = gaussian.log_densities(*self.problem(windows), lengths)
+            densities[0 if begin else 1 :, :WARM] = 0.0  # the window before has counted them
+            total += float(densities.sum(dtype=torch.float64))
         return total / len(text)
 
     def static_nats_per_token(self, split: Split) -> float:
