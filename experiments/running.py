@@ -30,6 +30,7 @@ from trellis.models import load_model
 from trellis.models.files import FILE
 from trellis.train.checkpoint import LAST
 from trellis.train.choices import choose_device
+from trellis.train.metrics import VALID_ERROR, VALID_PPL
 from trellis.train.run import CONFIG, RunResult, train
 
 METRICS = "metrics.jsonl"
@@ -118,9 +119,10 @@ def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, an
 
 
 def valid_by_epoch(folder: Path) -> list[float]:
-    """The valid perplexity after each epoch."""
+    """The valid perplexity, or of taggers the percentage of wrong tags, after each epoch."""
     lines = map(json.loads, (folder / METRICS).read_text(encoding="utf-8").splitlines())
-    return list({line["epoch"]: line["valid_ppl"] for line in lines if line["valid_ppl"] is not None}.values())
+    found = ((line["epoch"], line.get(name)) for line in lines for name in (VALID_PPL, VALID_ERROR))
+    return list({epoch: value for epoch, value in found if value is not None}.values())
 
 
 def figures_of(

@@ -15,11 +15,10 @@ from experiments.tagging_config import AMBIGUOUS, TaggingRun
 from experiments.tagging_text import encoder_spec
 from trellis.config import suggestion
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
-from trellis.corpus.tagsets import convert, only, universal
+from trellis.corpus.tagsets import only, universal
 from trellis.errors import TrellisError
 from trellis.learning.crf import CRFConfig
 from trellis.tagging import FeatureTagger, TaggerConfig
-from trellis.tagging.base import units_of
 from trellis.tagging.encoders import ENCODERS, split_spec
 from trellis.tagging.templates import Attributes
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
@@ -40,8 +39,7 @@ def labelled(name: str, split: str, tags: str) -> Tagged:
     data = written_alike(data) if name == "newswire" else data
     if tags not in TAGS:
         raise TrellisError(f"The tags {tags!r} are not known{suggestion(tags, TAGS)}")
-    data = TAGS[tags](data, "medpost" if name == "medpost" else "penn")
-    return data.map_tags(lambda row: convert(row, "IOB2")) if units_of(data.tag_set()) == "spans" else data
+    return TAGS[tags](data, "medpost" if name == "medpost" else "penn").in_iob2()
 
 
 def written_alike(data: Tagged) -> Tagged:

@@ -31,6 +31,30 @@ def test_from_labelled_text_to_tags(folder: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "the_D dog_N barks_V\n"
 
 
+def test_options_may_come_before_sentences(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run("tag", "apply", folder / "one", "--json", "the dog", "Fido barks") == 0
+    assert [len(sentence) for sentence in json.loads(capsys.readouterr().out)] == [2, 2]
+    assert run("tag", "apply", folder / "one", "--pos", "the_D dog_N") == 0
+    assert capsys.readouterr().out == "the_D dog_N\n"
+    assert run("tag", "apply", folder / "one", "the dog", "--jsn") == 2
+    assert "unrecognized arguments: --jsn" in capsys.readouterr().err
+
+
+def test_a_second_column_that_is_not_looked_at_is_not_asked_for(folder: Path) -> None:
+    """The template of parts of speech takes a lemma for nothing."""
+    (folder / "lemmas").write_text("dogs dog N\nbark bark V\n")
+    assert run("tag", "train", "--data", folder / "lemmas", "--run", folder / "pos", "--quiet") == 0
+    assert run("tag", "apply", folder / "pos", "dogs bark") == 0
+
+
+def test_an_empty_bucket_has_no_score(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run("tag", "eval", folder / "one", "--data", folder / "train.conll") == 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["oov"]]
+    assert row == ["oov", "0", "-", "-", "-"]
+
+
 def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("tag", "train", "--data", folder / "train.conll", "--run", folder / "two", "--template", "huang",
                "--set", "crf.l2=0.01", "--quiet") == 0  # fmt: skip
@@ -45,13 +69,26 @@ def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["eval", "{}/one", "--data", "{}/chunks"], "Is it a tagger for another task?"),
+        (["eval", "{}/one", "--data", "{}/chunks"], "one knows none of the tags of the data; its own are D, N, V"),
+        (["eval", "{}/one", "--data", "{}/chunks", "--allow-unknown"], "knows none of the tags of the data"),
+        (["eval", "{}/one", "--data", "{}/more"], "one knows no tags X; its own are D, N, V. Is it a tagger for"),
+        (["eval", "{}/spans", "--data", "{}/names"], "spans knows none of the tags of the data; its own are NP."),
+        (["eval", "{}/spans", "--data", "{}/chunks"], "trained with parts of speech, and the data has none"),
+        (["eval", "{}/spans", "--data", "{}/universal"], "none of the parts of speech of the data (NOUN); its own are"),
+        (["eval", "{}/one", "--data", "{}/u.conllu", "--format", "conllu"], "line 1: a word or its upos is empty"),
+        (["eval", "{}/one", "--data", "{}/train.conll", "--column", "x"], "The column 'x' is not a number"),
         (["eval", "{}/one", "--data", "{}/broken"], "broken, line 2: 1 columns where 2 are needed"),
         (["eval", "{}/nowhere", "--data", "{}/test.conll"], "There is no tagger"),
         (["eval", "{}/one", "--data", "{}/nothing"], "Cannot read"),
         (["apply", "{}/one", "the dog", ""], "Sentence 2 is empty"),
         (["apply", "{}/one", "the dog", "--pos"], "every token is a word, an underscore"),
         (["train", "--data", "{}/train.conll", "--run", "{}/one"], "already holds a tagger"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "crf.l2=-1"], "crf.l2 is -1.0: it must be"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "scheme=IOB7"], "scheme 'IOB7' of spans"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "vectors:{}/broken"], "broken, line 1: the"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "vectors:{}/vectors"], "vectors, line 3: a"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--model", "hmm"], "a data set that has a name"),
+        (["train", "--data", "ud_ewt", "--run", "{}/x", "--model", "hmm", "--split", "valid"], "--split are left out"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "l3=1"], "Unknown key 'l3'"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "brown:{}/no"], "Cannot read"),
         (["train", "--data", "ud_ewt", "--run", "{}/x", "--model", "hmm", "--template", "pos"], "takes no template"),
@@ -62,6 +99,14 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     (folder / "chunks").write_text("a B-NP\nb O\n")
     (folder / "broken").write_text("a D\nb\n")
+    (folder / "more").write_text("a D\nb X\n")
+    (folder / "names").write_text("Fido N B-PER\nbarks V O\n")
+    (folder / "universal").write_text("Fido NOUN B-NP\nFido NOUN O\n")
+    (folder / "u.conllu").write_text("1\tdog\tdog\t\tN\t_\t_\t_\t_\t_\n")
+    (folder / "vectors").write_text("2 2\na 1 0\nb 1 zero\n")
+    if words[1] == "{}/spans":
+        (folder / "phrases").write_text("Fido N B-NP\nbarks V O\n")
+        assert run("tag", "train", "--data", folder / "phrases", "--run", folder / "spans", "--quiet") == 0
     assert run("tag", *(word.format(folder) for word in words)) == 2
     told = capsys.readouterr().err.strip().split("\n")[-1]
     assert told.startswith("trellis: ")

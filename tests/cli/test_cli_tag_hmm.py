@@ -11,6 +11,7 @@ from running import run
 from taggers import CONFIG, texts
 from trellis.config import to_toml
 from trellis.train import run as job
+from trellis.train.state import TrainState
 
 
 @pytest.fixture
@@ -37,3 +38,12 @@ def test_a_tagger_is_a_language_model_too(config: Path, tmp_path: Path, capsys: 
     assert run("infill", tmp_path / "run", "the ___ sees the cat", "--json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["best"].startswith("the ")
+
+
+def test_an_interrupted_training_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = TrainState(outcome="interrupted")
+    monkeypatch.setattr(job, "train", lambda config, folder: job.RunResult([], stopped, "toy", folder))
+    assert run("tag", "train", "--model", "hmm", "--data", "ud_ewt", "--run", tmp_path / "x") == 130
+    assert "trellis train --run" in " ".join(capsys.readouterr().out.split())

@@ -82,6 +82,12 @@ def test_words_of_untagged_text_that_are_not_rare_are_known_too() -> None:
     assert "fly" not in chosen.vocab.index
 
 
+def test_only_tagged_text_counts_as_tagged() -> None:
+    chosen = lexicon(untagged=[["pigs", "pigs", "cat", "the"]])
+    assert chosen.tagged_counts == {"the": 3, "dog": 3, "a": 1, "barking": 1, "cat": 1, "mewing": 1, "Bob": 1}
+    assert chosen.vocab.counts[chosen.vocab.index["the"]] == 4
+
+
 def test_the_kind_of_every_word() -> None:
     chosen = lexicon()
     kinds = dict(zip(chosen.vocab.words, chosen.kinds().tolist(), strict=True))

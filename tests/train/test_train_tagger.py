@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.running import valid_by_epoch
 from taggers import CONFIG, texts
 from trellis.config import apply_overrides
 from trellis.corpus.lexicon import Lexicon
@@ -105,6 +106,16 @@ def test_a_run_writes_a_model_that_tags(tmp_path: Path, monkeypatch: pytest.Monk
     assert model.tag([["a", "hits", "hits", "the", "cow"]]) == [["D", "N", "V", "D", "N"]]
 
 
+@pytest.mark.parametrize(("blind", "name"), [(False, "valid_error"), (True, "valid_ppl")])
+def test_metrics_say_what_they_measure(blind: bool, name: str, tmp_path: Path) -> None:
+    model, state = train_tagger(CONFIG, texts(blind=blind), "cpu", tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {key for line in lines for key in line if key.startswith("valid")} == {name}
+    assert min(line[name] for line in lines) == state.best
+    assert valid_by_epoch(tmp_path) == [line[name] for line in lines]
+    assert blind or state.best == percent_wrong(model, texts()["valid"])
+
+
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
     with pytest.raises(TrellisError, match="no tagged data set 'nowhere'"):
         load_texts(replace(CONFIG.data, source="nowhere"))
@@ -128,6 +139,12 @@ def test_some_tags_and_the_rest_of_the_words(tagged_data: None) -> None:
     assert found["train"].words == whole[::4]
     assert found.untagged == [words for number, words in enumerate(whole) if number % 4]
     assert "225 without tags" in found.description
+
+
+def test_spans_are_learned_in_one_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = Tagged([["New", "York", "sleeps"]], [["I-LOC", "I-LOC", "O"]])
+    monkeypatch.setattr("trellis.train.tagger.load_tagged", lambda name, split: spans)
+    assert load_texts(replace(CONFIG.data, source="names"))["train"].tags == [["B-LOC", "I-LOC", "O"]]
 
 
 def test_states_without_tags_are_matched_to_them_afterwards(tmp_path: Path) -> None:

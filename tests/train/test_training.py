@@ -253,7 +253,7 @@ def test_a_broken_loss_stops_the_training(tmp_path: Path, factor: float, offset:
 
 
 def test_a_broken_evaluation_stops_the_training(tmp_path: Path) -> None:
-    with pytest.raises(TrellisError, match="valid perplexity is nan; no checkpoint was written yet"):
+    with pytest.raises(TrellisError, match="valid_ppl is nan; no checkpoint was written yet"):
         ToyTraining(SHORT).fit(tmp_path, evaluate=lambda: math.nan)
 
 

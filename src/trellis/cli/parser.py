@@ -226,9 +226,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The arguments of a command; sentences may also come after its options."""
+    parser = build_parser()
+    args, more = parser.parse_known_args(argv)
+    if more and (not isinstance(getattr(args, "text", None), list) or any(word.startswith("-") for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:
+        args.text += more
+    return args
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run one command; what the user can put right ends in one sentence and exit code 2."""
-    args = build_parser().parse_args(argv)
+    args = parse(argv)
     logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
     set_quiet(args.quiet)
     try:

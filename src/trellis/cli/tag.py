@@ -12,10 +12,10 @@ from trellis.cli import console
 from trellis.cli.answer import Answer
 from trellis.config import DataConfig, ModelConfig, RunConfig, TrainConfig, apply_overrides
 from trellis.corpus.tagged import FORMATS, TAGGED, Tagged, load_tagged, read_tagged
-from trellis.corpus.tagsets import convert
 from trellis.errors import TrellisError
+from trellis.models.files import FILE as MODEL
 from trellis.tagging import FeatureTagger, Tagger, TaggerConfig, load_tagger
-from trellis.tagging.base import FILE, units_of
+from trellis.tagging.base import FILE
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
 from trellis.train import run
 
@@ -28,14 +28,13 @@ def load_data(args: argparse.Namespace, split: str) -> Tagged:
     """A data set by its name, or a file; spans as IOB2."""
     named = args.data in TAGGED and args.format is None
     data = load_tagged(args.data, split) if named else read_tagged(args.data, args.format or "conll", args.column)
-    spans = units_of(data.tag_set()) == "spans"
-    return data.map_tags(lambda tags: convert(tags, "IOB2")) if spans else data
+    return data.in_iob2()
 
 
 def train(args: argparse.Namespace) -> Answer:
     folder = args.run or Path("runs") / f"{Path(args.data).stem}-tagger"
-    if (folder / FILE).exists():
-        raise TrellisError(f"{folder} already holds a tagger; name another folder.")
+    if any((folder / name).exists() for name in (FILE, MODEL)):
+        raise TrellisError(f"{folder} already holds a tagger or another model; name another folder.")
     tagger = TRAINERS[args.model](args, folder)
     facts = {"run": str(folder), "kind": tagger.kind, "tags": len(tagger.labels), "words": len(tagger.counts)}
     return Answer(facts, lambda: console.show_facts(facts))
@@ -51,7 +50,15 @@ def train_crf(args: argparse.Namespace, folder: Path) -> Tagger:
 def train_hmm(args: argparse.Namespace, folder: Path) -> Tagger:
     if args.representations or args.template:
         raise TrellisError("A POS HMM takes no template and no representations; leave out --template and --with.")
-    run.train(apply_overrides(replace(POS_HMM, data=DataConfig(source=args.data)), args.set), folder)
+    if args.format or args.column or args.split != "train" or args.data not in TAGGED:
+        raise TrellisError(
+            "A POS HMM learns from the train split of a data set that has a name, and is chosen on valid: --data is "
+            f"one of {', '.join(TAGGED)}, and --format, --column and --split are left out."
+        )
+    result = run.train(apply_overrides(replace(POS_HMM, data=DataConfig(source=args.data)), args.set), folder)
+    if result.interrupted:
+        console.note(f"Interrupted; go on with: trellis train --run {folder} --resume")
+        raise KeyboardInterrupt
     return load_tagger(folder)
 
 
@@ -62,8 +69,8 @@ def evaluate(args: argparse.Namespace) -> Answer:
     """One tagger or several on the same text; the others are compared with the first."""
     data = load_data(args, args.split)
     taggers = [load_tagger(path) for path in args.taggers]
-    for tagger in taggers:
-        tagger.check(data.tag_set(), args.allow_unknown)
+    for path, tagger in zip(args.taggers, taggers, strict=True):
+        tagger.check(data.tag_set(), args.allow_unknown, f"The tagger {path}")
     predicted = [tagger.tag(data.words, data.pos) for tagger in taggers]
     scores = [score_tags(data, tags, t.units, t.counts) for t, tags in zip(taggers, predicted, strict=True)]
     compared = [compare_tags(data, predicted[0], tags, taggers[0].units) for tags in predicted[1:]]
@@ -97,13 +104,18 @@ def summary(scores: TagScores) -> dict[str, Any]:
 
 def show_scores(name: str, scores: TagScores) -> None:
     rows = [
-        {"bucket": bucket, f"gold {scores.units}": f"{s.gold:,}", "precision": f"{100 * s.precision:.2f}",
-         "recall": f"{100 * s.recall:.2f}", "F1": f"{100 * s.f1:.2f}"}
+        {"bucket": bucket, f"gold {scores.units}": f"{s.gold:,}", "precision": percent(s.precision, s.predicted),
+         "recall": percent(s.recall, s.gold), "F1": percent(s.f1, s.predicted + s.gold)}
         for bucket, s in scores.buckets.items()
     ]  # fmt: skip
     console.show_rows(f"{name}: {100 * scores.accuracy:.2f} % of the tags are right", list(rows[0]), rows)
     wrong = [{"gold": g, "predicted": p, "times": n} for g, p, n in scores.confusions[:CONFUSIONS]]
     console.show_rows("most frequent confusions", ["gold", "predicted", "times"], wrong)
+
+
+def percent(share: float, units: int) -> str:
+    """A share of so many units; of none, nothing can be said."""
+    return f"{100 * share:.2f}" if units else "-"
 
 
 def apply(args: argparse.Namespace, lines: Iterable[str]) -> Answer:

@@ -41,6 +41,7 @@ class Lexicon:
 
     vocab: Vocabulary
     tags: list[str]
+    tagged: Sequence[int] | None = None  # [V]: how often each word has a tag; None: as often as it was seen
 
     @classmethod
     def choose(
@@ -62,10 +63,11 @@ class Lexicon:
             if seen[word] <= rare
             for kind in kinds_of(word, place == 0)
         )
-        known = set(chain.from_iterable(sentences))
+        known = Counter(chain.from_iterable(sentences))
         counts = {word: count for word, count in seen.items() if word in known or count > rare}
         counts |= {kind: count for kind, count in kinds.items() if count >= common} | {EOS: len(texts)}
-        return cls(Vocabulary.choose(counts), [EOS, *sorted(set(chain.from_iterable(tags)))])
+        vocab = Vocabulary.choose(counts)
+        return cls(vocab, [EOS, *sorted(set(chain.from_iterable(tags)))], [known[word] for word in vocab.words])
 
     def kind(self, word: str, first: bool = False) -> int:
         """The id of the narrowest kind of a word that the vocabulary has; <unk> where it has none."""
@@ -97,6 +99,12 @@ class Lexicon:
         ids = np.append(self.words(sentence, rare), self.vocab.eos)
         rows = [0] * len(sentence) if tags is None else [number[tag] + 1 for tag in tags]
         return ids + size * np.array([*rows, 1])
+
+    @property
+    def tagged_counts(self) -> dict[str, int]:
+        """How often each word occurs in the tagged text; words that it has not are left out."""
+        counts = self.vocab.counts if self.tagged is None else self.tagged
+        return {word: count for word, count in zip(self.vocab.words, counts, strict=True) if count}
 
     @property
     def numbers(self) -> dict[str, int]:

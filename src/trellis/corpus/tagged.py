@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trellis.config import suggestion
 from trellis.corpus.read import read_lines
+from trellis.corpus.tagsets import convert, units_of
 from trellis.errors import TrellisError
 
 DOCUMENT_START = "-DOCSTART-"
@@ -51,6 +52,10 @@ class Tagged:
     def map_tags(self, change: Callable[[list[str]], list[str]]) -> Tagged:
         """The same words with the tags of every sentence changed."""
         return Tagged(self.words, [change(tags) for tags in self.tags], self.pos)
+
+    def in_iob2(self) -> Tagged:
+        """The same with spans, where that is what the tags are, in IOB2."""
+        return self.map_tags(lambda tags: convert(tags, "IOB2")) if units_of(self.tag_set()) == "spans" else self
 
 
 def read_tagged(path: str | Path, format: str = "conll", column: int | str | None = None) -> Tagged:
@@ -132,6 +137,8 @@ def _conllu(path: Path, column: int | str | None) -> Iterator[Sentence]:
                 continue
             elif len(row) != len(CONLLU):
                 raise _broken(path, number, f"{len(row)} columns where {len(CONLLU)} are needed: {line.strip()[:60]!r}")
+            elif row[0].isdecimal() and not (row[CONLLU["form"]].strip() and row[CONLLU[name]].strip()):
+                raise _broken(path, number, f"a word or its {name} is empty: {line.strip()[:60]!r}")
             elif row[0].isdecimal():  # neither the range of a contraction nor a word that is not written
                 yield row
             elif not row[0].replace("-", "").replace(".", "").isdecimal():

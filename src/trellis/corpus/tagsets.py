@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from trellis.corpus.read import read_lines
 from trellis.errors import TrellisError
 
 OUTSIDE = "O"
+SPAN_TAG = re.compile(r"[BIES]-.+|O")
 UNIVERSAL = "ADJ", "ADP", "ADV", "CONJ", "DET", "NOUN", "NUM", "PRON", "PRT", "VERB", "X", "."
 FIRST, LAST = "BS", "ES"  # what only begins a span, and what only ends one, in any of the schemes
 
@@ -23,6 +25,11 @@ class Span(NamedTuple):
     kind: str
     first: int
     last: int
+
+
+def units_of(tags: Collection[str]) -> str:
+    """What a tag set marks: spans where all tags are O or like B-NP, else tokens."""
+    return "spans" if OUTSIDE in tags and all(SPAN_TAG.fullmatch(tag) for tag in tags) else "tokens"
 
 
 def spans(tags: Iterable[str]) -> list[Span]:

@@ -38,6 +38,12 @@ class CRFConfig:
     seed: int = 0
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        least = {"l2": 0, "l1": 0, "iterations": 1, "tolerance": 0, "history": 1, "batch": 1}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise TrellisError(f"crf.{name} is {getattr(self, name)}: it must be at least {bound}.")
+
 
 def train_crf(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> CRF:
     """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""

@@ -157,11 +157,13 @@ class FHMM(nn.Module, LanguageModel):
         return variational.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
 
     @torch.no_grad()
-    def posterior(self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False) -> Posterior:
+    def posterior(
+        self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False, sweeps: int = SWEEPS
+    ) -> Posterior:
         """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
         `exact`: p(z_m | x) and log p(x)."""
         if self.has_bound and not exact:
-            result = self.infer(sentences(tokens, lengths))
+            result = self.infer(sentences(tokens, lengths), sweeps)
             return Posterior(result.bound, result.field.probs)
         found = discrete.smooth(*self.exact().sentences(tokens), lengths)
         return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
@@ -173,7 +175,7 @@ class FHMM(nn.Module, LanguageModel):
         return found._replace(probs=marginals(found.probs, self.sizes))
 
     @torch.no_grad()
-    def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def best_path(self, tokens: Tensor, lengths: Tensor | None = None, sweeps: int = SWEEPS) -> tuple[Tensor, Tensor]:
         """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B];
         for a noisy-or the most probable path of joint states, and its log p(z, x)."""
         if not self.has_bound:
@@ -181,7 +183,7 @@ class FHMM(nn.Module, LanguageModel):
             layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)
             return layers.masked_fill((path < 0).unsqueeze(-1), -1), log_prob
         batch = sentences(tokens, lengths)
-        result, chains = self.infer(batch), self.chains()
+        result, chains = self.infer(batch, sweeps), self.chains()
         parts, ends = result.potentials.split(self.sizes, -1), batch.lengths.to(self.device)
         paths = [discrete.mode(*variational.chain(chains, m, p, ends))[0] for m, p in enumerate(parts)]
         return torch.stack(paths, -1), result.bound

@@ -25,6 +25,7 @@ from trellis.types import Batch, Belief
 
 SURENESS = 4.0  # logits by which a state begins above all tags but its own
 TOKENS = 1 << 13  # decoded at a time
+TAGGED = "tagged"  # the tensor that counts the words of the tagged text
 WORDS = slice(1, None)  # the tags that words may have: all but that of a sentence's end
 
 
@@ -34,9 +35,9 @@ class TagHMM(HMM):
     family = "tag-hmm"
     params: TaggedParams
 
-    def __init__(self, vocab: Vocabulary, params: Params, tags: Sequence[str], dropout: Dropout | None = None) -> None:
-        super().__init__(vocab, params, dropout=dropout)
-        self.lexicon = Lexicon(vocab, list(tags))
+    def __init__(self, lexicon: Lexicon, params: Params, dropout: Dropout | None = None) -> None:
+        super().__init__(lexicon.vocab, params, dropout=dropout)
+        self.lexicon = lexicon
 
     @classmethod
     def assemble(cls, lexicon: Lexicon, config: ModelConfig, seed: int, support: Support, state_tags: Tensor) -> TagHMM:
@@ -45,7 +46,7 @@ class TagHMM(HMM):
         kinds = torch.from_numpy(lexicon.kinds())
         params = TaggedParams(words.params, len(lexicon.tags), kinds, config.backing, config.hard_tags)
         params.assign(state_tags, SURENESS)
-        return cls(lexicon.vocab, params, lexicon.tags, words.dropout)
+        return cls(lexicon, params, words.dropout)
 
     def read(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Batch, list[int]]]:
         """Batches of untagged sentences, and which ones they are."""
@@ -103,9 +104,15 @@ class TagHMM(HMM):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"tags": self.lexicon.tags}
 
+    def tensors(self) -> dict[str, Tensor]:
+        tagged = self.lexicon.tagged
+        return super().tensors() | ({} if tagged is None else {TAGGED: torch.tensor(tagged)})
+
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TagHMM:
-        return cls(vocab, TaggedParams.restore(vocab.words, settings, tensors), settings["tags"]).eval()
+        tagged = tensors[TAGGED].tolist() if TAGGED in tensors else None
+        lexicon = Lexicon(vocab, list(settings["tags"]), tagged)
+        return cls(lexicon, TaggedParams.restore(vocab.words, settings, tensors)).eval()
 
 
 DECODERS = {

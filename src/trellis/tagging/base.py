@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,12 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from trellis.corpus.tagged import Tagged
-from trellis.corpus.tagsets import OUTSIDE
+from trellis.corpus.tagsets import OUTSIDE, units_of
 from trellis.errors import TrellisError
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
 FORMAT, FILE = "trellis.tagger", "tagger.safetensors"
-SPAN_TAG = re.compile(r"[BIES]-.+|O")
 
 
 class Tagger(ABC):
@@ -41,24 +39,23 @@ class Tagger(ABC):
         """What it is scored by: spans, where its tags are of that kind, or tokens."""
         return units_of(self.labels)
 
-    def check(self, tags: Collection[str], allow_unknown: bool = False) -> None:
+    def check(self, tags: Collection[str], allow_unknown: bool = False, name: str = "The tagger") -> None:
         """Refuse data with tags that the tagger does not have; some may be allowed, and count as errors."""
         spans = self.units == units_of(tags) == "spans"  # which differ only if their kinds do
-        given, own = ({tag[2:] if spans else tag for tag in some} for some in (tags, self.labels))
-        unknown = sorted(given - own)
-        if not unknown or (allow_unknown and len(unknown) < len(given)):
+        given, own = ({tag[2:] for tag in some if tag != OUTSIDE} if spans else {*some} for some in (tags, self.labels))
+        unknown = given - own
+        if not unknown or (allow_unknown and unknown < given):
             return
-        some = ", ".join(unknown[:8]) + (", ..." if len(unknown) > 8 else "")
-        what = "none of the tags of the data" if len(unknown) == len(given) else f"no tags {some}"
+        what = "none of the tags of the data" if unknown == given else f"no tags {a_few(unknown)}"
         raise TrellisError(
-            f"The tagger knows {what}; its own are {', '.join(self.labels[:8])}{', ...' * (len(self.labels) > 8)}. "
-            "Is it a tagger for another task? Map the tags, or allow those that it never saw (--allow-unknown)."
+            f"{name} knows {what}; its own are {a_few(own)}. Is it a tagger for another task? Map the tags"
+            f"{', or allow those that it never saw (--allow-unknown)' * (unknown < given)}."
         )
 
 
-def units_of(tags: Collection[str]) -> str:
-    """spans where all tags are O or like B-NP, else tokens."""
-    return "spans" if OUTSIDE in tags and all(SPAN_TAG.fullmatch(tag) for tag in tags) else "tokens"
+def a_few(names: Collection[str], most: int = 8) -> str:
+    """The first of them, for a message."""
+    return ", ".join(sorted(names)[:most]) + ", ..." * (len(names) > most)
 
 
 def check_sentences(words: list[list[str]], pos: list[list[str]] | None = None) -> None:

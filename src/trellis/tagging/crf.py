@@ -16,23 +16,24 @@ from torch import Tensor
 
 from trellis.config import build, suggestion
 from trellis.corpus.tagged import Tagged
-from trellis.corpus.tagsets import convert
+from trellis.corpus.tagsets import SCHEMES, convert, units_of
 from trellis.errors import TrellisError
 from trellis.learning.crf import CRFConfig, train_crf
 from trellis.models.crf import CRF, Features
 from trellis.storage import atomic_write
 from trellis.tagging.base import (
     Tagger,
+    a_few,
     check_data,
     check_sentences,
     lines_to_tensor,
     tensor_to_lines,
-    units_of,
     write_tagger,
 )
 from trellis.tagging.encoders import ENCODERS, Encoded, split_spec
-from trellis.tagging.templates import EDGES, TEMPLATES, WINDOW, Attributes, beside
+from trellis.tagging.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
 
+POS = "p[0]="  # how the attribute of a part of speech begins
 SENTENCES = 1000  # tagged at a time
 Index = dict[str, int]
 
@@ -47,6 +48,10 @@ class TaggerConfig:
     pos: bool = True  # look at parts of speech where the data has them
     min_count: int = 1  # tokens that an attribute must have
     crf: CRFConfig = field(default_factory=CRFConfig)
+
+    def __post_init__(self) -> None:
+        if self.scheme not in SCHEMES:
+            raise TrellisError(f"The scheme {self.scheme!r} of spans is not known{suggestion(self.scheme, SCHEMES)}")
 
 
 class FeatureTagger(Tagger):
@@ -70,7 +75,8 @@ class FeatureTagger(Tagger):
         template = config.template or ("chunk" if spans else "pos")
         if template not in TEMPLATES:
             raise TrellisError(f"There is no template {template!r}{suggestion(template, TEMPLATES)}")
-        config = replace(config, template=template, pos=config.pos and data.pos is not None)
+        looks = config.pos and data.pos is not None and template not in WITHOUT_POS
+        config = replace(config, template=template, pos=looks)
         data = data.map_tags(lambda tags: convert(tags, config.scheme)) if spans else data
         labels, counts = data.tag_set(), Counter(chain.from_iterable(data.words))
         tagger = cls(config, specs, labels, counts, {}, [], CRF(len(labels), 0))
@@ -119,8 +125,8 @@ class FeatureTagger(Tagger):
 
     def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
         check_sentences(words, pos)
-        if self.config.pos and pos is None:
-            raise TrellisError("The tagger was trained with parts of speech, and the data has none.")
+        if self.config.pos:
+            self.check_pos(pos)
         found = []
         for first in range(0, len(words), SENTENCES):
             some, some_pos = words[first : first + SENTENCES], pos and pos[first : first + SENTENCES]
@@ -129,6 +135,17 @@ class FeatureTagger(Tagger):
             names = iter([self.labels[label] for label in self.crf.best_labels(features).tolist()])
             found += [[next(names) for _ in sentence] for sentence in some]
         return [convert(tags, "IOB2") for tags in found] if self.units == "spans" else found
+
+    def check_pos(self, pos: list[list[str]] | None) -> None:
+        """Refuse data without parts of speech, or with those of another tag set."""
+        if pos is None:
+            raise TrellisError("The tagger was trained with parts of speech, and the data has none.")
+        given, own = {*chain.from_iterable(pos)}, {n.removeprefix(POS) for n in self.index if n.startswith(POS)}
+        if given and own and given.isdisjoint(own):
+            raise TrellisError(
+                f"The tagger knows none of the parts of speech of the data ({a_few(given)}); its own are {a_few(own)}. "
+                "Map them to the tag set that it was trained with."
+            )
 
     def save(self, folder: Path) -> None:
         """The tagger in one file, its representations beside it."""

@@ -24,6 +24,7 @@ from trellis.models.files import find_model
 from trellis.tagging.templates import Attributes
 
 PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
+SWEEPS = 5  # of a mean field, which is then much nearer its limit than that is to the exact posterior
 TOKENS = 1 << 14  # in a batch, padding included
 
 Sentences = Sequence[Sequence[str]]
@@ -67,11 +68,14 @@ class WordVectors(Encoder):
     scaled = True
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
-        (count, size), *rows = ([*line.split(" ")] for line in read_lines(file))
-        self.table = {row[0]: np.array(row[1:], np.float32) for row in rows}
-        self.zero = np.zeros(int(size), np.float32)
-        if len(self.table) != int(count) or any(len(row) != int(size) for row in self.table.values()):
-            raise TrellisError(f"{file} does not hold the {count} vectors of {size} numbers that its first line says.")
+        first, *rows = [line.rstrip().split(" ") for line in read_lines(file)] or [[]]
+        if len(first) != 2 or not all(map(str.isdecimal, first)):
+            raise TrellisError(f"{file}, line 1: the number of words and the size of their vectors were expected.")
+        count, size = map(int, first)
+        if len(rows) != count:
+            raise TrellisError(f"{file} holds {len(rows)} vectors where its first line says {count}.")
+        self.table = {row[0]: read_vector(row[1:], size, f"{file}, line {n}") for n, row in enumerate(rows, 2)}
+        self.zero = np.zeros(size, np.float32)
 
     def encode(self, sentences: Sentences) -> Encoded:
         return [np.stack([self.vector(word) for word in sentence]) for sentence in sentences]
@@ -79,6 +83,16 @@ class WordVectors(Encoder):
     def vector(self, word: str) -> np.ndarray:
         found = known(self.table, word)
         return self.zero if found is None else found
+
+
+def read_vector(numbers: list[str], size: int, where: str) -> np.ndarray:
+    try:
+        vector = np.array(numbers, np.float32)
+    except ValueError:
+        vector = np.empty(0, np.float32)
+    if len(vector) != size or not np.isfinite(vector).all():
+        raise TrellisError(f"{where}: a word and {size} numbers were expected.")
+    return vector
 
 
 class ModelEncoder(Encoder):
@@ -152,7 +166,7 @@ class FHMMStates(ModelEncoder):
     kind = FHMM
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.best_path(tokens, lengths)[0]
+        return self.model.best_path(tokens, lengths, SWEEPS)[0]
 
     def write(self, rows: np.ndarray) -> Any:
         return [[f"{layer}:{state}" for layer, state in enumerate(states)] for states in rows.tolist()]
@@ -164,7 +178,7 @@ class FHMMPosterior(ModelEncoder):
     kind = FHMM
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.posterior(tokens, lengths).probs
+        return self.model.posterior(tokens, lengths, sweeps=SWEEPS).probs
 
 
 class LDSVectors(ModelEncoder):

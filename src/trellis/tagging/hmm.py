@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trellis.errors import TrellisError
 from trellis.models import TagHMM, load, save_model
 from trellis.models.files import FILE
 from trellis.tagging.base import Tagger, check_sentences
@@ -16,7 +17,7 @@ class HMMTagger(Tagger):
 
     def __init__(self, model: TagHMM) -> None:
         self.model, self.labels = model, model.lexicon.tags[1:]
-        self.counts = dict(zip(model.vocab.words, model.vocab.counts, strict=True))
+        self.counts = model.lexicon.tagged_counts
 
     def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
         check_sentences(words, pos)
@@ -26,7 +27,15 @@ class HMMTagger(Tagger):
         save_model(folder / FILE, self.model)
 
     @classmethod
-    def find(cls, folder: Path) -> HMMTagger | None:
-        """The POS HMM of a training run, if that is what the folder holds."""
-        model = load(folder) if (folder / FILE).is_file() else None
-        return cls(model) if isinstance(model, TagHMM) else None
+    def find(cls, path: Path) -> HMMTagger | None:
+        """The POS HMM of a training run; None where there is no model at all."""
+        file = path / FILE if path.is_dir() else path
+        if file.name != FILE or not file.is_file():
+            return None
+        model = load(file)
+        if not isinstance(model, TagHMM):
+            raise TrellisError(
+                f"{file} is a model of the family {model.family}, not a tagger; train one by 'trellis tag train', "
+                "where --with takes what the model knows of words."
+            )
+        return cls(model)

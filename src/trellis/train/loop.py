@@ -20,7 +20,7 @@ from trellis.progress import Progress
 from trellis.progress import progress as show_progress
 from trellis.storage import clear_partial
 from trellis.train.checkpoint import BEST, LAST, Batches, restore_checkpoint, save_checkpoint
-from trellis.train.metrics import MetricsFile
+from trellis.train.metrics import VALID_PPL, MetricsFile
 from trellis.train.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,14 @@ def fit(
     run_dir: Path,
     resume: bool = False,
     progress: ProgressFactory = show_progress,
+    measure: str = VALID_PPL,
 ) -> TrainState:
-    """Train until a limit of `config` is reached, keeping `last`, `best` (by valid perplexity) and metrics.jsonl.
+    """Train until a limit of `config` is reached, keeping `last`, `best` (by the valid measure) and metrics.jsonl.
 
-    `evaluate` gives the valid perplexity of the model as it is. A training that was killed at any moment and resumed
-    ends with the same weights, bit for bit, on the CPU with the same number of threads; except where `max_seconds`
-    ends it, since the clock is not part of the state. SIGINT and SIGTERM end it after the present step with a
-    checkpoint and the outcome "interrupted"; a second one ends it at once.
+    `evaluate` gives the valid perplexity of the model as it is, or another `measure` of which less is better. A
+    training that was killed at any moment and resumed ends with the same weights, bit for bit, on the CPU with the
+    same number of threads; except where `max_seconds` ends it, since the clock is not part of the state. SIGINT and
+    SIGTERM end it after the present step with a checkpoint and the outcome "interrupted"; a second one ends it at once.
     """
     run_dir = Path(run_dir)
     state = _begin(learner, batches, run_dir, resume)
@@ -56,7 +57,7 @@ def fit(
         progress("train", total, "steps") as bar,
     ):
         bar.advance(state.step)
-        run = _Run(learner, batches, evaluate, config, run_dir, state, metrics, bar)
+        run = _Run(learner, batches, evaluate, config, run_dir, state, metrics, bar, measure)
         state.outcome = run.limit()
         moments = run.steps()
         while not state.outcome:
@@ -89,6 +90,7 @@ class _Run:
     state: TrainState
     metrics: MetricsFile
     bar: Progress
+    measure: str
 
     def __post_init__(self) -> None:
         self.saved_step = self.state.step
@@ -134,13 +136,13 @@ class _Run:
         return next((name for name, (value, most) in limits.items() if 0 < most <= value), "")
 
     def _evaluate(self) -> None:
-        """Measure the valid perplexity, then save: `best` first, so that `last` never speaks of a best not there."""
+        """Measure the model on valid, then save: `best` first, so that `last` never speaks of a best not there."""
         self._checked_loss()
         with self.learner.evaluated():
             valid = self.evaluate()
         self._tick()
         if math.isnan(valid):
-            raise self._broken("the valid perplexity is nan")
+            raise self._broken(f"{self.measure} is nan")
         better = self.state.observe(valid)
         self.learner.observe(valid)
         self._report(valid)
@@ -158,7 +160,7 @@ class _Run:
         train = math.exp(min(loss, LARGEST_LOSS))
         speed = state.window_tokens / max(state.window_seconds, SHORTEST_WINDOW)
         where = {"step": state.step, "epoch": state.epoch, "tokens": state.tokens, "seconds": state.seconds}
-        figures = {"train_ppl": train, "valid_ppl": valid, "lr": self.learner.rate, "tokens_per_second": speed}
+        figures = {"train_ppl": train, self.measure: valid, "lr": self.learner.rate, "tokens_per_second": speed}
         self.metrics.append(**where, **figures)
         self.bar.update(train=train, **({} if valid is None else {"valid": valid}), **{"tok/s": round(speed)})
         state.begin_window()

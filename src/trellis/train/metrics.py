@@ -10,6 +10,8 @@ from typing import TextIO
 from trellis.errors import TrellisError
 from trellis.storage import atomic_write
 
+VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of the tags that are wrong
+
 
 class MetricsFile:
     """Appends JSON lines; opening it keeps the first `lines` and cuts what a killed training wrote after them."""

@@ -21,7 +21,7 @@ class TrainState:
     batch: int = 0  # steps in the present epoch
     tokens: int = 0
     seconds: float = 0.0  # of all sessions together
-    best: float | None = None  # lowest valid perplexity
+    best: float | None = None  # lowest valid perplexity, or whatever is measured
     best_step: int = 0
     bad_checks: int = 0  # evaluations since
     lowest_loss: float = math.inf  # nats per token, over the windows so far
@@ -56,7 +56,7 @@ class TrainState:
         self.window_tokens, self.window_seconds = 0, 0.0
 
     def observe(self, valid: float) -> bool:
-        """Take in a valid perplexity; True where it is the best so far."""
+        """Take in a measure of valid; True where it is the best so far."""
         better = self.best is None or valid < self.best
         if better:
             self.best, self.best_step = valid, self.step

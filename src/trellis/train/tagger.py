@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from trellis.tasks.tagging import score_tags, word_counts
 from trellis.train.checkpoint import BEST, load_weights
 from trellis.train.choices import choose
 from trellis.train.loop import fit
+from trellis.train.metrics import VALID_ERROR, VALID_PPL
 from trellis.train.state import TrainState
 
 LEARNERS: dict[str, type[Learner]] = {"gradient": GradientLearner, "em": EMLearner}
@@ -51,7 +53,7 @@ class Texts:
 
 def load_texts(config: DataConfig) -> Texts:
     """The data set that `config` names; the tags of one training sentence in so many are for learning."""
-    splits = {name: load_tagged(config.source, name) for name in ("train", "valid", "test")}
+    splits = {name: load_tagged(config.source, name).in_iob2() for name in ("train", "valid", "test")}
     whole, every = splits["train"], max(config.tagged_every, 1)
     splits["train"] = Tagged(whole.words[::every], whole.tags[::every])
     untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
@@ -90,8 +92,9 @@ def fit_on(split: Split, model: TagHMM, config: RunConfig, texts: Texts, folder:
     make_learner = choose(LEARNERS, config.train.learner, "train.learner")
     batches = Sentences(split, config.batches.tokens, config.seed)
     learner = make_learner(model, config.train, config.train.total_steps(len(batches)))
-    measure = perplexity if texts.blind else percent_wrong
-    state = fit(learner, batches, lambda: measure(model, texts["valid"]), config.train, folder, resume)
+    name, measure = (VALID_PPL, perplexity) if texts.blind else (VALID_ERROR, percent_wrong)
+    evaluate = partial(measure, model, texts["valid"])
+    state = fit(learner, batches, evaluate, config.train, folder, resume, measure=name)
     if (folder / BEST).exists():
         model.load_state_dict(load_weights(folder / BEST, model.device))
     model.eval()
