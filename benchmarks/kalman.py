@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
                 ours["first_seconds"] = begun.get("seconds")
                 for name in peers:
                     theirs = ask(job | {"name": name, "file": files[name], "first": first}, chosen.limit)
-                    report(sizes, gaps, name, first, ours, theirs, apart(files[OURS], files[name], theirs))
+                    report(sizes, gaps, name, first, ours, theirs, apart(files[OURS], files[name], begun, theirs))
 
 
 def ask(job: dict[str, Any], limit: float) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def report(
     )  # fmt: skip
 
 
-def apart(our_file: str, their_file: str, theirs: dict[str, Any]) -> float | None:
+def apart(our_file: str, their_file: str, ours: dict[str, Any], theirs: dict[str, Any]) -> float | None:
     """The largest difference of the smoothed means, in terms of the largest of them."""
-    if "error" in theirs or not Path(our_file).exists():
+    if "error" in theirs or "error" in ours:
         return None
-    ours, others = np.load(our_file), np.load(their_file)
-    return float(np.abs(ours - others).max() / np.abs(ours).max()) if ours.shape == others.shape else None
+    mine, others = np.load(our_file), np.load(their_file)
+    return float(np.abs(mine - others).max() / np.abs(mine).max()) if mine.shape == others.shape else None

@@ -70,6 +70,7 @@ def captured(work: Callable[[], object], device: torch.device) -> Callable[[], o
     if device.type == "cpu":
         return work
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         work()
     torch.cuda.synchronize()

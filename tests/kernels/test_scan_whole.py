@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from strategies import Problem, close, random_problem
 from trellis.kernels.scan import naive, whole
-from trellis.operators import Banded, Dense, LowRank, Sum
+from trellis.operators import Dense, LowRank, Softmax, Sum, Transition
 from trellis.operators.banded import of_band
 from trellis.operators.lowrank import of_features
 from trellis.types import Belief, Potentials
@@ -80,11 +82,22 @@ def test_impossible_texts() -> None:
     assert matrix.grad.isfinite().all()
 
 
-def test_what_a_band_shares_keeps_its_gradient() -> None:
-    """The tiles of a band are kept: whether the pass without gradients or the one with comes first."""
-    weights = torch.zeros(STATES, 2, dtype=torch.float64, requires_grad=True)
-    problem = problem_of(3, 4)
-    operator: Banded = of_band(weights)[0]
-    whole.score(problem.prior, operator, problem.potentials, problem.lengths)[0].sum().backward()
-    assert weights.grad is not None
-    assert weights.grad.abs().sum() > 0
+@pytest.mark.parametrize("kind", ["banded", "softmax"])
+def test_gradients_do_not_depend_on_what_was_asked_before(kind: str) -> None:
+    """What all steps share is kept; if that was without gradients, it is computed again."""
+    makers: dict[str, Callable[..., Transition]] = {
+        "banded": lambda left, right, band, matrix: of_band(band)[0],
+        "softmax": lambda left, right, band, matrix: Softmax(left, right),
+    }
+    problem, found = problem_of(3, 4), []
+    for asked in (False, True):
+        weights = parameters(1)
+        given = problem.prior, makers[kind](*weights), problem.potentials, problem.lengths
+        if asked:
+            with torch.no_grad():
+                whole.smooth(*given)
+        whole.score(*given)[0].sum().backward()
+        found.append([weight.grad for weight in weights if weight.grad is not None])
+    assert len(found[0]) == {"banded": 1, "softmax": 2}[kind]
+    for fresh, later in zip(*found, strict=True):
+        close(fresh, later)

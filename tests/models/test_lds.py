@@ -81,6 +81,12 @@ def test_sentences_side_by_side_are_sentences_alone(model, text) -> None:
         torch.testing.assert_close(together[row, :length], alone[0], atol=EXACT, rtol=EXACT)
 
 
+def test_nothing_gives_nothing(model) -> None:
+    assert model.embed([[]])[0].shape == (0, DIM)
+    assert model.smooth(torch.zeros(1, 0, dtype=torch.int64)).shape == (1, 0, DIM)
+    assert model.smooth(torch.zeros(0, 3, dtype=torch.int64)).shape == (0, 3, DIM)
+
+
 def test_an_unseen_word_says_nothing(model) -> None:
     never = torch.tensor([[1, WORDS.index("never"), 2]])
     gap = torch.tensor([[1, -1, 2]])

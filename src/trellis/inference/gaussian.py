@@ -83,8 +83,10 @@ def in_groups(
 ) -> Tensor:
     """Work on sequences [B, ...], a few at a time: on those without gaps, which share covariances, then on others."""
     rows, size = potentials.rows, prior.cov.shape[-1]
+    if not rows.numel():
+        return work(*run_forward(prior, dynamics, potentials, inside), potentials, inside)
     common = rows[inside].mode().values if bool(inside.any()) else rows.new_tensor(MISSING)
-    whole = ((rows == common) & (rows != MISSING) | ~inside).all(1) & (common != MISSING)
+    whole = ((rows == common) | ~inside).all(1) & (common != MISSING)
     shared = forward_covs(prior, dynamics, potentials, common) if bool(whole.any()) else None
     near = NEAR if rows.device.type == "cpu" else HELD
     groups = [(group, shared) for group in few(whole, near // (rows.shape[1] * size))]

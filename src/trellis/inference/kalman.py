@@ -45,7 +45,7 @@ def run_forward(
     """The forward pass; `covs` are known where other sequences have had the same."""
     if covs is None:
         shared = shared_row(potentials, inside)
-        if shared is None and compiled(prior.mean, dynamics.transition, potentials.vectors):
+        if shared is None and compiled(*prior, *dynamics, potentials.vectors):
             return forward_compiled(prior, dynamics, potentials)
         covs = forward_covs(prior, dynamics, potentials, shared)
     return covs, forward_means(prior, dynamics.transition, potentials.vectors, covs, inside)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from trellis.kernels.rows import take
-from trellis.operators.base import invert
+from trellis.operators.base import cached, invert
 from trellis.operators.lowrank import normalise
 from trellis.operators.unwritten import Unwritten
 
@@ -25,9 +23,12 @@ class Banded(Unwritten):
         self.num_rows, self.width, self.device = *probs.shape, probs.device
         self.num_states, self.reach = num_states or self.num_rows, self.width // 2
 
-    @cached_property
+    @property
     def band(self) -> Tensor:
         """Tiles of w rows and the 2w columns that these reach: [n, w, 2w]."""
+        return cached(self, "tiles_of_band", self.tile_band, self.probs)
+
+    def tile_band(self) -> Tensor:
         rows = pad(self.probs, (0, self.width + 1, 0, -self.num_rows % self.width))
         skewed = rows.view(-1, self.width * (2 * self.width + 1))[:, : -self.width]
         return skewed.unflatten(-1, (self.width, 2 * self.width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ class Transition(ABC):
         return False
 
     def prepare(self) -> None:
-        """Compute now what all steps share, so that its gradient is known, whoever comes first."""
+        """Compute now, with its gradient, what all steps share."""
         return
 
     @abstractmethod
@@ -64,7 +65,7 @@ class Transition(ABC):
         return self.dense()[states]
 
     def at(self, step: int) -> Transition:
-        """The operator between steps `step` and `step + 1`; itself where transitions do not vary with time."""
+        """The operator between steps `step` and `step + 1`; itself, unless the operator `varies`."""
         return self
 
     def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,6 +79,15 @@ class Transition(ABC):
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
         return invert(weights * select(self.dense(), states, -1), uniform)
+
+
+def cached(owner: object, name: str, compute: Callable[[], Tensor], *given: Tensor) -> Tensor:
+    """What `compute` gives, kept by its owner; again where gradients of what is `given` are asked for and missing."""
+    kept = vars(owner).get(name)
+    wanted = torch.is_grad_enabled() and any(part.requires_grad for part in given)
+    if kept is None or (wanted and not kept.requires_grad):
+        kept = vars(owner)[name] = compute()
+    return kept
 
 
 def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:

@@ -121,7 +121,7 @@ def of_features(log_left: Tensor, log_right: Tensor, dtype: torch.dtype | None =
 
 
 def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """softmax and logsumexp, without a gradient zero and -inf where there is nothing to add; both out of the same
+    """softmax and logsumexp; where there is nothing to add, zero and -inf, without a gradient. Both out of the same
     exponentials, since torch's softmax over a first dimension is slow on a GPU."""
     top = values.detach().amax(dim, keepdim=True)
     weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()

@@ -13,7 +13,7 @@ from trellis.kernels.lse.tiled import chunks
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.rows import take
-from trellis.operators.base import Transition, invert
+from trellis.operators.base import Transition, cached, invert
 from trellis.operators.dense import Dense
 from trellis.operators.unwritten import Unwritten
 from trellis.types import Groups
@@ -32,9 +32,12 @@ class Softmax(Unwritten):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
 
-    @cached_property
+    @property
     def log_norm(self) -> Tensor:
         """n_z: [R]."""
+        return cached(self, "row_norms", self.normalise_rows, self.queries, self.keys)
+
+    def normalise_rows(self) -> Tensor:
         return row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
 
     def prepare(self) -> None:
@@ -54,10 +57,10 @@ class Softmax(Unwritten):
         return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
 
     def forward(self, probs: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or (probs.is_cuda and torch.cuda.is_current_stream_capturing()):
             return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
         total = torch.zeros_like(probs)
-        reached = (probs != 0).view(-1, self.num_states).any(0).nonzero().flatten()  # rows without mass cost nothing
+        reached = (probs != 0).reshape(-1, self.num_states).any(0).nonzero().flatten()  # rows without mass cost nothing
         for rows in chunks(len(reached), self.num_states, probs.device):
             total += probs[..., reached[rows]] @ self.rows(reached[rows])
         return total

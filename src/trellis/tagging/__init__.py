@@ -24,7 +24,7 @@ TAGGERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Tensor]], Tagger]] 
 
 def load_tagger(path: str | Path) -> Tagger:
     """The tagger in a folder, of whatever kind; of a run of 'trellis train', its POS HMM."""
-    found = HMMTagger.find(Path(path))
+    found = None if (Path(path) / FILE).exists() else HMMTagger.find(Path(path))
     if found is not None:
         return found
     kind, settings, tensors = read_tagger(path)

@@ -83,12 +83,18 @@ def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, 
     counts = torch.empty(count, dtype=torch.int32, device=left.device)
     members_kernel[(count,)](index, members, counts, m, SIZE=1024)
     made = torch.empty(count, PARTS, a, c, dtype=torch.float32, device=left.device)
-    tile = {"ROWS": tile_side(a, TILE), "COLUMNS": tile_side(c, WIDE), "INNER": SUM_DEPTH, "PARTS": PARTS}
+    wide = WIDE if not left.is_cuda or roomy(left.device) else WIDE // 2
+    tile = {"ROWS": tile_side(a, TILE), "COLUMNS": tile_side(c, wide), "INNER": SUM_DEPTH, "PARTS": PARTS}
     sum_kernel[(count * PARTS, triton.cdiv(a, tile["ROWS"]), triton.cdiv(c, tile["COLUMNS"]))](
         left, right, made, members, counts, columns, *left.stride(), *right.stride(), m, a, b, c,
         STEPS=triton.cdiv(b, SUM_DEPTH), num_warps=SUM_WARPS, num_stages=SUM_STAGES, **tile,
     )  # fmt: skip
     return made.sum(1)
+
+
+def roomy(device: torch.device) -> bool:
+    """Whether a program may have the shared memory of wide tiles."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin >= 200 << 10
 
 
 def tile_side(size: int, most: int) -> int:

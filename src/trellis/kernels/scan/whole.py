@@ -80,7 +80,7 @@ class Score(torch.autograd.Function):
 
 
 def pose(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The prior [B, K], and the log-potentials by time [T, B, K], zero past the end."""
+    """The prior [B, K], and the log-potentials by time: [T, B, K]."""
     rows = potentials.rows if potentials.whole else potentials.rows.masked_fill(~potentials.inside(lengths), -1)
     return naive.first_step(prior, None, transition.num_states), potentials._replace(rows=rows.T).gather()
 
