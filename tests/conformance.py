@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from oracle import SMALLEST_P, chi_square
-from strategies import Problem, close, random_problem
+from strategies import Problem, random_problem
+from strategies import close as assert_close
 from trellis.inference import discrete, queries
 from trellis.operators import Dense, Transition
 from trellis.types import Belief
@@ -63,34 +64,34 @@ class OperatorConformance(ABC):
         assert (dense >= 0).all()
 
     def test_rows_sum_to_one(self, operator: Transition) -> None:
-        close(operator.dense().sum(-1), torch.ones(operator.dense().shape[:-1]))
+        assert_close(operator.dense().sum(-1), torch.ones(operator.dense().shape[:-1]))
 
     def test_forward(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor]) -> None:
-        close(operator.forward(vectors[0]), torch.einsum("bti,btij->btj", vectors[0], matrix))
+        assert_close(operator.forward(vectors[0]), torch.einsum("bti,btij->btj", vectors[0], matrix))
 
     def test_backward(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor]) -> None:
-        close(operator.backward(vectors[1]), torch.einsum("btij,btj->bti", matrix, vectors[1]))
+        assert_close(operator.backward(vectors[1]), torch.einsum("btij,btj->bti", matrix, vectors[1]))
 
     def test_forward_and_backward_are_adjoint(self, operator: Transition, vectors: tuple[Tensor, Tensor]) -> None:
         left, right = vectors
-        close((operator.forward(left) * right).sum(-1), (left * operator.backward(right)).sum(-1))
+        assert_close((operator.forward(left) * right).sum(-1), (left * operator.backward(right)).sum(-1))
 
     def test_blocks(self, operator: Transition, matrix: Tensor, ids: tuple[Tensor, Tensor]) -> None:
         before, after = ids
         expected = torch.stack(
             [matrix[b, t][before[b, t]][:, after[b, t]] for b in range(BATCH) for t in range(STEPS - 1)]
         )
-        close(operator.blocks(before, after), expected.view(BATCH, STEPS - 1, LIVE, LIVE + 1))
+        assert_close(operator.blocks(before, after), expected.view(BATCH, STEPS - 1, LIVE, LIVE + 1))
 
     def test_bilinear(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor]) -> None:
         left, right = vectors
         expected = self.statistics(operator, left.unsqueeze(-1) * matrix * right.unsqueeze(-2))
-        close(operator.bilinear(left, right), expected)
+        assert_close(operator.bilinear(left, right), expected)
 
     def test_bilinear_adds_and_scales(self, operator: Transition, vectors: tuple[Tensor, Tensor]) -> None:
         left, right = vectors
         twice = operator.bilinear(left, right) + operator.bilinear(2 * left, right)
-        close(twice, operator.bilinear(3 * left, right))
+        assert_close(twice, operator.bilinear(3 * left, right))
 
     def test_collect(self, operator: Transition, matrix: Tensor, ids: tuple[Tensor, Tensor]) -> None:
         before, after = ids
@@ -100,42 +101,42 @@ class OperatorConformance(ABC):
         expected = torch.zeros_like(matrix)
         for b, t in np.ndindex(BATCH, STEPS - 1):
             expected[b, t][before[b, t].unsqueeze(-1), after[b, t]] = pairs[b, t]
-        close(operator.collect(before, after, pairs), self.statistics(operator, expected))
+        assert_close(operator.collect(before, after, pairs), self.statistics(operator, expected))
 
     def test_collect_over_all_states_is_bilinear(self, operator: Transition, vectors: tuple[Tensor, Tensor]) -> None:
         left, right = vectors
         everything = torch.arange(operator.num_states).expand(BATCH, STEPS - 1, -1)
         pairs = operator.blocks(everything, everything) * left.unsqueeze(-1) * right.unsqueeze(-2)
-        close(operator.collect(everything, everything, pairs), operator.bilinear(left, right))
+        assert_close(operator.collect(everything, everything, pairs), operator.bilinear(left, right))
 
     @pytest.mark.parametrize("step", range(STEPS - 1))
     def test_at(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor], step: int) -> None:
         here, expected = operator.at(step), matrix[:, step]
-        close(here.dense().expand_as(expected), expected)
-        close(here.forward(vectors[0][:, step]), torch.einsum("bi,bij->bj", vectors[0][:, step], expected))
-        close(here.backward(vectors[1][:, step]), torch.einsum("bij,bj->bi", expected, vectors[1][:, step]))
+        assert_close(here.dense().expand_as(expected), expected)
+        assert_close(here.forward(vectors[0][:, step]), torch.einsum("bi,bij->bj", vectors[0][:, step], expected))
+        assert_close(here.backward(vectors[1][:, step]), torch.einsum("bij,bj->bi", expected, vectors[1][:, step]))
 
     @pytest.mark.parametrize("step", range(STEPS - 1))
     def test_best(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor], step: int) -> None:
         scores = vectors[0][:, step].log()
         values, argument = operator.at(step).best(scores)
         every = scores.unsqueeze(-1) + matrix[:, step].log()
-        close(values, every.amax(-2))
-        close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
+        assert_close(values, every.amax(-2))
+        assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
 
     def test_sample_next(self, operator: Transition, matrix: Tensor) -> None:
         for step, state in np.ndindex(STEPS - 1, operator.num_states):
             here, states = operator.at(step), torch.full((BATCH,), state)
-            self.drawn_from(lambda u, here=here, z=states: here.sample_next(z, u), matrix[:, step, state])
+            self.assert_drawn_from(lambda u, here=here, z=states: here.sample_next(z, u), matrix[:, step, state])
 
     def test_sample_prev(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor]) -> None:
         for step, state in np.ndindex(STEPS - 1, operator.num_states):
             here, states, weights = operator.at(step), torch.full((BATCH,), state), vectors[0][:, step]
-            self.drawn_from(
+            self.assert_drawn_from(
                 lambda u, here=here, z=states, w=weights: here.sample_prev(z, w, u), weights * matrix[:, step, :, state]
             )
 
-    def drawn_from(self, sample: Callable[[Tensor], Tensor], weights: Tensor) -> None:
+    def assert_drawn_from(self, sample: Callable[[Tensor], Tensor], weights: Tensor) -> None:
         """What a regular grid of uniform numbers is turned into agrees with weights [BATCH, K]."""
         grid = (torch.arange(DRAWS, dtype=torch.float64) + 0.5) / DRAWS
         drawn = torch.stack([sample(u.expand(BATCH)) for u in grid], 1).numpy()
@@ -176,9 +177,9 @@ class OperatorConformance(ABC):
         given = random_problem(6, BATCH, STEPS, operator.num_states, SYMBOLS, live, missing=missing)
         ours, _ = discrete.counts(*given._replace(transition=operator))
         apart, _ = discrete.counts(*given._replace(transition=Dense(matrix)))
-        close(ours.transition, self.statistics(operator, apart.transition))
-        close(ours.start, apart.start)
-        close(ours.emission, apart.emission)
+        assert_close(ours.transition, self.statistics(operator, apart.transition))
+        assert_close(ours.start, apart.start)
+        assert_close(ours.emission, apart.emission)
 
     def test_queries_and_prior_samples_equal_those_of_the_dense_operator(self, operator: Transition) -> None:
         given = random_problem(7, BATCH, STEPS, operator.num_states, SYMBOLS, missing=0.3, shortest=STEPS)
@@ -187,7 +188,7 @@ class OperatorConformance(ABC):
             chain = queries.Chain(given.prior, transition, None)
             answers.append(queries.cavity(chain, given.potentials, given.lengths))
             draws.append(discrete.sample_prior(given.prior.probs[0], transition, BATCH, STEPS, seeded(8)))
-        close(*answers)
+        assert_close(*answers)
         assert draws[0].equal(draws[1]) or not self.inverts
 
     def test_gradients_of_inference(self) -> None:
@@ -196,7 +197,7 @@ class OperatorConformance(ABC):
         given = random_problem(9, BATCH, STEPS, operator.num_states, SYMBOLS, missing=0.3)
         expected = self.gradients(given, Dense(operator.dense()), parameters)
         for one, other in zip(self.gradients(given, operator, parameters), expected, strict=True):
-            close(one, other)
+            assert_close(one, other)
 
     def gradients(self, given: Problem, transition: Transition, parameters: list[Tensor]) -> tuple[Tensor, ...]:
         """Of log p(x) and of the belief carried out."""
@@ -211,7 +212,7 @@ def close_fields(one: object, other: object) -> None:
         one, other = one.probs, other.probs
     assert isinstance(one, Tensor)
     assert isinstance(other, Tensor)
-    close(one, other)
+    assert_close(one, other)
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -15,7 +15,7 @@ from trellis.errors import TrellisError
 from trellis.inference import compiled, gaussian, kalman, observing
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.inference.steady import doubling, riccati, riccati_residual, schur, steady_state
-from trellis.kernels.kalman import BLOCK
+from trellis.kernels.kalman.numba import BLOCK
 
 TOLERANCE, SINGLE = 1e-9, 1e-3
 DRAWS, DEVIATIONS = 20_000, 5.0  # samples, and how many standard errors their moments may be off

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
+from functools import partial
 
 from torch import Tensor
 
 from trellis.kernels import team
+from trellis.kernels.engines import installed
 
-
-@cache
-def kernels() -> ModuleType | None:
-    try:
-        from trellis.kernels import kalman
-    except ImportError:
-        return None
-    return kalman
+kernels = partial(installed, "kalman", "numba")
 
 
 def compiled(*given: Tensor) -> bool:

@@ -127,6 +127,11 @@ def last_step(values: Tensor, lengths: Tensor) -> Tensor:
     return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
 
 
+def or_prior(last: Tensor, prior: Tensor, lengths: Tensor) -> Tensor:
+    """The belief after each sequence's last step [B, k]; the prior where it has none."""
+    return torch.where((lengths == 0).unsqueeze(-1), prior, last)
+
+
 def last_belief(stacked: Tensor, steps: Steps) -> Belief:
     """a_t and its live states at each sequence's last step, out of a_t [B, T, k]; the prior where it has no steps."""
     probs, ids = last_step(stacked, steps.lengths), steps.potentials.ids

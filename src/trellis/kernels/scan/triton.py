@@ -167,7 +167,7 @@ def pose(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
 
 def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
     """a_t of each sequence's last step, the prior where it has none: [B, k]."""
-    return torch.where((lengths == 0).unsqueeze(-1), prior, naive.last_step(alphas, lengths))
+    return naive.or_prior(naive.last_step(alphas, lengths), prior, lengths)
 
 
 class Score(torch.autograd.Function):

@@ -41,10 +41,6 @@ class Run:
         """a_t of each sequence's last step: [B, K]."""
         return naive.last_step(self.filtered.transpose(0, 1), self.lengths)
 
-    def belief(self, prior: Tensor, last: Tensor) -> Belief:
-        """After the last step; the prior where there is none."""
-        return Belief(torch.where((self.lengths == 0).unsqueeze(-1), prior, last))
-
     def adjoint(self, grads: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """a_t b_t and w_t [T, B, K], given g [B, T] and dL/d(last belief) [B, K]."""
         posterior, pulls = torch.empty_like(self.filtered), torch.empty_like(self.filtered)
@@ -92,11 +88,11 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
     with torch.no_grad():
         run = Run(begin, transition, log_weights, lengths)
     if not torch.is_grad_enabled():
-        return run.log_norms, run.belief(begin, run.last())
+        return run.log_norms, Belief(naive.or_prior(run.last(), begin, lengths))
     before = run.filtered[:-1].transpose(0, 1)
     predicted = transition.forward(before) if before.numel() else before
     log_norms, last = Score.apply(begin, predicted, log_weights, run)
-    return log_norms, run.belief(begin, last)
+    return log_norms, Belief(naive.or_prior(last, begin, lengths))
 
 
 def filter(
@@ -107,7 +103,11 @@ def filter(
         return naive.filter(prior, transition, potentials, lengths)
     begin, log_weights = pose(prior, transition, potentials, lengths)
     run = Run(begin, transition, log_weights, lengths)
-    return run.log_norms, (run.filtered * run.inside).transpose(0, 1), run.belief(begin, run.last())
+    return (
+        run.log_norms,
+        (run.filtered * run.inside).transpose(0, 1),
+        Belief(naive.or_prior(run.last(), begin, lengths)),
+    )
 
 
 def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:

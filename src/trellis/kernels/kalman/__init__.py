@@ -1,0 +1,1 @@
+"""Kalman passes that miss observations, compiled; `trellis.inference.compiled` calls them."""
