@@ -44,6 +44,13 @@ def test_a_draw_keeps_its_share_of_every_class(partition: Partition, rate: float
     assert len(set(drawn.ids.tolist())) == len(drawn.ids)
 
 
+def test_without_classes_a_draw_keeps_its_share_of_all_states() -> None:
+    dropout = Dropout("state", 0.25, states=12)
+    draws = [drawn.ids for _ in range(400) if (drawn := dropout.draw(None)) and drawn.ids is not None]
+    assert all(len(ids.unique()) == 9 and torch.equal(ids, ids.sort().values) for ids in draws)
+    assert chi_square(torch.cat(draws).numpy(), np.full(12, 1 / 12)) > SMALLEST_P
+
+
 @EITHER
 def test_every_state_of_a_class_is_kept_equally_often(partition: Partition) -> None:
     dropout = Dropout("state", 0.5, None, partition)

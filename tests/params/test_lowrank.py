@@ -50,7 +50,7 @@ def weights_of(hmm: HMM, features: Tensor | None = None) -> Tensor:
     else:
         assert isinstance(params, LowRankParams)
         left = params.features(params.nets["move"](params.embed("in")) * params.scale)
-        right = params.features(params.nets["arrive"](params.embed("out")) * params.scale)
+        right = params.features(params.embed("out") * params.scale)
         band = left[:, :0] if params.band is None else params.band
     chosen = slice(None) if features is None else features
     weights = left[:, chosen].exp() @ right[:, chosen].exp().T
@@ -84,6 +84,9 @@ def test_dropout_restricts_before_normalising(kind: str, band: int) -> None:
     rows = torch.tensor([7, 1, 1, 4])
     found = hmm.params.entry(rows, dropped).blocks(torch.arange(4), torch.arange(len(ids)))
     close(found, shares(expected[rows]))
+    ascending = torch.tensor([1, 4, 7])
+    beliefs = torch.eye(3, dtype=torch.float64)
+    close(hmm.params.entry(ascending, dropped).forward(beliefs), shares(expected[ascending]))
 
 
 @pytest.mark.parametrize("support", SUPPORTS)
@@ -113,6 +116,7 @@ def test_loss_and_gradients_are_those_of_the_dense_matrix(support: str, choices:
         {"support": "full"},
         {"support": "full", "band": 3, "feature_dropout": 0.5},
         {"support": "uneven", "dropout": "state"},
+        {"support": "full", "dropout": "state", "band": 3},
     ],
     ids=str,
 )

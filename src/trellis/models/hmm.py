@@ -68,7 +68,8 @@ class HMM(nn.Module, Answers):
         params.favour(frequency - frequency.mean())
         rates = config.dropout_rate, config.dropout_end
         features = params.num_features, config.feature_dropout
-        return cls(vocab, params, carry, Dropout(config.dropout, *rates, params.partition, seed, *features))
+        states = params.num_states if support is None else 0
+        return cls(vocab, params, carry, Dropout(config.dropout, *rates, params.partition, seed, *features, states))
 
     @property
     def num_states(self) -> int:
@@ -191,8 +192,9 @@ class HMM(nn.Module, Answers):
         prior = self.entering(batch, state, dropped, transition, potentials.first_ids())
         lengths = None if batch.full else batch.lengths
         log_norms, belief = discrete.score(prior, transition, potentials, lengths)
-        if dropped.ids is not None and belief.ids is not None:
-            belief = belief._replace(ids=dropped.ids[belief.ids])
+        if dropped.ids is not None:
+            named = dropped.ids.expand_as(belief.probs) if belief.ids is None else dropped.ids[belief.ids]
+            belief = belief._replace(ids=named)
         before = self.continued(batch, state) if lengths is not None else Carried(belief, batch.fresh)
         return log_norms.sum(dtype=torch.float64), self.after(before, belief, lengths)
 
@@ -215,8 +217,10 @@ class HMM(nn.Module, Answers):
 
     def enter(self, belief: Belief, dropped: Dropped, ids: Tensor | None) -> Tensor:
         """The next step's distribution over kept states, at `ids` [B, k'] or all of them, after any belief."""
-        assert dropped.partition is not None
         probs, names = belief
+        if dropped.partition is None:  # every sequence comes from the same states
+            rows = torch.arange(self.num_states, device=probs.device) if names is None else names[0]
+            return self.params.entry(rows, dropped).forward(probs)
         if names is None:
             names = torch.arange(self.num_states, device=probs.device).expand_as(probs)
         rows = torch.arange(names.numel(), device=probs.device).view(names.shape)

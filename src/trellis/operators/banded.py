@@ -16,7 +16,8 @@ class Banded(Unwritten):
     """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
 
     The band goes through products of tiles [w, 2w], O(K w) a step. `places` [R] says where among the columns each row
-    stands where it is not its own number; the operator is then rectangular, and only `blocks` has a meaning."""
+    stands where it is not its own number; the operator is then rectangular, and only `forward` and `blocks` have a
+    meaning."""
 
     def __init__(self, probs: Tensor, num_states: int | None = None, places: Tensor | None = None) -> None:
         self.probs, self.places = probs, places
@@ -52,6 +53,9 @@ class Banded(Unwritten):
         )
 
     def forward(self, probs: Tensor) -> Tensor:
+        if self.places is not None:
+            rows, columns = (torch.arange(n, device=self.device) for n in (self.num_rows, self.num_states))
+            return probs @ self.blocks(rows, columns)
         sent = (self.row_tiles(probs) @ self.band).transpose(0, 1)  # [N, n, 2w]
         near, far = (half.flatten(1) for half in sent.split(self.width, -1))
         total = pad(near, (0, self.width)) + pad(far, (self.width, 0))

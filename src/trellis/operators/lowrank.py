@@ -27,7 +27,7 @@ class LowRank(Unwritten):
     Its statistics are the expected steps z -> f and f -> z', [2, K, F]. Leading dimensions [T-1] or [B, T-1] are
     transitions that vary with time; their statistics are the pairs, as those of `Dense`. `dtype` is the precision of
     products (bfloat16 on a GPU), added up in float32. Rows of other states than the columns give a rectangular
-    operator, of which only `blocks` has a meaning."""
+    operator, of which only `forward` and `blocks` have a meaning."""
 
     def __init__(self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None) -> None:
         self.into, self.out = into, out

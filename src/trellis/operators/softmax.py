@@ -23,8 +23,8 @@ class Softmax(Unwritten):
     """A[z, z'] = exp(q_z . k_z' - n_z), n_z = log sum_z' exp(q_z . k_z'), over the pairs that `mask` keeps.
 
     The normalisers cost O(K^2 d) once, a block of k live states on each side O(k^2 d); nothing [K, K] is ever kept.
-    Queries [R, d] of other states than the keys [K, d] give a rectangular operator, of which only `blocks` has a
-    meaning. `dtype` is the precision of the products (bfloat16 on a GPU), added up in float32."""
+    Queries [R, d] of other states than the keys [K, d] give a rectangular operator, of which only `forward` and
+    `blocks` have a meaning. `dtype` is the precision of the products (bfloat16 on a GPU), added up in float32."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None
@@ -59,8 +59,8 @@ class Softmax(Unwritten):
     def forward(self, probs: Tensor) -> Tensor:
         if torch.is_grad_enabled() or (probs.is_cuda and torch.cuda.is_current_stream_capturing()):
             return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
-        total = torch.zeros_like(probs)
-        reached = (probs != 0).reshape(-1, self.num_states).any(0).nonzero().flatten()  # rows without mass cost nothing
+        total = probs.new_zeros(*probs.shape[:-1], self.num_states)
+        reached = (probs != 0).reshape(-1, self.num_rows).any(0).nonzero().flatten()  # rows without mass cost nothing
         for rows in chunks(len(reached), self.num_states, probs.device):
             total += probs[..., reached[rows]] @ self.rows(reached[rows])
         return total

@@ -63,7 +63,8 @@ class Params(nn.Module, ABC):
 
     @abstractmethod
     def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
-        """Transitions from the states `ids` [R], of the whole model, into those that a draw keeps; `blocks` alone."""
+        """Transitions from the states `ids` [R], of the whole model, into those that a draw keeps: a
+        rectangular operator, for `forward` and `blocks` alone."""
 
     def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
         """The M-step: probabilities proportional to expected counts, where parameters are `counted`."""

@@ -16,8 +16,9 @@ STAGES = 8  # in which a rate goes from its beginning to its end
 
 
 class Dropped(NamedTuple):
-    """One draw. With `ids` the model is the smaller one over these states, numbered anew, of classes `partition`;
-    with `step` single starts and transitions are left out, by a hash that gives the same ones wherever it is asked."""
+    """One draw. With `ids` the model is the smaller one over these states, numbered anew, of classes `partition` (None:
+    every word may come from all of them); with `step` single starts and transitions are left out, by a hash that gives
+    the same ones wherever it is asked."""
 
     ids: Tensor | None = None  # [K'], ascending, so class by class
     partition: Partition | None = None
@@ -39,29 +40,31 @@ class Dropped(NamedTuple):
 class Dropout(nn.Module):
     """Draws by (seed, number of draws so far), so that they repeat, and go on after a checkpoint as if it had not been.
 
+    Whole states are left out of each class of a `partition`, or of all `states` where every word may come from all.
+
     The rate goes from `rate` to `end` in a few equal stages as training advances, see `advance`."""
 
     draws: Tensor
 
     def __init__(
         self, kind: str, rate: float, end: float | None = None, partition: Partition | None = None, seed: int = 0,
-        features: int = 0, feature_rate: float = 0.0,
+        features: int = 0, feature_rate: float = 0.0, states: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         end = rate if end is None else end
         if kind not in KINDS:
             raise TrellisError(f"model.dropout is {kind!r}; known are {', '.join(KINDS)}.")
-        if kind == "state" and partition is None:
+        if kind == "state" and partition is None and not states:
             raise TrellisError(
                 "State dropout needs classes of states that no word of another class shares: "
-                'use model.emission = "brown" or "cloned", or model.dropout = "unstructured".'
+                'use model.emission = "brown", "cloned" or "full", or model.dropout = "unstructured".'
             )
         if not (0 <= rate < 1 and 0 <= end < 1):
             raise TrellisError(f"model.dropout_rate and dropout_end are {rate} and {end}: they must lie in [0, 1).")
         if not 0 <= feature_rate < 1:
             raise TrellisError(f"model.feature_dropout is {feature_rate}: it must lie in [0, 1).")
         self.kind, self.rate, self.end, self.seed, self.now = kind, rate, end, seed, rate
-        self.features = features
+        self.features, self.states = features, states
         self.kept_features = max(1, round(features * (1 - feature_rate))) if features else 0
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
 
@@ -82,9 +85,11 @@ class Dropout(nn.Module):
             return Dropped(features=features)
         if self.kind == "unstructured":
             return Dropped(step=step, seed=self.seed, rate=self.now, features=features)
-        assert partition is not None
+        scores = keys(self.seed, step, STATES, every(partition.num_states if partition else self.states, step.device))
+        if partition is None:
+            kept = max(1, round(self.states * (1 - self.now)))
+            return Dropped(scores.topk(kept).indices.sort().values, features=features)
         thin = partition.thinned(self.now)
-        scores = keys(self.seed, step, STATES, every(partition.num_states, step.device))
         return Dropped(partition.choose(scores, thin), thin, features=features)
 
     def draw_features(self, step: Tensor) -> Tensor | None:

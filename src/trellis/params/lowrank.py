@@ -19,7 +19,6 @@ from trellis.operators.lowrank import of_features
 from trellis.params.base import NOTHING, Support, restored_support
 from trellis.params.dropout import Dropped
 from trellis.params.features import FEATURE_MAPS
-from trellis.params.nets import Residual
 from trellis.params.neural import SETTINGS, NeuralParams
 from trellis.params.table import TableParams, replace
 
@@ -40,9 +39,7 @@ def operator(
 
 
 class LowRankParams(NeuralParams):
-    """u_z = f_move(e_z) and v_z = f_arrive(e'_z), both over the square root of the temperature; else `NeuralParams`.
-
-    The nets end in a layer norm, so that |v|^2 is about the same for all states and prefers none."""
+    """u_z = f_move(e_z) and v_z = e'_z, both over the square root of the temperature; else `NeuralParams`."""
 
     kind = "lowrank"
     keys = (*SETTINGS, "features", "band", "feature_map", "temperature")
@@ -54,7 +51,6 @@ class LowRankParams(NeuralParams):
         self.scale = config.temperature**-0.5
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + 1)
-            self.nets["arrive"] = Residual(config.dim, config.depth, config.net_dropout)
             self.features = FEATURE_MAPS[config.feature_map](config.dim, config.features)
         self.num_features = self.features.num_features
         self.register_parameter("band", None)
@@ -71,7 +67,7 @@ class LowRankParams(NeuralParams):
 
     def log_features(self, before: Tensor, after: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log phi(u) and log phi(v) of states embedded as `before` and `after`."""
-        u, v = self.nets["move"](before.to(self.dtype)), self.nets["arrive"](after.to(self.dtype))
+        u, v = self.nets["move"](before.to(self.dtype)), after.to(self.dtype)
         return self.features(u * self.scale, kept), self.features(v * self.scale, kept)
 
     def operator(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Transition:

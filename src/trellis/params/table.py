@@ -80,6 +80,8 @@ class TableParams(Params):
         return Dense((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
 
     def emission(self, dropped: Dropped = NOTHING) -> Categorical:
+        if dropped.ids is not None and dropped.partition is None:
+            return normalised(self.emission_logits[:, dropped.ids], None, len(dropped.ids))
         if self.partition is None or dropped.ids is None or dropped.partition is None:
             emission = normalised(self.emission_logits, self.partition or self.support, self.num_states)
             emission.table = emission.table.masked_fill(self.emission_logits <= LOG_ZERO, -torch.inf)
