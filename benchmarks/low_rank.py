@@ -26,6 +26,8 @@ SIZES = {  # states, features of the growth in states, states of the growth in f
     "cpu": ([2**n for n in range(9, 14)], 64, 2048, [2**n for n in range(4, 10)]),
     "cuda": ([2**n for n in range(14, 21)], 1024, 65536, [2**n for n in range(7, 13)]),
 }
+SAMPLED = {"cpu": (2**13, 256), "cuda": (2**16, 1024)}  # states and features of a chain that is drawn
+PATHS, LENGTH = 1024, 128
 LARGEST_DENSE = {"cpu": 2**12, "cuda": 2**16}
 TAIL = {"cpu": (2**11, 2**13), "cuda": (2**15, 2**18)}  # over which the exponent in states is fitted too
 
@@ -151,6 +153,25 @@ def allocation(states: int, features: int, device: torch.device) -> None:
          float(states**2), states**2 / largest.entries, "entries")  # fmt: skip
 
 
+def sampling(states: int, features: int, device: torch.device) -> None:
+    """Paths drawn through alias tables, their making included, and by inversion."""
+    operator, first = low_rank(states, features, device), torch.arange(PATHS, device=device)
+    uniform = torch.rand(LENGTH, PATHS, dtype=torch.float64, device=device)
+
+    def drawing(steps: int, tables: bool) -> Callable[[], object]:
+        def work() -> None:
+            chain, here = operator.ready(PATHS * steps if tables else 0), first
+            for numbers in uniform[:steps]:
+                here = chain.sample_next(here, numbers)
+
+        return work
+
+    ours = timed(drawing(LENGTH, True), 1, device) / LENGTH / PATHS
+    theirs = timed(drawing(2, False), 1, device) / 2 / PATHS
+    emit(BENCH, f"{states} states, {features} features, {PATHS * LENGTH} draws", "a draw", ours * 1e6, "inversion",
+         theirs * 1e6, theirs / ours, "us")  # fmt: skip
+
+
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks low-rank", description=__doc__)
     parser.add_argument("--repeats", type=int, default=10)
@@ -164,6 +185,7 @@ def main(argv: list[str]) -> None:
     grow("features", ranks, [(min(fixed, options.largest), rank) for rank in ranks], device, options.repeats)
     against_dense(states, features, device, options.repeats)
     allocation(states[-1], features, device)
+    sampling(*SAMPLED[device.type], device)
     if device.type == "cuda":
         for size, classes in ((2**14, 0), (2**16, 0), (2**18, CLASSES * 8), (2**20, CLASSES * 32)):
             if size > options.largest:

@@ -16,7 +16,7 @@ from strategies import close, distributions, random_problem
 from trellis.inference import discrete
 from trellis.operators import Banded, Dense, LowRank, Sum, Transition
 from trellis.operators.banded import of_band
-from trellis.operators.lowrank import of_features
+from trellis.operators.lowrank import DRAWS_PER_FEATURE, of_features
 from trellis.types import Belief, Groups, Potentials
 
 STATES, RANK, WIDTH = 5, 2, 3
@@ -168,6 +168,19 @@ def test_samples_of_paths_agree_with_enumeration(banded: bool) -> None:
     chain = paths.weights / paths.potentials[range(3), paths.states].prod(1)
     drawn = discrete.sample_prior(given.prior.probs[0], operator, DRAWS, 3, seeded(2))
     assert chi_square(cells(drawn.numpy(), 3), chain) > SMALLEST_P
+
+
+@pytest.mark.parametrize("banded", [False, True])
+def test_operators_ready_for_many_draws_draw_alike(banded: bool) -> None:
+    low = of_features(3 * normal(1, STATES, RANK), 3 * normal(2, STATES, RANK))
+    operator = Sum.normalised(low, of_band(normal(3, STATES, WIDTH))) if banded else low[0]
+    few, many = operator.ready(DRAWS_PER_FEATURE * RANK - 1), operator.ready(DRAWS)
+    tables = [(one.parts[0] if isinstance(one, Sum) else one).aliases for one in (few, many)]
+    assert [table is not None for table in tables] == [False, True]
+    uniform = torch.rand(DRAWS, generator=seeded(4), dtype=torch.float64)
+    for state, expected in enumerate(operator.dense()):
+        drawn = many.sample_next(torch.full((DRAWS,), state), uniform)
+        assert chi_square(drawn.numpy(), expected.numpy()) > SMALLEST_P
 
 
 def test_float32_samples_reach_every_state() -> None:

@@ -175,6 +175,7 @@ def sample_prior(
     """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
     uniform = torch.rand(batch, steps, generator=generator, dtype=torch.float64, device=start.device)
     states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
+    transition = transition.ready(batch * steps)
     for t in range(1, steps):
         states.append(transition.at(t - 1).sample_next(states[-1], uniform[:, t]))
     return torch.stack(states, 1)

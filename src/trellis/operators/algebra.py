@@ -86,6 +86,9 @@ class Sum(Unwritten):
     def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         return Transition.best(self, scores) if self.varies else super().best(scores)
 
+    def ready(self, draws: int) -> Transition:
+        return Sum([part.ready(draws) for part in self.parts], self.weights)
+
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         """A part by its weight, then that part's draw."""
         chosen, rest = invert_rest(select(self.weights, states, -2), uniform)

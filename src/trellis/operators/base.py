@@ -72,6 +72,10 @@ class Transition(ABC):
         """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]."""
         return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
 
+    def ready(self, draws: int) -> Transition:
+        """The same operator, prepared for so many draws of `sample_next`."""
+        return self
+
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         """z' ~ A(z, .) by inversion of `uniform`: [B], [B] -> [B]."""
         return invert(select(self.dense(), states, -2), uniform)

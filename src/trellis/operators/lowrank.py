@@ -15,10 +15,13 @@ from torch import Tensor
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.products import times
 from trellis.kernels.rows import take
+from trellis.operators.alias import Alias, alias_tables
 from trellis.operators.base import Transition, invert, invert_rest, select
 from trellis.operators.dense import Dense
 from trellis.operators.unwritten import Unwritten
 from trellis.types import Groups
+
+DRAWS_PER_FEATURE = 20  # that pay for alias tables
 
 
 class LowRank(Unwritten):
@@ -29,8 +32,10 @@ class LowRank(Unwritten):
     products (bfloat16 on a GPU), added up in float32. Rows of other states than the columns give a rectangular
     operator, of which only `forward` and `blocks` have a meaning."""
 
-    def __init__(self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None) -> None:
-        self.into, self.out = into, out
+    def __init__(
+        self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None, aliases: Alias | None = None
+    ) -> None:
+        self.into, self.out, self.aliases = into, out, aliases
         self.dtype = None if dtype is into.dtype else dtype
         self.num_rows, self.num_states, self.device = into.shape[-2], out.shape[-2], into.device
 
@@ -101,10 +106,16 @@ class LowRank(Unwritten):
         """Max-product does not go through a sum over features: O(K^2 F) time, in chunks of z."""
         return Transition.best(self, scores) if self.varies else super().best(scores)
 
+    def ready(self, draws: int) -> Transition:
+        """With a table for each p(z' | f) where that pays."""
+        if self.varies or draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
+            return self
+        return LowRank(self.into, self.out, self.dtype, alias_tables(self.out.detach().T.contiguous()))
+
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) a draw."""
+        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) a draw, O(F) with tables."""
         feature, rest = invert_rest(select(self.into, states, -2), uniform)
-        return invert(select(self.out, feature, -1), rest)
+        return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z); beta = weights I is a product as of the forward pass."""
