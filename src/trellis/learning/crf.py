@@ -147,12 +147,12 @@ def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
 
 def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
     """By python-crfsuite, whose attributes and labels are our numbers; its weights become ours."""
+    if crf.dense.numel():
+        raise TrellisError("The learner crfsuite is for sparse features; train real-valued ones with lbfgs or adagrad.")
     try:
         import pycrfsuite
     except ImportError as error:
         raise TrellisError("The learner crfsuite needs python-crfsuite: pip install python-crfsuite.") from error
-    if crf.dense.numel():
-        raise TrellisError("The learner crfsuite is for sparse features; train real-valued ones with lbfgs or adagrad.")
     trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
     trainer.set_params({"c1": config.l1, "c2": config.l2, "max_iterations": config.iterations,
                         "period": PERIOD, "delta": config.tolerance, "feature.possible_transitions": True})  # fmt: skip

@@ -80,13 +80,13 @@ class TableParams(Params):
         return Dense((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
 
     def emission(self, dropped: Dropped = NOTHING) -> Categorical:
-        if dropped.ids is not None and dropped.partition is None:
-            return normalised(self.emission_logits[:, dropped.ids], None, len(dropped.ids))
-        if self.partition is None or dropped.ids is None or dropped.partition is None:
-            emission = normalised(self.emission_logits, self.partition or self.support, self.num_states)
-            emission.table = emission.table.masked_fill(self.emission_logits <= LOG_ZERO, -torch.inf)
-            return emission
         thin = dropped.partition
+        if thin is None or self.partition is None or dropped.ids is None:
+            logits = self.emission_logits if dropped.ids is None else self.emission_logits[:, dropped.ids]
+            count = self.num_states if dropped.ids is None else len(dropped.ids)
+            emission = normalised(logits, self.partition or self.support, count)
+            emission.table = emission.table.masked_fill(logits <= LOG_ZERO, -torch.inf)
+            return emission
         place = (dropped.ids[thin.windows] - self.partition.windows[:, :1]) % self.num_states  # within the class
         place = place if thin.own is None else place.masked_fill(~thin.own, 0)
         return normalised(self.emission_logits.gather(1, place[thin.word_class]), thin, thin.num_states)
