@@ -27,14 +27,13 @@ class Run:
         scale = log_weights.amax(-1, keepdim=True)
         scale = scale.masked_fill(scale == -torch.inf, 0.0)
         self.weights = (log_weights - scale).exp()
-        self.filtered, norms = torch.empty_like(self.weights), torch.empty_like(scale)
-        self.gains, smallest = torch.empty_like(scale), torch.finfo(scale.dtype).tiny
+        self.filtered, self.norms = torch.empty_like(self.weights), torch.empty_like(scale)
+        smallest = torch.finfo(scale.dtype).tiny
         for t, weight in enumerate(self.weights):
             joint = (prior if t == 0 else transition.forward(self.filtered[t - 1])) * weight
-            torch.sum(joint, -1, keepdim=True, out=norms[t])
-            torch.mul(norms[t] >= smallest, norms[t].clamp(min=smallest).reciprocal(), out=self.gains[t])
-            torch.mul(joint, self.gains[t], out=self.filtered[t])
-        log_norms = (norms.clamp(min=smallest).log() + scale).masked_fill(self.gains == 0, -torch.inf)
+            norm = torch.sum(joint, -1, keepdim=True, out=self.norms[t])
+            torch.div(joint, torch.threshold_(norm, smallest, torch.inf), out=self.filtered[t])
+        log_norms = (self.norms.log() + scale).masked_fill(self.norms == torch.inf, -torch.inf)
         self.log_norms = log_norms.masked_fill(self.inside == 0, 0.0).squeeze(-1).T.contiguous()  # [B, T]
 
     def last(self) -> Tensor:
@@ -43,18 +42,17 @@ class Run:
 
     def adjoint(self, grads: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """a_t b_t and w_t [T, B, K], given g [B, T] and dL/d(last belief) [B, K]."""
-        posterior, pulls = torch.empty_like(self.filtered), torch.empty_like(self.filtered)
-        grads, gains = grads.T.unsqueeze(-1) * self.inside, self.gains * self.inside
+        futures, pulls = torch.empty_like(self.filtered), self.weights * (self.inside / self.norms)
+        grads = grads.T.unsqueeze(-1) * self.inside
         message = torch.zeros_like(pulls[0])
         for t in reversed(range(len(pulls))):
             if last is not None:
                 message = message + last * (self.lengths - 1 == t).unsqueeze(-1)
-            future = message + (grads[t] - (message * self.filtered[t]).sum(-1, keepdim=True))
-            torch.mul(self.filtered[t], future, out=posterior[t])
-            torch.mul(future * gains[t], self.weights[t], out=pulls[t])
+            shift = grads[t] - (message * self.filtered[t]).sum(-1, keepdim=True)
+            pulls[t] *= torch.add(message, shift, out=futures[t])
             if t > 0:
                 message = self.transition.backward(pulls[t])
-        return posterior * self.inside, pulls
+        return self.filtered * futures * self.inside, pulls
 
 
 class Score(torch.autograd.Function):
