@@ -25,6 +25,12 @@ FOLDER = Path(__file__).parent / "kernel-hmm"
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 DRAWS = 400  # of the features, for a mean squared error
 RANK_TOLERANCE = 1e-5  # of the largest singular value
+MATRICES = {
+    f"{states} states, norm {norm:g}, {dim} dimensions": (states, dim, norm)
+    for states, norm, dim in (
+        (128, 1.0, 16), (128, 2.0, 16), (128, 3.0, 16), (128, 2.0, 64), (64, 2.0, 16), (256, 2.0, 16), (512, 2.0, 16),
+    )
+}  # fmt: skip
 
 
 def trigonometric(x: Tensor, weight: Tensor) -> Tensor:
@@ -84,25 +90,34 @@ def softmax_rows(states: int, dim: int, norm: float) -> tuple[Tensor, Tensor, Te
 
 
 def approximations(states: int, dim: int, norm: float, features: int, steps: int = 250) -> dict[str, float]:
-    """KL from a softmax matrix of rows through random features, and through features learned for it."""
+    """KL from a softmax matrix of rows through random features; through W learned for its embeddings, and through
+    features of both sides learned freely."""
     u, v, log_true = softmax_rows(states, dim, norm)
     found = {}
     for kind, draw_weights in (("random", gaussian), ("orthogonal", orthogonal)):
         phi = Exponential(draw_weights(features, dim).double(), learned=False)
         found[kind] = divergence(log_true, of_features(phi(u), phi(v))[0].dense())
+    phi = Exponential(gaussian(features, dim).double(), learned=True)
+    weights = nearest(log_true, list(phi.parameters()), lambda: of_features(phi(u), phi(v))[0], steps)
+    found["weights"] = divergence(log_true, weights.dense().detach())
     found["learned"] = divergence(log_true, fit_features(log_true, features, steps).dense().detach())
     return found
 
 
 def fit_features(log_true: Tensor, features: int, steps: int) -> LowRank:
-    """The nearest in KL that gradients find to a matrix, with free features of both sides."""
+    """The nearest to a matrix, with free features of both sides."""
     torch.manual_seed(2)
     u, v = (torch.randn(len(log_true), features, dtype=torch.float64).requires_grad_() for _ in "uv")
-    optimizer = torch.optim.Adam([u, v], lr=0.1)
-    lowest, best = torch.inf, of_features(u, v)[0]
+    return nearest(log_true, [u, v], lambda: of_features(u, v)[0], steps)
+
+
+def nearest(log_true: Tensor, weights: list[Tensor], build: Callable[[], LowRank], steps: int) -> LowRank:
+    """The nearest in KL that gradients find to a matrix."""
+    optimizer = torch.optim.Adam(weights, lr=0.1)
+    lowest, best = torch.inf, build()
     for _ in range(steps):
         optimizer.zero_grad()
-        operator = of_features(u, v)[0]
+        operator = build()
         probs = operator.dense()
         (-(log_true.exp() * probs.log()).sum(-1).mean()).backward()
         optimizer.step()
@@ -120,10 +135,15 @@ def ranks(states: int, features: int, width: int, spread: float) -> dict[str, di
     both = Sum.normalised(low, (band, low[1] + 0 * band_norm))
     found = {}
     for name, matrix in (("low rank", low[0].dense()), ("with band", both.dense())):
-        values = torch.linalg.svdvals(matrix)
-        entropy = torch.special.entr(matrix).sum(-1).mean()
-        found[name] = {"rank": float((values > RANK_TOLERANCE * values[0]).sum()), "entropy": float(entropy)}
+        found[name] = shape_of(matrix)
     return found
+
+
+def shape_of(matrix: Tensor) -> dict[str, float]:
+    """Numerical rank, and mean entropy of rows."""
+    values = torch.linalg.svdvals(matrix)
+    entropy = torch.special.entr(matrix).sum(-1).mean()
+    return {"rank": float((values > RANK_TOLERANCE * values[0]).sum()), "entropy": float(entropy)}
 
 
 def spectral(seeds: int) -> dict[str, Any]:
@@ -132,10 +152,11 @@ def spectral(seeds: int) -> dict[str, Any]:
     for tokens in spectral_hmm.TOKENS:
         found = [spectral_hmm.study(seed, tokens) for seed in range(seeds)]
         errors[tokens] = {name: median(one[name] for one in found) for name in found[0]}
-    return {"errors": errors, "em": {seed: spectral_hmm.starts(seed, 100_000) for seed in range(seeds)}}
+    others = range(10, 10 + 2 * (seeds + 1))  # that nothing was developed on
+    return {"errors": errors, "em": {seed: spectral_hmm.starts(seed, 100_000) for seed in (*range(seeds), *others)}}
 
 
-def study(seeds: int = 5) -> dict[str, Any]:
+def study(seeds: int = 4) -> dict[str, Any]:
     """Every figure."""
     return {
         "squared_errors": {
@@ -144,11 +165,10 @@ def study(seeds: int = 5) -> dict[str, Any]:
             for norm in (0.5, 1.0)
         },
         "divergence": {
-            f"{states} states, norm {norm:g}, {dim} dimensions": {
-                m: approximations(states, dim, norm, m) for m in FEATURES[:5] if m <= states
-            }
-            for states, norm, dim in ((128, 1.0, 16), (128, 2.0, 16), (128, 3.0, 16), (256, 2.0, 16), (128, 2.0, 64))
+            name: {m: approximations(states, dim, norm, m) for m in FEATURES[:5] if m <= states}
+            for name, (states, dim, norm) in MATRICES.items()
         },
+        "matrices": {name: shape_of(softmax_rows(*sizes)[-1].exp()) for name, sizes in MATRICES.items()},
         "ranks": {width: ranks(512, 64, width, 1.0) for width in (8, 32, 128)},
         "spectral": spectral(seeds),
     }
@@ -186,7 +206,7 @@ def plots(figures: dict[str, Any]) -> dict[str, str]:
         "tokens",
         [
             Series(name.replace("_", ", "), {int(n): found[name] for n, found in by_tokens.items()})
-            for name in (f"{how}_{what}" for how in ("eigenvectors", "anchors") for what in ("emission", "transition"))
+            for name in (f"{how}_{what}" for how in spectral_hmm.METHODS for what in ("emission", "transition"))
         ],
     )
     return drawn
@@ -194,7 +214,7 @@ def plots(figures: dict[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    figures = study(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    figures = study(*map(int, sys.argv[1:2]))
     write_text(FOLDER / "study.json", json.dumps(figures, indent=1) + "\n")
     for name, picture in plots(figures).items():
         write_text(FOLDER / "plots" / f"{name}.svg", picture + "\n")

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from trellis.inference import discrete
-from trellis.learning.spectral import ObservableOperators, Probabilities, by_anchors, by_eigenvectors, initial, moments
+from trellis.learning.spectral import (
+    SMOOTHING,
+    ObservableOperators,
+    Probabilities,
+    by_anchors,
+    by_cooccurrence,
+    by_eigenvectors,
+    initial,
+    moments,
+)
 from trellis.operators import Dense
 from trellis.operators.base import invert
 from trellis.params import TableParams
@@ -18,6 +27,7 @@ from trellis.types import Belief, Potentials
 
 STATES, SYMBOLS, LENGTH = 5, 20, 1000
 TOKENS = (10_000, 100_000, 1_000_000)
+METHODS = {"eigenvectors": by_eigenvectors, "anchors": by_anchors, "cooccurrence": by_cooccurrence}
 
 
 class Error(NamedTuple):
@@ -68,19 +78,16 @@ def fit(text: NDArray[np.int64], begin: Probabilities, rounds: int) -> float:
 
 
 def study(seed: int, tokens: int) -> dict[str, float]:
-    """Errors of both estimators; nats per token of operators, and of the truth, on other text; probabilities that
+    """Errors of the estimators; nats per token of operators, and of the truth, on other text; probabilities that
     are none."""
     model = random_hmm(STATES, SYMBOLS, seed)
     found = moments(sampled(model, tokens // LENGTH, LENGTH, seed), SYMBOLS)
     held_out = sampled(model, 1, 5 * LENGTH, seed + 1)
     scores = ObservableOperators(found, STATES).score(held_out[0])
-    eigen, anchor = (error(method(found, STATES), model) for method in (by_eigenvectors, by_anchors))
+    errors = {name: error(method(found, STATES), model) for name, method in METHODS.items()}
     stationary = model._replace(start=np.linalg.matrix_power(model.transition, 4096)[0])
     return {
-        "eigenvectors_emission": eigen.emission,
-        "eigenvectors_transition": eigen.transition,
-        "anchors_emission": anchor.emission,
-        "anchors_transition": anchor.transition,
+        **{f"{name}_{what}": value for name, one in errors.items() for what, value in one._asdict().items()},
         "operators_nats": float(-scores.log_probs.mean()),
         "operators_negative": scores.negative / held_out.size,
         "truth_nats": -likelihood(stationary, held_out) / held_out.size,
@@ -94,12 +101,15 @@ def likelihood(model: Probabilities, text: NDArray[np.int64]) -> float:
 
 
 def starts(seed: int, tokens: int, rounds: int = 60, others: int = 10) -> dict[str, float]:
-    """Nats per token of the text after EM that begins with the estimate, and with random numbers."""
+    """Nats per token of the text after EM that begins with estimates, and with random numbers."""
     text = sampled(random_hmm(STATES, SYMBOLS, seed), tokens // LENGTH, LENGTH, seed)
-    begun = fit(text, initial(moments(text, SYMBOLS), STATES), rounds)
+    counted = moments(text, SYMBOLS)
+    begun = fit(text, initial(counted, STATES), rounds)
+    paired = fit(text, by_cooccurrence(counted, STATES).smoothed(SMOOTHING), rounds)
     random = [fit(text, random_hmm(STATES, SYMBOLS, 1000 + n, 1.0), rounds) for n in range(others)]
     return {
         "spectral": -begun / text.size,
+        "cooccurrence": -paired / text.size,
         "best_random": -max(random) / text.size,
         "median_random": -float(np.median(random)) / text.size,
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle import Paths
 from trellis.operators import Dense
@@ -105,3 +106,16 @@ def close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float | None
     wanted = expected.detach().numpy() if isinstance(expected, Tensor) else expected
     np.testing.assert_allclose(actual.detach().numpy(), wanted, rtol=tolerance, atol=tolerance)
     assert not actual.isnan().any()
+
+
+class Largest(TorchDispatchMode):
+    """The most entries of any tensor that is made."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(tensor, Tensor):
+                self.entries = max(self.entries, tensor.numel())
+        return made

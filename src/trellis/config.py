@@ -80,6 +80,7 @@ class ModelConfig:
     characters: bool = False  # words have features of their spelling too
     depth: int = 1  # residual layers of each net; layers of the network
     net_dropout: float = 0.0
+    kernel: str = "softmax"  # neural: p(z' | z) by softmax | normAbsLin | sigmoid | relu | rbf; all but softmax [K, K]
     spread: float = 0.2  # standard deviation of the embeddings at first
     precision: str = "bfloat16"  # of products while training on a GPU: bfloat16 | float32; evaluation is in float32
     # fhmm (params = "neural": words and states have embeddings of `dim` numbers):

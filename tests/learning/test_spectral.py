@@ -9,7 +9,10 @@ from scipy import sparse
 
 from experiments.spectral_hmm import error, fit, random_hmm, sampled
 from oracle import sentences
+from trellis.config import TrainConfig
+from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
+from trellis.learning.gradient import GradientLearner
 from trellis.learning.spectral import (
     SMALLEST,
     SMOOTHING,
@@ -17,6 +20,7 @@ from trellis.learning.spectral import (
     ObservableOperators,
     Probabilities,
     by_anchors,
+    by_cooccurrence,
     by_eigenvectors,
     distributions,
     improved,
@@ -24,9 +28,12 @@ from trellis.learning.spectral import (
     misfit,
     moments,
 )
+from trellis.models import HMM
+from trellis.types import Batch
 
 STATES, SYMBOLS = 3, 6
 EXACT = 1e-6
+MATCHED = 2e-3
 HALF = 0.5
 
 
@@ -51,6 +58,34 @@ def test_moments_count_neighbours() -> None:
     np.testing.assert_allclose(found.pairs.toarray() * 6, [[0, 0, 1], [1, 1, 1], [0, 2, 0]])
     counted = {tuple(triple): share * 4 for triple, share in zip(found.triples.T.tolist(), found.shares, strict=True)}
     assert counted == pytest.approx({(2, 1, 0): 1, (1, 2, 1): 1, (2, 1, 1): 1, (0, 2, 1): 1})
+
+
+def test_moments_of_large_vocabularies_in_short_integers() -> None:
+    text = np.random.default_rng(0).integers(0, 10_000, (20, 30))
+    long, short = moments(text, 10_000), moments(text.astype(np.int32), 10_000)
+    np.testing.assert_array_equal(long.triples, short.triples)
+    assert short.triples.min() >= 0
+    assert short.triples.max() < 10_000
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pairs_alone_are_matched(seed: int) -> None:
+    given = exact_moments(small(seed))
+    found = by_cooccurrence(given, STATES, penalty=0.0, starts=4, steps=1500)
+    pairs = found.emission.T @ (found.start[:, None] * found.transition) @ found.emission
+    np.testing.assert_allclose(pairs, given.pairs.toarray().T, atol=MATCHED)
+    np.testing.assert_allclose(found.start @ found.transition, found.start, atol=EXACT)
+
+
+def test_gradients_can_begin_with_an_estimate() -> None:
+    text = sampled(small(), 40, 50, 1)
+    vocab = Vocabulary(["<eos>", "<unk>", *"abcd"], [1] * SYMBOLS)
+    hmm = HMM.new(vocab, STATES).double()
+    hmm.params.set_probabilities(*by_cooccurrence(moments(text, SYMBOLS), STATES).smoothed(SMOOTHING).tensors())
+    learner = GradientLearner(hmm, TrainConfig(learner="gradient", lr=0.01), 30)
+    everything = Batch(torch.from_numpy(text), torch.full((40,), 50), torch.ones(40, dtype=torch.bool), True, True)
+    reached = [float(learner.step(everything).log_likelihood) for _ in range(30)]
+    assert reached[-1] > reached[0] > float(HMM.new(vocab, STATES).double().loss(everything, None)[0].detach())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -142,9 +177,19 @@ def test_smoothing_leaves_nothing_impossible() -> None:
         torch.testing.assert_close(part.sum(-1), torch.ones_like(part.sum(-1)))
 
 
-@pytest.mark.parametrize(("tokens", "states"), [(np.zeros((1, 2), int), 1), (np.zeros((1, 9), int), 4)])
-def test_what_cannot_be_learned(tokens: np.ndarray, states: int) -> None:
-    with pytest.raises(TrellisError):
+@pytest.mark.parametrize(
+    ("tokens", "states", "sentence"),
+    [
+        (np.zeros((1, 2), int), 1, "three symbols at least"),
+        (np.zeros((0, 9), int), 1, "three symbols at least"),
+        (np.zeros((1, 9), int), 4, "as many symbols"),
+        (np.zeros((1, 9), int), 0, "one at least"),
+        (np.full((1, 9), 3), 1, "not in 0 to 2"),
+        (np.full((1, 9), -1), 1, "not in 0 to 2"),
+    ],
+)
+def test_what_cannot_be_learned(tokens: np.ndarray, states: int, sentence: str) -> None:
+    with pytest.raises(TrellisError, match=sentence):
         ObservableOperators(moments(tokens, 3), states)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance import OperatorConformance, close_fields, seeded
 from oracle import SMALLEST_P, cells, chi_square
-from strategies import close, distributions, random_problem
+from strategies import Largest, close, distributions, random_problem
 from trellis.inference import discrete
 from trellis.operators import Banded, Dense, LowRank, Sum, Transition
 from trellis.operators.banded import of_band
@@ -189,19 +188,6 @@ def test_float32_samples_reach_every_state() -> None:
     operator = LowRank(torch.full((states, 256), 1 / 256), torch.full((states, 256), 1 / states))
     drawn = discrete.sample_prior(torch.full((states,), 1 / states), operator, 2000, 2, seeded(3))[:, 1]
     assert chi_square((drawn % 64).numpy(), torch.full((64,), 1 / 64).numpy()) > SMALLEST_P
-
-
-class Largest(TorchDispatchMode):
-    """The most entries of any tensor that is made."""
-
-    entries = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, tuple | list) else (made,):
-            if isinstance(tensor, Tensor):
-                self.entries = max(self.entries, tensor.numel())
-        return made
 
 
 def learn(*problem: Any) -> None:

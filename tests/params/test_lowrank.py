@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from corpora import CLASSES, STATES, SUPPORTS, vocabulary
-from strategies import close
+from strategies import Largest, close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
@@ -132,6 +132,18 @@ def test_gradients_learn_it(kind: str, choices: dict[str, Any]) -> None:
     assert float(hmm.eval().loss(text, None)[0].detach()) > before + 10
 
 
+@pytest.mark.parametrize("band", [0, 8])
+def test_a_step_of_training_makes_nothing_of_the_size_of_the_matrix(band: int) -> None:
+    states, features, rate = 2048, 8, 0.25
+    choices = {"states": states, "features": features, "band": band, "dropout": "state", "dropout_rate": rate}
+    learner = GradientLearner(model("lowrank", **choices), TrainConfig(learner="gradient"), 10)
+    text = batch(4, 6)
+    with Largest() as largest:
+        learner.step(text)
+        learner.step(text._replace(fresh=torch.zeros(4, dtype=torch.bool), begins=False))
+    assert 0 < largest.entries <= 4 * states * (features + band)
+
+
 @pytest.mark.parametrize("name", FEATURE_MAPS)
 def test_every_feature_map_can_be_chosen(name: str) -> None:
     hmm = model("lowrank", feature_map=name, temperature=2.0)
@@ -151,6 +163,11 @@ def test_em_never_falls(support: str, band: int) -> None:
     assert all(after >= before - FALL for before, after in pairwise(values))
     assert values[-1] > values[0] + 1
     close(hmm.params.transition().dense().sum(-1), torch.ones(STATES))
+
+
+def test_em_refuses_dropout_of_features() -> None:
+    with pytest.raises(TrellisError, match="dropout"):
+        EMLearner(model("lowrank-table", feature_dropout=0.5), TrainConfig())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,6 +196,7 @@ def test_feature_draws_differ_and_repeat() -> None:
         ({"feature_map": "cosine"}, "feature_map"),
         ({"features": 0}, "features"),
         ({"temperature": 0.0}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
         ({"dropout": "unstructured"}, "unstructured"),
         ({"feature_dropout": 1.0}, "feature_dropout"),
     ],

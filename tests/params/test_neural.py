@@ -10,10 +10,11 @@ from torch import Tensor
 
 from corpora import STATES, SUPPORTS, split, vocabulary
 from strategies import close
-from trellis.config import ModelConfig
+from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
 from trellis.inference import discrete
+from trellis.learning.gradient import GradientLearner
 from trellis.models import HMM
 from trellis.models.hmm import Carried
 from trellis.params import Dropped, NeuralParams, Params, TableParams
@@ -80,6 +81,43 @@ def test_parts_follow_their_formulas(support: str, choices: dict[str, Any]) -> N
     used = allowed(params).any(0)
     close(params.emission().dense()[:, used], say.log_softmax(0)[:, used])
     assert (params.emission().dense()[:, ~used] == -torch.inf).all()
+
+
+WEIGHTS = {  # of transitions, by their formulas
+    "normAbsLin": lambda q, k: (q @ k.T).abs(),
+    "sigmoid": lambda q, k: 1 / (1 + (-q @ k.T).exp()),
+    "relu": lambda q, k: (1 + (q @ k.T).exp()).log(),
+    "rbf": lambda q, k: (-(q[:, None] - k).square().sum(-1) / 2).exp(),
+}
+
+
+@EVERY_SUPPORT
+@pytest.mark.parametrize("kernel", WEIGHTS)
+def test_other_kernels_of_transitions(kernel: str, support: str) -> None:
+    hmm = HMM.build(VOCABULARY, config(kernel=kernel), True, 3, SUPPORTS[support]).double()
+    params = hmm.params
+    assert isinstance(params, NeuralParams)
+    weights = WEIGHTS[kernel](params.nets["move"](params.embed("in")), params.embed("out"))
+    close(params.transition().dense(), weights / weights.sum(-1, keepdim=True))
+    ids = torch.tensor([0, 2, 5])
+    kept = weights[:, ids] / weights[:, ids].sum(-1, keepdim=True)
+    close(params.entry(torch.tensor([4, 1]), Dropped(ids)).dense(), kept[[4, 1]])
+    again = NeuralParams.restore(VOCABULARY.words, params.settings(), params.state_dict())
+    close(again.transition().dense(), params.transition().dense())
+    tokens = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(1))
+    batch = Batch(tokens, torch.tensor([6, 6]), torch.ones(2, dtype=torch.bool), True, True)
+    learner = GradientLearner(hmm, TrainConfig(learner="gradient", lr=0.02), 20)
+    reached = [float(learner.step(batch).log_likelihood) for _ in range(20)]
+    assert reached[-1] > reached[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "sentence"),
+    [("neural", "sigmoids", "did you mean 'sigmoid'"), ("lowrank", "sigmoid", "feature_map")],
+)
+def test_kernels_that_cannot_be(kind: str, kernel: str, sentence: str) -> None:
+    with pytest.raises(TrellisError, match=sentence):
+        HMM.build(VOCABULARY, ModelConfig(states=STATES, params=kind, kernel=kernel), True, 0, None)
 
 
 @pytest.mark.parametrize("tying", TYINGS)

@@ -22,7 +22,7 @@ class EMLearner:
     does not see what follows it."""
 
     def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
-        if not model.params.counted or model.dropout.kind != "none":
+        if not model.params.counted or model.dropout.draws_anything:
             raise TrellisError(
                 "EM re-estimates tables of probabilities: for neural or lowrank parameters or dropout use "
                 'train.learner = "gradient".'

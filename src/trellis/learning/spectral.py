@@ -6,7 +6,8 @@ deficient rank, or with too short a text, all of them fail:
     ObservableOperators (Hsu, Kakade, Zhang)  scores sequences alone; probabilities may come out negative, which is told
     by_eigenvectors (Anandkumar, Hsu, Kakade)  O from eigenvalues, which noise can make complex or order wrongly
     by_anchors (Stratos, Collins, Hsu)  for states that each have a word of their own; biased where some have none
-The last two give probabilities, clipped to be some, that EM or gradients can begin with.
+    by_cooccurrence (Huang, Fu, Sidiropoulos)  pairs alone, by descent: it iterates, and may end in a local optimum
+The last three give probabilities, made to be some, that EM or gradients can begin with.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from scipy.optimize import nnls
 from sklearn.utils.extmath import randomized_svd
 
 from trellis.errors import TrellisError
+from trellis.inference.stationary import stationary
+from trellis.learning.cooccurrence import frequencies, match
 
 Array = NDArray[np.float64]
 SMALLEST = 1e-12  # a conditional probability at or beneath zero counts as this
 SMOOTHING = 1e-3
 IMPROVED, ROUNDS = 4, 50  # estimates that EM on the triples improves, and its rounds
+PENALTY = 1e-5  # on log |det Theta|
 TRIALS = 40  # random mixtures of operators, of which the one is used that fits the counts best
 
 
@@ -55,9 +59,15 @@ class Moments(NamedTuple):
 
 def moments(tokens: NDArray[np.int64], size: int) -> Moments:
     """Of sequences [B, T] of `size` symbols."""
-    if tokens.ndim != 2 or tokens.shape[1] < 3:
+    tokens = np.asarray(tokens, np.int64)  # codes of triples need so many bits
+    if tokens.ndim != 2 or not len(tokens) or tokens.shape[1] < 3:
         raise TrellisError(
             "Spectral learning counts three neighbours: give sequences [B, T] of three symbols at least."
+        )
+    if tokens.min() < 0 or tokens.max() >= size:
+        raise TrellisError(
+            f"The symbols lie in {tokens.min()} to {tokens.max()}, not in 0 to {size - 1}: spectral learning needs "
+            "texts without gaps, of no more symbols than `size`."
         )
     early, here, late = tokens[:, :-2].ravel(), tokens[:, 1:-1].ravel(), tokens[:, 2:].ravel()
     codes, counts = np.unique((late * size + here) * size + early, return_counts=True)
@@ -74,8 +84,10 @@ def table(rows: NDArray[np.int64], columns: NDArray[np.int64], weights: Array, s
 
 def subspaces(matrix: sparse.csr_matrix, states: int, seed: int) -> tuple[Array, Array]:
     """The leading left and right singular vectors: [V, m] both."""
-    if states > matrix.shape[0]:
-        raise TrellisError(f"Spectral learning of {states} states needs as many symbols; there are {matrix.shape[0]}.")
+    if not 1 <= states <= matrix.shape[0]:
+        raise TrellisError(
+            f"Spectral learning of {states} states needs one at least, and as many symbols; {matrix.shape[0]} known."
+        )
     left, values, right = randomized_svd(matrix, states, random_state=seed)
     if values[-1] <= SMALLEST * values[0]:
         raise TrellisError(f"The pairs of symbols have a rank below {states}: use fewer states.")
@@ -185,6 +197,20 @@ def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabili
     corners = np.vstack([contexts[anchors].T, np.full(states, heavy)])
     share = np.array([nnls(corners, np.append(row, heavy))[0] for row in contexts])  # p(z | x): [V, K]
     return with_transitions(given, distributions((share * given.single[:, None]).T))
+
+
+def by_cooccurrence(
+    given: Moments, states: int, seed: int = 0, penalty: float = PENALTY, starts: int = 10, steps: int = 3000
+) -> Probabilities:
+    """Of models whose pairs are near the counted ones in KL, one whose joint distribution Theta of neighbouring states
+    has a small |det Theta|: pairs alone do not tell apart all models. The best of several starts, side by side."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (starts, states, states), (starts, states, len(given.single))
+    moves, words = (torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes)
+    omega = frequencies(sparse.csr_array(given.pairs.T))
+    found = match([moves, words], lambda: (moves.softmax(-1), words.softmax(-1)), omega, "kl", penalty, steps, lr=0.05)
+    transition, emission = (logits[found.best.argmin()].detach().softmax(-1) for logits in (moves, words))
+    return Probabilities(stationary(transition).numpy(), transition.numpy(), emission.numpy())
 
 
 def neighbours(pairs: Array) -> Array:

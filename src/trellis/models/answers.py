@@ -57,6 +57,10 @@ class Answers(LanguageModel):
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         """n sentences by ancestral sampling, each up to its end or max_tokens."""
+        if n < 1 or max_tokens < 1:
+            raise TrellisError(
+                f"Nothing to sample: {n} sentences of at most {max_tokens} tokens; both must be above 0."
+            )
         generator = torch.Generator(self.device).manual_seed(seed)
         chain = self.chain()
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)

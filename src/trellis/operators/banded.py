@@ -15,14 +15,12 @@ from trellis.operators.unwritten import Unwritten
 class Banded(Unwritten):
     """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
 
-    The band goes through products of tiles [w, 2w], O(K w) a step. `places` [R] says where among the columns each row
-    stands where it is not its own number; the operator is then rectangular, and only `forward` and `blocks` have a
-    meaning."""
+    The band goes through products of tiles [w, 2w], O(K w) a step."""
 
-    def __init__(self, probs: Tensor, num_states: int | None = None, places: Tensor | None = None) -> None:
-        self.probs, self.places = probs, places
+    def __init__(self, probs: Tensor) -> None:
+        self.probs, self.reach = probs, probs.shape[1] // 2
         self.num_rows, self.width, self.device = *probs.shape, probs.device
-        self.num_states, self.reach = num_states or self.num_rows, self.width // 2
+        self.num_states = self.num_rows
 
     @property
     def band(self) -> Tensor:
@@ -53,9 +51,6 @@ class Banded(Unwritten):
         )
 
     def forward(self, probs: Tensor) -> Tensor:
-        if self.places is not None:
-            rows, columns = (torch.arange(n, device=self.device) for n in (self.num_rows, self.num_states))
-            return probs @ self.blocks(rows, columns)
         sent = (self.row_tiles(probs) @ self.band).transpose(0, 1)  # [N, n, 2w]
         near, far = (half.flatten(1) for half in sent.split(self.width, -1))
         total = pad(near, (0, self.width)) + pad(far, (self.width, 0))
@@ -72,8 +67,7 @@ class Banded(Unwritten):
 
     def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
         """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
-        places = before if self.places is None else self.places[before]
-        offset = after.unsqueeze(-2) - places.unsqueeze(-1) + self.reach
+        offset = after.unsqueeze(-2) - before.unsqueeze(-1) + self.reach
         return offset.clamp(0, self.width - 1), (offset >= 0) & (offset < self.width)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
@@ -100,18 +94,42 @@ class Banded(Unwritten):
         return before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
 
 
+class BandInto(Banded):
+    """Of the rows of a band over K states those `named` [R], into the columns `kept` [K']: probs [R, w] by the numbers
+    of all states, zero at columns that are not kept. Only `forward` and `blocks` have a meaning."""
+
+    def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, num_states: int) -> None:
+        super().__init__(probs)
+        self.named, self.kept, self.all_states, self.num_states = named, kept, num_states, len(kept)
+
+    def forward(self, probs: Tensor) -> Tensor:
+        band = self.probs.new_zeros(self.all_states, self.width).index_copy(0, self.named, self.probs)
+        before = probs.new_zeros(*probs.shape[:-1], self.all_states).index_add(-1, self.named, probs)
+        return Banded(band).forward(before)[..., self.kept]
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        offset, inside = self.offsets(self.named[before], self.kept[after])
+        return take(self.probs.flatten(), before.unsqueeze(-1) * self.width + offset) * inside
+
+
 def of_band(log_weights: Tensor, kept: Tensor | None = None, rows: Tensor | None = None) -> tuple[Banded, Tensor]:
     """The band out of log weights [K, w], normalised; and the log of each row's sum, [R].
 
     Between the states `rows` [R] (None: those kept) and those `kept` [K'], in ascending order (None: all): weights of
     states that are not kept fall away before rows are normalised."""
     num_states, width = log_weights.shape
-    kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
-    named = kept if rows is None else rows
-    places = torch.searchsorted(kept, named)
-    column = places.unsqueeze(-1) + torch.arange(width, device=kept.device) - width // 2
-    offset = kept[column.clamp(0, len(kept) - 1)] - named.unsqueeze(-1) + width // 2
-    inside = (column >= 0) & (column < len(kept)) & (offset >= 0) & (offset < width)
-    logits = take(log_weights, named).gather(-1, offset.clamp(0, width - 1)).masked_fill(~inside, -torch.inf)
+    everything = torch.arange(num_states, device=log_weights.device)
+    kept = everything if kept is None else kept
+    slots = torch.arange(width, device=kept.device) - width // 2
+    if rows is not None:
+        keeps = torch.zeros_like(everything, dtype=torch.bool).index_fill(0, kept, True)
+        column = rows.unsqueeze(-1) + slots
+        inside = (column >= 0) & (column < num_states) & keeps[column.clamp(0, num_states - 1)]
+        probs, log_norm = normalise(take(log_weights, rows).masked_fill(~inside, -torch.inf), -1)
+        return BandInto(probs, rows, kept, num_states), log_norm
+    place = torch.arange(len(kept), device=kept.device).unsqueeze(-1) + slots
+    offset = kept[place.clamp(0, len(kept) - 1)] - kept.unsqueeze(-1) + width // 2
+    inside = (place >= 0) & (place < len(kept)) & (offset >= 0) & (offset < width)
+    logits = take(log_weights, kept).gather(-1, offset.clamp(0, width - 1)).masked_fill(~inside, -torch.inf)
     probs, log_norm = normalise(logits, -1)
-    return Banded(probs, len(kept), None if rows is None else places), log_norm
+    return Banded(probs), log_norm

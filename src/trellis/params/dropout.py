@@ -57,7 +57,7 @@ class Dropout(nn.Module):
         if kind == "state" and partition is None and not states:
             raise TrellisError(
                 "State dropout needs classes of states that no word of another class shares: "
-                'use model.emission = "brown", "cloned" or "full", or model.dropout = "unstructured".'
+                'use model.emission = "brown", "cloned" or "full", or another model.dropout.'
             )
         if not (0 <= rate < 1 and 0 <= end < 1):
             raise TrellisError(f"model.dropout_rate and dropout_end are {rate} and {end}: they must lie in [0, 1).")
@@ -68,6 +68,14 @@ class Dropout(nn.Module):
         self.kept_features = max(1, round(features * (1 - feature_rate))) if features else 0
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def drops_features(self) -> bool:
+        return self.kept_features < self.features
+
+    @property
+    def draws_anything(self) -> bool:
+        return self.kind != "none" or self.drops_features
+
     def advance(self, done: float) -> None:
         """Training has come so far, from 0 to 1."""
         stage = min(int(done * STAGES), STAGES - 1) / (STAGES - 1)
@@ -76,7 +84,7 @@ class Dropout(nn.Module):
     def draw(self, partition: Partition | None) -> Dropped | None:
         """What the next step leaves out."""
         states = self.kind != "none" and self.now > 0
-        if not states and self.kept_features == self.features:
+        if not states and not self.drops_features:
             return None
         self.draws += 1
         step = self.draws.clone()
@@ -93,6 +101,6 @@ class Dropout(nn.Module):
         return Dropped(partition.choose(scores, thin), thin, features=features)
 
     def draw_features(self, step: Tensor) -> Tensor | None:
-        if self.kept_features == self.features:
+        if not self.drops_features:
             return None
         return keys(self.seed, step, FEATURES, every(self.features, step.device)).topk(self.kept_features).indices

@@ -140,8 +140,10 @@ def check(config: ModelConfig) -> None:
     if config.feature_map not in FEATURE_MAPS:
         known = suggestion(config.feature_map, FEATURE_MAPS)
         raise TrellisError(f"model.feature_map is {config.feature_map!r}, which is not known{known}")
-    if config.features < 1 or config.band < 0 or not config.temperature > 0:
-        raise TrellisError("model.features must be at least 1, band at least 0, and temperature above 0.")
+    if config.features < 1 or config.band < 0 or not 0 < config.temperature < math.inf:
+        raise TrellisError("model.features must be at least 1, band at least 0, and temperature a number above 0.")
+    if config.kernel != "softmax":
+        raise TrellisError('model.kernel is for model.params = "neural"; low-rank ones have a model.feature_map.')
     if config.dropout == "unstructured":
         raise TrellisError(
             'model.dropout = "unstructured" leaves out single transitions, which low-rank ones do not have: use '

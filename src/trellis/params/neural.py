@@ -1,6 +1,6 @@
 """The neural parameterization: residual nets over embeddings of states and words.
 
-    p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z')
+    p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
     p(x | z)  ∝ exp(f_say(e_z) . w_x + b_x)     over the words that z may emit
 Only the states of a draw of dropout are ever computed.
 """
@@ -17,9 +17,10 @@ from trellis.config import ModelConfig, suggestion
 from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
 from trellis.kernels.rows import pick, take
-from trellis.operators import Softmax, Transition
+from trellis.operators import Dense, Softmax, Transition
 from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
 from trellis.params.dropout import Dropped
+from trellis.params.kernels import KERNELS
 from trellis.params.nets import Residual, Spelling
 from trellis.params.words import ClassLogits, every_logit
 
@@ -31,7 +32,7 @@ TYINGS = {  # which embedding table serves each role of a state
     "none": (0, 1, 2, 3),
 }
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-SETTINGS = ("dim", "tying", "factored", "characters", "depth", "net_dropout", "spread", "precision")
+SETTINGS = ("dim", "tying", "factored", "characters", "depth", "net_dropout", "spread", "precision", "kernel")
 
 
 class Embedding(nn.Module):
@@ -127,7 +128,11 @@ class NeuralParams(Params):
         """From the states `rows` [R] (None: all) embedded as `before`, into those that the draw keeps, as `after`."""
         everything = torch.arange(self.num_states, device=after.device)
         mask = dropped.mask(*(everything if ids is None else ids for ids in (rows, dropped.ids)))
-        return Softmax(self.nets["move"](before.to(self.dtype)), after, mask, self.dtype)
+        queries = self.nets["move"](before.to(self.dtype))
+        if self.choices["kernel"] == "softmax":
+            return Softmax(queries, after, mask, self.dtype)
+        logits = KERNELS[str(self.choices["kernel"])](queries.to(after.dtype), after)
+        return Dense((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
 
     def categorical(self, saying: Tensor, dropped: Dropped) -> Categorical:
         """Of the states that the draw keeps, embedded as `saying`."""
@@ -145,7 +150,8 @@ class NeuralParams(Params):
 
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NeuralParams:
-        config = ModelConfig(states=int(settings["states"]), **{name: settings[name] for name in cls.keys})
+        known = {name: settings[name] for name in cls.keys if name in settings}
+        config = ModelConfig(states=int(settings["states"]), **known)
         params = cls(words, config, restored_support(tensors))
         params.to(tensors["words"].dtype).load_state_dict(tensors)
         return params
@@ -155,6 +161,8 @@ def check(config: ModelConfig, support: Support) -> None:
     """One sentence about choices that do not go together."""
     if config.tying not in TYINGS:
         raise TrellisError(f"model.tying is {config.tying!r}, which is not known{suggestion(config.tying, TYINGS)}")
+    if config.kernel not in KERNELS:
+        raise TrellisError(f"model.kernel is {config.kernel!r}, which is not known{suggestion(config.kernel, KERNELS)}")
     if config.precision not in PRECISIONS:
         raise TrellisError(f"model.precision is {config.precision!r}; use float32 or bfloat16.")
     if config.factored and not isinstance(support, Partition):
