@@ -15,11 +15,13 @@ from benchmarks.published import Published
 from benchmarks.report import emit
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Vocabulary
-from trellis.emissions import Partition
+from trellis.emissions import Categorical, Partition
+from trellis.inference import discrete
 from trellis.kernels.lse import row_logsumexp
 from trellis.learning.gradient import GradientLearner
 from trellis.models import HMM
-from trellis.types import Batch
+from trellis.operators import Softmax
+from trellis.types import Batch, Belief
 
 BENCH = "large-hmm"
 WORDS, DIM, LIVE, CLASSES = 10_000, 256, 256, 128
@@ -131,6 +133,25 @@ def normaliser_step(states: int, device: torch.device) -> Callable[[], object]:
     return step
 
 
+def inference_step(states: int, classes: int, device: torch.device) -> Callable[[], object]:
+    """The part that costs T k^2 d: blocks between live states and the pass through them, forward and backward."""
+    partition = Partition(word_classes(classes), [round(states / classes * (1 - RATE))] * classes).to(device)
+    queries, keys = (torch.randn(partition.num_states, DIM, device=device).mul_(0.2) for _ in range(2))
+    norms, table = torch.zeros(partition.num_states, device=device), torch.randn(WORDS, partition.live, device=device)
+    weights = [given.requires_grad_() for given in (queries, keys, norms, table)]
+    tokens, dtype = text(LANES, WINDOW).to(device), torch.bfloat16 if device.type == "cuda" else torch.float32
+
+    def step() -> None:
+        operator = Softmax(queries, keys, None, dtype)
+        vars(operator)["row_norms"] = norms  # given, so that nothing of all states is computed
+        potentials = Categorical(table, partition, partition.num_states).potentials(tokens, whole=True)
+        first = torch.full((LANES, partition.live), 1 / partition.live, device=device)
+        log_norms, _ = discrete.score(Belief(first, potentials.first_ids()), operator, potentials)
+        torch.autograd.grad(log_norms.sum(), weights)
+
+    return step
+
+
 def compare(states: int, classes: int, device: torch.device, repeats: int) -> None:
     """One size: the step, its parts, and the published way."""
     fresh_memory(device)
@@ -143,14 +164,15 @@ def compare(states: int, classes: int, device: torch.device, repeats: int) -> No
         print(f"the published way: {' '.join(str(error).split())[:200]}", flush=True)
     fresh_memory(device)
     rate, normaliser = product_rate(device), timed(normaliser_step(states, device), repeats, device)
+    inference = timed(inference_step(states, classes, device), repeats, device)
     kept = round(states * (1 - RATE))
     floor = 8 * kept**2 * DIM / rate / 1e12
     case = f"{states} states, {classes} classes, {LANES}x{WINDOW} tokens"
     emit(
         BENCH, case, "step", seconds * 1e3, "published way", theirs and theirs * 1e3, theirs and theirs / seconds, "ms",
         tokens_per_second=LANES * WINDOW / seconds, product_tflops=rate, floor_ms=floor * 1e3,
-        of_floor=seconds / floor, parameter_ms=normaliser * 1e3, inference_ms=(seconds - normaliser) * 1e3,
-        parameter_share_of_product_rate=floor / normaliser,
+        of_floor=seconds / floor, parameter_ms=normaliser * 1e3, inference_ms=inference * 1e3,
+        rest_ms=(seconds - normaliser - inference) * 1e3, parameter_share_of_product_rate=floor / normaliser,
     )  # fmt: skip
     if memory is not None:
         ratio = their_memory and their_memory / memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -50,21 +51,23 @@ def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
 
 
 def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """The most bytes that steps of training such a model need on a GPU."""
+    """The most bytes that steps of training such a model need on a GPU, over what is there already."""
     if not isinstance(model, HMM) or model.device.type != "cuda":
         return {}
     support = deepcopy(model.params.partition or model.params.support)
     support = None if support is None else support.cpu()
-    model = HMM.build(model.vocab, config.model, model.carry, config.seed, support).to(model.device)
-    batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
+    gc.collect()  # a learner and its captured graph refer to each other
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    model = HMM.build(model.vocab, config.model, model.carry, config.seed, support).to(model.device)
+    batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
     torch.cuda.reset_peak_memory_stats()
     learner = LEARNERS[config.train.learner](model, config.train, config.train.total_steps(len(batches)))
     for batch in islice(batches, STEPS):
         learner.step(batch)
     torch.cuda.synchronize()
-    return {"memory": float(torch.cuda.max_memory_allocated())}
+    return {"memory": float(torch.cuda.max_memory_allocated() - before)}
 
 
 def bounds(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:

@@ -59,7 +59,8 @@ def lines_of(experiment: Experiment, table: Table, plot: Plot) -> list[Line]:
         for y in figures(plot) if config is not None else ():
             name = write_fact(fact(config, plot.lines)) if plot.lines else column(y).heading
             x = fact(config, plot.x)
-            ours.setdefault(name, []).extend((x, mean(v)) for v in [seed_values(experiment, row.run, y)[0]] if v)
+            values, current = seed_values(experiment, row.run, y)
+            ours.setdefault(name, []).extend([(x, mean(values))] if current else [])
             theirs.setdefault(name, []).extend((x, value) for value in numbers(row.published.get(y, "")))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(ours)}
     lines = [Line(name, colours[name], sorted(points), False) for name, points in ours.items()]

@@ -55,6 +55,7 @@ class Result:
 DERIVED: dict[str, Callable[[Result], float]] = {
     "gap": lambda result: cast(float, result.figures["valid"]) - cast(float, result.figures["train"]),
     "seconds": lambda result: result.training["seconds"],
+    "jobs": lambda result: result.hardware["jobs"],
     "best_epoch": lambda result: 1 + result.training["valid"].index(min(result.training["valid"])),
     "first_epoch": lambda result: result.training["valid"][0],
 }

@@ -37,6 +37,7 @@ FIGURES = {
     "visited_transition_entropy": Column("H(transition), by visits", log_prob),
     "deviation": Column("sum p - 1", three_digits),
     "seconds": Column("seconds", whole),
+    "jobs": Column("runs at a time", whole),
     "first_epoch": Column("valid after 1 epoch", perplexity),
     "best_epoch": Column("epochs", whole),
     "memory": Column("GB of a step", lambda size: f"{size / 1e9:.2f}"),
@@ -163,8 +164,11 @@ def hyperparameters(experiment: Experiment) -> Grid:
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]
     shared = {key: run[key] for run in runs.values() for key in keys if key not in varied}
-    note = "All: " + ", ".join(f"{key} = {write_fact(value)}" for key, value in shared.items()) + "."
-    return Grid("Hyperparameters", ["run", *(key.split(".")[-1] for key in varied)], rows, note)
+    note = "All: " + ", ".join(f"{key} = {write_fact(value)}" for key, value in shared.items()) + "." if shared else ""
+    short = [key.split(".")[-1] for key in varied]
+    headings = [name if short.count(name) == 1 else key for name, key in zip(short, varied, strict=True)]
+    note = f"{note} What a TOML leaves out has its default (see trellis.config).".strip()
+    return Grid("Hyperparameters", ["run", *headings], rows, note)
 
 
 def origins(results: Sequence[Result]) -> list[str]:

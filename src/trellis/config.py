@@ -52,6 +52,7 @@ class ModelConfig:
     states: int = 256
     emission: str = "full"  # states of a word: full (all) | brown (its class's) | uniform (random) | cloned (its own)
     classes: int = 64  # brown: of words, each with states of its own
+    alone: int = 0  # brown: words, <eos> and then the most frequent ones, that have a class to themselves
     shares: str = "equal"  # brown: states of a class: equal | log (by the log of its count) | root (by the square root)
     live: int = 16  # uniform: states of each word
     params: str = (

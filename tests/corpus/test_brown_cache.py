@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,9 +34,10 @@ def test_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", [(TOKENS[:-1], 4, 12, 1), (TOKENS, 5, 12, 1), (TOKENS, 4, 13, 1), (TOKENS, 4, 12, 2)]
+    "question",
+    [(TOKENS[:-1], 4, 12, 1), (TOKENS, 5, 12, 1), (TOKENS, 4, 13, 1), (TOKENS, 4, 12, 2), (TOKENS, 4, 12, 1, (3,))],
 )
-def test_another_question(question: tuple[np.ndarray, int, int, int], own_cache: Path) -> None:
+def test_another_question(question: tuple[Any, ...], own_cache: Path) -> None:
     brown_cache.brown_classes(TOKENS, 4, 12, 1)
     brown_cache.brown_classes(*question)
     assert len(list(own_cache.iterdir())) == 2

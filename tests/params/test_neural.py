@@ -120,6 +120,13 @@ def test_kernels_that_cannot_be(kind: str, kernel: str, sentence: str) -> None:
         HMM.build(VOCABULARY, ModelConfig(states=STATES, params=kind, kernel=kernel), True, 0, None)
 
 
+def test_a_rate_without_an_end_of_training() -> None:
+    hmm = HMM.build(VOCABULARY, config(dropout="state", dropout_end=0.2), True, 3, SUPPORTS["even"])
+    GradientLearner(hmm, TrainConfig(learner="gradient"), 10)
+    with pytest.raises(TrellisError, match=r"set train\.epochs or max_steps"):
+        GradientLearner(hmm, TrainConfig(learner="gradient"))
+
+
 @pytest.mark.parametrize("tying", TYINGS)
 def test_tied_roles_share_a_table(tying: str) -> None:
     params = neural("even", tying=tying)

@@ -33,6 +33,18 @@ def test_brown_classes_partition_the_states() -> None:
             assert shared in (0, 4)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_words_alone_in_their_class(count: int) -> None:
+    made = SUPPORTS["brown"](CORPUS, ModelConfig(emission="brown", states=12, classes=4, alone=count), 0)
+    assert isinstance(made, Partition)
+    words_of = made.word_class.bincount()
+    frequent = sorted(range(len(WORDS)), key=lambda word: -CORPUS.vocab.counts[word])
+    expected = list(dict.fromkeys([CORPUS.vocab.eos, *frequent]))[:count]
+    assert all(words_of[made.word_class[word]] == 1 for word in expected)
+    with pytest.raises(TrellisError, match="must leave a class"):
+        support(emission="brown", states=12, classes=4, alone=4)
+
+
 def test_cloned_states_belong_to_one_word() -> None:
     made = support(emission="cloned", states=2 * len(WORDS))
     assert sorted(made.flatten().tolist()) == list(range(2 * len(WORDS)))
@@ -67,7 +79,7 @@ def test_full_is_no_support() -> None:
         ({"emission": "brown", "states": 10, "classes": 3}, "try model.states = 9"),
         ({"emission": "cloned", "states": 3}, "shared evenly by 7 words"),
         ({"emission": "uniform", "states": 4, "live": 5}, "between 1 and model.states = 4"),
-        ({"emission": "brown", "states": 4, "classes": 0}, "shared evenly"),
+        ({"emission": "brown", "states": 4, "classes": 0}, "between 1 and model.states"),
         ({"emission": "brown", "states": 4, "classes": 2, "shares": "lgo"}, "did you mean 'log'"),
         ({"emission": "brown", "states": 4, "classes": 9, "shares": "log"}, "between 1 and model.states"),
         ({"emission": "uniform", "states": 40, "live": 3}, "at most 21"),

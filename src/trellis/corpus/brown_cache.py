@@ -14,14 +14,17 @@ from trellis.storage import atomic_write
 FORMAT = 1  # one more where the algorithm finds others
 
 
-def brown_classes(tokens: np.ndarray, classes: int, vocab_size: int, seed: int) -> np.ndarray:
-    """The class of each word: [V]; from the cache where it is there, whole and sound."""
-    digest = hashlib.sha256(repr((FORMAT, classes, vocab_size, seed, str(tokens.dtype))).encode())
+def brown_classes(
+    tokens: np.ndarray, classes: int, vocab_size: int, seed: int, alone: tuple[int, ...] = ()
+) -> np.ndarray:
+    """The class of each word, those `alone` by themselves: [V]; from the cache where it is there, whole and sound."""
+    choices = FORMAT, classes, vocab_size, seed, str(tokens.dtype), *alone
+    digest = hashlib.sha256(repr(choices).encode())
     digest.update(np.ascontiguousarray(tokens).data)
     path = cache_folder() / "classes" / f"{classes}-{digest.hexdigest()[:16]}.npy"
     found = read(path, classes, vocab_size)
     if found is None:
-        found = brown_clusters(tokens, classes, vocab_size=vocab_size, seed=seed).assignment
+        found = brown_clusters(tokens, classes, vocab_size=vocab_size, seed=seed, alone=alone).assignment
         with atomic_write(path) as file:
             np.save(file, found, allow_pickle=False)
     return found

@@ -167,5 +167,5 @@ def check(config: ModelConfig, support: Support) -> None:
         raise TrellisError(f"model.precision is {config.precision!r}; use float32 or bfloat16.")
     if config.factored and not isinstance(support, Partition):
         raise TrellisError('model.factored needs classes of states: use model.emission = "brown" or "cloned".')
-    if config.dim < 2 or config.depth < 1 or not 0 <= config.net_dropout < 1:
-        raise TrellisError("model.dim must be at least 2, depth at least 1, and net_dropout in [0, 1).")
+    if config.dim < 2 or config.depth < 1 or not 0 <= config.net_dropout < 1 or not config.spread >= 0:
+        raise TrellisError("model.dim must be at least 2, depth at least 1, net_dropout in [0, 1), spread 0 or more.")

@@ -26,13 +26,21 @@ def brown(corpus: Corpus, model: ModelConfig, seed: int) -> Partition:
     """Classes of words that occur in the same places, each with its share of the states."""
     if model.shares not in SHARES:
         raise TrellisError(f"model.shares is {model.shares!r}, which is not known{suggestion(model.shares, SHARES)}")
-    equal = [share(model.states, model.classes, "Brown classes")] * model.classes if model.shares == "equal" else None
     if not 1 <= model.classes <= model.states:
         raise TrellisError(f"model.classes is {model.classes}: there must be between 1 and model.states of them.")
+    if not 0 <= model.alone < model.classes:
+        raise TrellisError(f"model.alone is {model.alone}: it must leave a class of {model.classes} to other words.")
+    equal = [share(model.states, model.classes, "Brown classes")] * model.classes if model.shares == "equal" else None
     tokens = corpus["train"].tokens
-    classes = brown_classes(tokens, model.classes, len(corpus.vocab), seed)
+    classes = brown_classes(tokens, model.classes, len(corpus.vocab), seed, alone(corpus, model.alone))
     counts = np.bincount(classes[tokens], minlength=model.classes).tolist()
     return Partition(torch.from_numpy(classes.astype(np.int64)), equal or apportion(model.states, counts, model.shares))
+
+
+def alone(corpus: Corpus, count: int) -> tuple[int, ...]:
+    """<eos>, and then the most frequent words."""
+    frequent = np.argsort(-np.array(corpus.vocab.counts), kind="stable").tolist()
+    return tuple(dict.fromkeys([corpus.vocab.eos, *frequent]))[:count]
 
 
 def apportion(states: int, counts: Sequence[float], rule: str) -> list[int]:

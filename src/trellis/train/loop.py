@@ -183,7 +183,8 @@ class _Run:
         steps = f"Between steps {state.window_start + 1} and {state.step} "
         saved = f"the last good checkpoint is {checkpoint} (step {self.saved_step})"
         saved = saved if checkpoint.exists() else "no checkpoint was written yet"
-        return TrellisError(f"{steps}{reason}; {saved}; try a lower train.lr or train.clip, or a longer train.warmup.")
+        advice = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
+        return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
     def _tick(self) -> float:
         """Count and return the time since the latest call; only that of steps enters the speed."""
