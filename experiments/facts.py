@@ -20,6 +20,8 @@ NAMED: dict[str, Callable[[Any], Any]] = {
     "n, l": lambda config: (config.model.states, config.model.length),
     "states": lambda config: config.model.states if has_states(config) else "",
     "factored": lambda config: config.model.factored if has_states(config) else "",
+    "features": lambda config: config.model.features if goes_through_features(config) else "",
+    "map": lambda config: config.model.feature_map if goes_through_features(config) else "",
     "live": lambda config: LIVE[config.model.emission](config.model),  # states of a word
     "dropout": lambda config: (
         config.model.dropout
@@ -27,6 +29,10 @@ NAMED: dict[str, Callable[[Any], Any]] = {
         else f"{config.model.dropout} {config.model.dropout_rate:g}"
     ),
 }
+
+
+def goes_through_features(config: Any) -> bool:
+    return str(config.model.params).startswith("lowrank")
 
 
 def has_states(config: Any) -> bool:

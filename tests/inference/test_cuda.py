@@ -122,6 +122,7 @@ LOW_RANK = [
     {"band": 16, "feature_dropout": 0.25},  # all states live
     {"band": 16, "partition": True, "dropout": "state"},  # blocks of live states
     {"features": 8, "partition": True},  # through the features
+    {"band": 16, "dropout": "state", "feature_dropout": 0.25},  # a part of all states live
 ]
 
 
