@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from experiments import spectral_hmm
 from experiments.pictures import Series, draw
 from trellis.operators import LowRank, Sum
 from trellis.operators.banded import of_band
 from trellis.operators.lowrank import of_features
-from trellis.params.features import Exponential, gaussian, orthogonal
+from trellis.params.features import Exponential, Taylor, gaussian, orthogonal
 from trellis.train.run import write_text
 
 FOLDER = Path(__file__).parent / "kernel-hmm"
@@ -104,6 +105,20 @@ def approximations(states: int, dim: int, norm: float, features: int, steps: int
     return found
 
 
+def truncations(states: int, dim: int, norm: float, features: int) -> dict[str, float]:
+    """KL from a softmax matrix of positive vectors, as the Taylor map makes them, through that map and through random
+    features; and the order that so many features allow."""
+    u, v, _ = softmax_rows(states, dim, norm)
+    x, y = softplus(u), softplus(v)
+    log_true = (x @ y.T).log_softmax(-1)
+    taylor, drawn = Taylor(dim, features).double(), Exponential(gaussian(features, dim).double(), learned=False)
+    return {
+        "order": taylor.order,
+        "taylor": divergence(log_true, of_features(taylor(u), taylor(v))[0].dense()),
+        "random": divergence(log_true, of_features(drawn(x), drawn(y))[0].dense()),
+    }
+
+
 def fit_features(log_true: Tensor, features: int, steps: int) -> LowRank:
     """The nearest to a matrix, with free features of both sides."""
     torch.manual_seed(2)
@@ -169,6 +184,11 @@ def study(seeds: int = 4) -> dict[str, Any]:
             for name, (states, dim, norm) in MATRICES.items()
         },
         "matrices": {name: shape_of(softmax_rows(*sizes)[-1].exp()) for name, sizes in MATRICES.items()},
+        "truncations": {
+            f"{dim} dimensions, norm {norm:g}": {m: truncations(128, dim, norm, m) for m in FEATURES[:5] if m > dim}
+            for dim in (4, 16)
+            for norm in (1.0, 2.0)
+        },
         "ranks": {width: ranks(512, 64, width, 1.0) for width in (8, 32, 128)},
         "spectral": spectral(seeds),
     }

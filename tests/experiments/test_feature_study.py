@@ -33,7 +33,14 @@ def test_trigonometric_features_take_either_sign() -> None:
 def test_learned_features_come_nearer_than_random_ones() -> None:
     found = feature_study.approximations(24, 4, 2.0, 8, steps=60)
     assert 0 < found["learned"] < min(found["random"], found["orthogonal"])
+    assert 0 < found["weights"] < found["random"]
     assert feature_study.approximations(24, 4, 2.0, 512, steps=1)["random"] < found["random"]
+
+
+def test_longer_series_come_nearer() -> None:
+    few, more = (feature_study.truncations(24, 3, 1.0, features) for features in (10, 84))
+    assert (few["order"], more["order"]) == (2, 6)
+    assert 0 < more["taylor"] < few["taylor"] / 10
 
 
 def test_a_band_raises_the_rank() -> None:

@@ -14,7 +14,7 @@ from oracle import SMALLEST_P, cells, chi_square
 from strategies import Largest, close, distributions, random_problem
 from trellis.inference import discrete
 from trellis.operators import Banded, Dense, LowRank, Sum, Transition
-from trellis.operators.banded import of_band
+from trellis.operators.banded import LiveBand, of_band
 from trellis.operators.lowrank import DRAWS_PER_FEATURE, of_features
 from trellis.types import Belief, Groups, Potentials
 
@@ -153,6 +153,31 @@ def test_live_states_go_through_the_features_or_through_blocks(features: int) ->
     dense = discrete.smooth(*given._replace(transition=Dense(operator.dense())))
     for one, other in zip(ours, dense, strict=True):
         close_fields(one, other)
+
+
+@pytest.mark.parametrize("live", [WIDTH, 6])
+def test_bands_between_live_states(live: int) -> None:
+    """Of any order; by places where the band is narrower than these are many."""
+    logits = normal(1, 12, WIDTH).requires_grad_()
+    operator, _ = of_band(logits)
+    ids = torch.rand(2, 4, 12, generator=seeded(2)).argsort(-1)[..., :live]
+    along, blocks = operator.along(ids), Dense(operator.blocks(ids[:, :-1], ids[:, 1:]))
+    assert isinstance(along, LiveBand) == (live > WIDTH)
+    close(along.dense(), blocks.dense())
+    close(along.at(1).dense(), blocks.at(1).dense())
+    probs = normal(3, 2, 3, live).exp()
+    for found, expected in zip((along.forward(probs), along.backward(probs), along.bilinear(probs, probs)),
+                               (blocks.forward(probs), blocks.backward(probs), blocks.bilinear(probs, probs)),
+                               strict=True):  # fmt: skip
+        close(found, expected)
+        ours, theirs = (
+            torch.autograd.grad(one.square().sum(), logits, retain_graph=True)[0] for one in (found, expected)
+        )
+        close(ours, theirs)
+    pairs = normal(4, 2, 3, live, live).exp()
+    places = torch.arange(live).expand(2, 3, -1)
+    close(along.collect(places, places, pairs), blocks.collect(places, places, pairs))
+    close(along.blocks(places, places), blocks.blocks(places, places))
 
 
 @pytest.mark.parametrize("banded", [False, True])

@@ -59,7 +59,7 @@ class Sum(Unwritten):
 
     def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
         parts, weights = [part.along(ids, groups) for part in self.parts], take(self.weights, ids[:, :-1])
-        if all(isinstance(part, Dense) for part in parts):
+        if any(isinstance(part, Dense) for part in parts):  # the price of blocks is paid
             return Dense(add(part.dense() * weights[..., i, None] for i, part in enumerate(parts)))
         return Sum(parts, weights)
 

@@ -7,9 +7,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trellis.kernels.rows import take
-from trellis.operators.base import cached, invert
+from trellis.operators.base import Transition, cached, invert
+from trellis.operators.dense import Dense
 from trellis.operators.lowrank import normalise
 from trellis.operators.unwritten import Unwritten
+from trellis.types import Groups
 
 
 class Banded(Unwritten):
@@ -65,6 +67,17 @@ class Banded(Unwritten):
         straight = pad(pairs.flatten(1), (0, self.width)).unflatten(-1, (self.width, -1))[..., : self.width]
         return self.probs * straight.flatten(0, 1)[: self.num_states]
 
+    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+        """By the places of the band among live states where it is narrower than these: O(k min(k, w)) a step."""
+        if self.width >= ids.shape[-1]:
+            return super().along(ids, groups)
+        before, after = ids[:, :-1], ids[:, 1:]
+        ascending, order = after.sort(-1)
+        column = before.unsqueeze(-1) + torch.arange(self.width, device=ids.device) - self.reach
+        place = torch.searchsorted(ascending, column.flatten(-2)).clamp(max=ids.shape[-1] - 1)
+        inside = ascending.gather(-1, place).view_as(column) == column
+        return LiveBand(take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
+
     def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
         """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
         offset = after.unsqueeze(-2) - before.unsqueeze(-1) + self.reach
@@ -92,6 +105,46 @@ class Banded(Unwritten):
         before = before.clamp(0, self.num_states - 1)
         chosen = invert(weights.gather(-1, before) * self.probs[before, offset] * inside, uniform)
         return before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+
+class LiveBand(Transition):
+    """A band between the k live states of neighbouring steps, which varies with time: probs [..., k, w], and to which
+    of the next step's live states each belongs, places [..., k, w]."""
+
+    def __init__(self, probs: Tensor, places: Tensor) -> None:
+        self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    def forward(self, probs: Tensor) -> Tensor:
+        sent = (probs.unsqueeze(-1) * self.probs).flatten(-2)
+        return sent.new_zeros(*sent.shape[:-1], self.num_states).scatter_add(-1, self.flat_places(sent), sent)
+
+    def backward(self, message: Tensor) -> Tensor:
+        pulled = message.gather(-1, self.flat_places(message)).unflatten(-1, self.probs.shape[-2:])
+        return (pulled * self.probs).sum(-1)
+
+    def flat_places(self, like: Tensor) -> Tensor:
+        """[..., k w], with the leading dimensions of another tensor."""
+        return self.places.flatten(-2).expand(*like.shape[:-1], -1)
+
+    def dense(self) -> Tensor:
+        matrix = self.probs.new_zeros(*self.probs.shape[:-1], self.num_states)
+        return matrix.scatter_add(-1, self.places, self.probs)
+
+    def at(self, step: int) -> Transition:
+        return LiveBand(self.probs.select(-3, step), self.places.select(-3, step))
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return Dense(self.dense()).blocks(before, after)
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        return Dense(self.dense()).bilinear(left, right)
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        return Dense(self.dense()).collect(before, after, pairs)
 
 
 class BandInto(Banded):
