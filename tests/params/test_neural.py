@@ -254,7 +254,7 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
 
 
 @pytest.mark.parametrize("lengths", [[5, 5], [3, 5], [0, 4]])
-@CLASSED
+@pytest.mark.parametrize("support", ["even", "uneven", "full"])
 def test_ragged_batches_under_dropout(support: str, lengths: list[int]) -> None:
     hmm = model("neural", support, "state", 0.25)
     tokens = torch.randint(WORDS, (2, 5), generator=torch.Generator().manual_seed(1))

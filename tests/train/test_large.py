@@ -23,12 +23,15 @@ from trellis.train.state import TrainState
 MODEL = ModelConfig(
     states=12, params="neural", dim=6, dropout="state", dropout_rate=0.5, dropout_end=0.25, net_dropout=0.2
 )
+LOW_RANK = replace(MODEL, params="lowrank", features=5, band=3, feature_dropout=0.2)
+PARTITION = Partition(torch.tensor([0, 1, 2, 2, 1, 0, 2]), [4, 4, 4])
 TRAIN = TrainConfig(learner="gradient", epochs=4, lr=0.02, average=0.9, schedule="cosine", checkpoint_steps=3)
 
 
-def train(folder: Path, config: TrainConfig = TRAIN, model: ModelConfig = MODEL) -> tuple[HMM, TrainState]:
+def train(
+    folder: Path, config: TrainConfig = TRAIN, model: ModelConfig = MODEL, partition: Partition | None = PARTITION
+) -> tuple[HMM, TrainState]:
     torch.manual_seed(1)
-    partition = Partition(torch.tensor([0, 1, 2, 2, 1, 0, 2]), [4, 4, 4])
     hmm = HMM.build(vocabulary(), model, True, 0, partition)
     batches = Streams(split(), 3, 5, rotate=True)
     learner = GradientLearner(hmm, config, TRAIN.total_steps(len(batches)))
@@ -36,10 +39,14 @@ def train(folder: Path, config: TrainConfig = TRAIN, model: ModelConfig = MODEL)
     return hmm, state
 
 
-def test_a_training_in_two_parts_ends_with_the_same_bits(tmp_path: Path) -> None:
-    whole, state = train(tmp_path / "whole")
-    train(tmp_path / "parts", replace(TRAIN, max_steps=state.step // 2 + 1))
-    parts, again = train(tmp_path / "parts")
+@pytest.mark.parametrize("model", [MODEL, LOW_RANK], ids=lambda model: model.params)
+@pytest.mark.parametrize("partition", [PARTITION, None], ids=["classes", "full"])
+def test_a_training_in_two_parts_ends_with_the_same_bits(
+    tmp_path: Path, model: ModelConfig, partition: Partition | None
+) -> None:
+    whole, state = train(tmp_path / "whole", TRAIN, model, partition)
+    train(tmp_path / "parts", replace(TRAIN, max_steps=state.step // 2 + 1), model, partition)
+    parts, again = train(tmp_path / "parts", TRAIN, model, partition)
     assert again.step == state.step
     assert again.best == state.best
     for (name, one), other in zip(whole.state_dict().items(), parts.state_dict().values(), strict=True):
@@ -66,6 +73,5 @@ def test_each_epoch_of_a_rotating_stream_reads_every_token_once() -> None:
 
 @pytest.mark.parametrize("model", [MODEL, replace(MODEL, params="scalar")], ids=["neural", "dropout"])
 def test_em_refuses_what_it_cannot_re_estimate(model: ModelConfig) -> None:
-    partition = Partition(torch.tensor([0, 1, 2, 2, 1, 0, 2]), [4, 4, 4])
     with pytest.raises(TrellisError, match=r'use train\.learner = "gradient"'):
-        EMLearner(HMM.build(vocabulary(), model, True, 0, partition), TrainConfig())
+        EMLearner(HMM.build(vocabulary(), model, True, 0, PARTITION), TrainConfig())
