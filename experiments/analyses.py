@@ -23,6 +23,7 @@ from trellis.train.run import BATCHES, LEARNERS
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
 STEPS = 3  # of training while memory is watched
 SWEEPS = 30  # until a mean field has converged
+LARGEST_WRITTEN, RANK_TOLERANCE = 4096, 1e-5  # states; of the largest singular value
 DRAWS, KEPT = 64, 0.5  # random restrictions of the states, and the share that each keeps
 
 Figures = dict[str, float | None]
@@ -40,6 +41,15 @@ def normalisation(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
     """Whether next-word probabilities sum to one, in contexts of the valid text."""
     batches = Streams(corpus["valid"], LANES, WINDOW)
     return dict(check_normalisation(model, batches, CONTEXTS)._asdict())
+
+
+@torch.no_grad()
+def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """The numerical rank of the transitions, of models small enough to write them out."""
+    if not isinstance(model, HMM) or model.num_states > LARGEST_WRITTEN:
+        return {}
+    values = torch.linalg.svdvals(model.parts()[1].dense().double())
+    return {"transition_rank": float((values > RANK_TOLERANCE * values[0]).sum())}
 
 
 def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
@@ -94,6 +104,7 @@ def bounds(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
 ANALYSES: dict[str, Analysis] = {
     "states": states,
     "normalisation": normalisation,
+    "rank": rank,
     "unpartitioned": unpartitioned,
     "memory": memory,
     "bounds": bounds,

@@ -32,6 +32,7 @@ FIGURES = {
     "occupancy": Column("occupancy", percent),
     "effective_states": Column("effective states", whole),
     "emission_entropy": Column("H(emit)", log_prob),
+    "transition_rank": Column("rank", whole),
     "transition_entropy": Column("H(transition)", log_prob),
     "visited_emission_entropy": Column("H(emit), by visits", log_prob),
     "visited_transition_entropy": Column("H(transition), by visits", log_prob),

@@ -7,11 +7,16 @@ import json
 import pytest
 import torch
 
-from experiments import feature_study
+from corpora import split, vocabulary
+from experiments import analyses, feature_study
 from experiments.pictures import Series, draw
 from strategies import close
+from trellis.config import ModelConfig, RunConfig
+from trellis.corpus import Corpus
+from trellis.models import HMM
 
 NEAR = 0.3
+CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")
 
 
 @pytest.mark.parametrize(("dim", "norm"), [(4, 0.5), (8, 0.8)])
@@ -47,6 +52,13 @@ def test_a_band_raises_the_rank() -> None:
     found = feature_study.ranks(32, 4, 3, 1.0)
     assert found["low rank"]["rank"] == 4
     assert found["with band"]["rank"] > 4
+
+
+@pytest.mark.parametrize(("band", "least", "most"), [(0, 2, 2), (3, 3, 9)])
+def test_the_rank_of_a_model(band: int, least: int, most: int) -> None:
+    choices = ModelConfig(states=9, params="lowrank", features=2, band=band, dim=4, tying="none", spread=1.0)
+    found = analyses.rank(HMM.build(vocabulary(), choices, True, 0, None), RunConfig(), CORPUS)
+    assert least <= found["transition_rank"] <= most
 
 
 def test_pictures_of_the_written_study() -> None:

@@ -41,9 +41,9 @@ def batch(lanes: int = 3, steps: int = 8, seed: int = 0) -> Batch:
     return Batch(tokens, torch.full((lanes,), steps), torch.ones(lanes, dtype=torch.bool), True, True)
 
 
-def weights_of(hmm: HMM, features: Tensor | None = None) -> Tensor:
-    """phi(u) . phi(v) + B, not normalised, by their formulas: [K, K]."""
-    params = hmm.params
+def weights_of(hmm: HMM, features: Tensor | None = None, ids: Tensor | None = None) -> Tensor:
+    """phi(u) . phi(v) + B, not normalised, by their formulas, into the states `ids` (None: all): [K, K']."""
+    params, relative = hmm.params, False
     if isinstance(params, LowRankTable):
         left, band = params.row_logits.split([FEATURES, params.width], -1)
         right = params.column_logits
@@ -51,14 +51,17 @@ def weights_of(hmm: HMM, features: Tensor | None = None) -> Tensor:
         assert isinstance(params, LowRankParams)
         left = params.features(params.nets["move"](params.embed("in")) * params.scale)
         right = params.features(params.embed("out") * params.scale)
-        band = left[:, :0] if params.band is None else params.band
+        band = left[:, :0] if params.band is None else params.band * params.pace
+        relative = True
     chosen = slice(None) if features is None else features
     weights = left[:, chosen].exp() @ right[:, chosen].exp().T
+    columns = torch.arange(STATES) if ids is None else ids
+    units = weights[:, columns].mean(-1) if relative else torch.ones(STATES)
     for z in range(STATES):
         for o in range(band.shape[1]):
             if 0 <= z + o - band.shape[1] // 2 < STATES:
-                weights[z, z + o - band.shape[1] // 2] += band[z, o].exp()
-    return weights
+                weights[z, z + o - band.shape[1] // 2] += band[z, o].exp() * units[z]
+    return weights[:, columns]
 
 
 def shares(weights: Tensor) -> Tensor:
@@ -79,7 +82,7 @@ def test_dropout_restricts_before_normalising(kind: str, band: int) -> None:
     hmm = model(kind, "even", band=band)
     ids, features = torch.tensor([0, 2, 3, 4, 8]), torch.tensor([1, 5, 0])
     dropped = Dropped(ids, Partition(CLASSES, [2, 2, 1]), features=features)
-    expected = weights_of(hmm, features)[:, ids]
+    expected = weights_of(hmm, features, ids)
     close(hmm.params.transition(dropped).dense(), shares(expected[ids]))
     rows = torch.tensor([7, 1, 1, 4])
     found = hmm.params.entry(rows, dropped).blocks(torch.arange(4), torch.arange(len(ids)))

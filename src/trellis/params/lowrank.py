@@ -30,16 +30,24 @@ def operator(
     rows: Tensor | None,
     kept: Tensor | None,
     dtype: torch.dtype | None = None,
+    relative: bool = False,
 ) -> Transition:
-    """Out of log phi(u) [R, F] of the states `rows`, log phi(v) [K', F] of those kept, and log B [K, w] of all."""
-    low_rank = of_features(log_left, log_right, dtype)
+    """Out of log phi(u) [R, F] of the states `rows`, log phi(v) [K', F] of those kept, and log B [K, w] of all; a
+    `relative` B is in units of the mean weight N_z / K' that phi gives the states after z."""
+    low_rank, log_norm = of_features(log_left, log_right, dtype)
     if log_band is None:
-        return low_rank[0]
-    return Sum.normalised(low_rank, of_band(log_band, kept, None if rows is kept else rows))
+        return low_rank
+    band, log_sums = of_band(log_band, kept, None if rows is kept else rows)
+    if relative:
+        log_sums = log_sums + log_norm - math.log(low_rank.num_states)
+    return Sum.normalised((low_rank, log_norm), (band, log_sums))
 
 
 class LowRankParams(NeuralParams):
-    """u_z = f_move(e_z) and v_z = e'_z, both over the square root of the temperature; else `NeuralParams`."""
+    """u_z = f_move(e_z) and v_z = e'_z, both over the square root of the temperature; else `NeuralParams`.
+
+    A weight in the band is exp(c b) N_z / K, of learned numbers b: phi has no scale of its own, decay of b leads to the
+    mean, and with c = d / 4 they learn at the pace of products of vectors."""
 
     kind = "lowrank"
     keys = (*SETTINGS, "features", "band", "feature_map", "temperature")
@@ -48,22 +56,14 @@ class LowRankParams(NeuralParams):
     def __init__(self, words: Sequence[str], config: ModelConfig, support: Support = None, seed: int = 0) -> None:
         super().__init__(words, config, support, seed)
         check(config)
-        self.scale = config.temperature**-0.5
+        self.scale, self.pace = config.temperature**-0.5, config.dim / 4
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + 1)
             self.features = FEATURE_MAPS[config.feature_map](config.dim, config.features)
         self.num_features = self.features.num_features
         self.register_parameter("band", None)
         if config.band:
-            self.band = nn.Parameter(torch.full((self.num_states, config.band), self.mean_weight()))
-
-    @torch.no_grad()
-    def mean_weight(self) -> float:
-        """The log of the mean of phi(u) . phi(v) over pairs of states, a few of them."""
-        some = torch.arange(min(self.num_states, 256), device=self.words.device)
-        before, after = self.embed_roles(some, "in", "out")
-        _, log_norm = of_features(*self.log_features(before, after))
-        return float(log_norm.mean()) - math.log(len(some))
+            self.band = nn.Parameter(torch.zeros(self.num_states, config.band))
 
     def log_features(self, before: Tensor, after: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log phi(u) and log phi(v) of states embedded as `before` and `after`."""
@@ -72,7 +72,8 @@ class LowRankParams(NeuralParams):
 
     def operator(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Transition:
         left, right = self.log_features(before, after, dropped.features)
-        return operator(left, right, self.band, rows, dropped.ids, self.dtype)
+        band = None if self.band is None else self.band * self.pace
+        return operator(left, right, band, rows, dropped.ids, self.dtype, relative=True)
 
 
 class LowRankTable(TableParams):
