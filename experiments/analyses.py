@@ -17,13 +17,13 @@ from trellis.emissions import LogLinear
 from trellis.inference.variational import infer
 from trellis.models import FHMM, HMM, LanguageModel
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.measures import check_normalisation, measure_states
+from trellis.tasks.measures import check_normalisation, measure_states, numerical_rank
 from trellis.train.run import BATCHES, LEARNERS
 
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
 STEPS = 3  # of training while memory is watched
 SWEEPS = 30  # until a mean field has converged
-LARGEST_WRITTEN, RANK_TOLERANCE = 4096, 1e-5  # states; of the largest singular value
+LARGEST_RANKED = 4096  # states
 DRAWS, KEPT = 64, 0.5  # random restrictions of the states, and the share that each keeps
 
 Figures = dict[str, float | None]
@@ -46,10 +46,9 @@ def normalisation(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
 @torch.no_grad()
 def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """The numerical rank of the transitions, of models small enough to write them out."""
-    if not isinstance(model, HMM) or model.num_states > LARGEST_WRITTEN:
+    if not isinstance(model, HMM) or model.num_states > LARGEST_RANKED:
         return {}
-    values = torch.linalg.svdvals(model.parts()[1].dense().double())
-    return {"transition_rank": float((values > RANK_TOLERANCE * values[0]).sum())}
+    return {"transition_rank": numerical_rank(model.parts()[1].dense().double())}
 
 
 def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:

@@ -20,12 +20,12 @@ from trellis.operators import LowRank, Sum
 from trellis.operators.banded import of_band
 from trellis.operators.lowrank import of_features
 from trellis.params.features import Exponential, Taylor, gaussian, orthogonal
+from trellis.tasks.measures import numerical_rank
 from trellis.train.run import write_text
 
 FOLDER = Path(__file__).parent / "kernel-hmm"
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 DRAWS = 400  # of the features, for a mean squared error
-RANK_TOLERANCE = 1e-5  # of the largest singular value
 MATRICES = {
     f"{states} states, norm {norm:g}, {dim} dimensions": (states, dim, norm)
     for states, norm, dim in (
@@ -156,9 +156,8 @@ def ranks(states: int, features: int, width: int, spread: float) -> dict[str, di
 
 def shape_of(matrix: Tensor) -> dict[str, float]:
     """Numerical rank, and mean entropy of rows."""
-    values = torch.linalg.svdvals(matrix)
     entropy = torch.special.entr(matrix).sum(-1).mean()
-    return {"rank": float((values > RANK_TOLERANCE * values[0]).sum()), "entropy": float(entropy)}
+    return {"rank": float(numerical_rank(matrix)), "entropy": float(entropy)}
 
 
 def spectral(seeds: int) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def hyperparameters(experiment: Experiment) -> Grid:
     note = "All: " + ", ".join(f"{key} = {write_fact(value)}" for key, value in shared.items()) + "." if shared else ""
     short = [key.split(".")[-1] for key in varied]
     headings = [name if short.count(name) == 1 else key for name, key in zip(short, varied, strict=True)]
-    note = f"{note} What a TOML leaves out has its default (see trellis.config).".strip()
+    note = f"{note} What a TOML leaves out has its default.".strip()
     return Grid("Hyperparameters", ["run", *headings], rows, note)
 
 

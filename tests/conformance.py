@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from oracle import SMALLEST_P, chi_square
-from strategies import Problem, random_problem
-from strategies import close as assert_close
+from strategies import Problem, assert_close, random_problem
 from trellis.inference import discrete, queries
 from trellis.operators import Dense, Transition
 from trellis.types import Belief

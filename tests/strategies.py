@@ -100,7 +100,7 @@ def problems(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.float64,)
     )
 
 
-def close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float | None = None) -> None:
+def assert_close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float | None = None) -> None:
     """Assert equality to the tolerance of the dtype, infinities included and NaN excluded."""
     tolerance = TOLERANCE[actual.dtype] if tolerance is None else tolerance
     wanted = expected.detach().numpy() if isinstance(expected, Tensor) else expected

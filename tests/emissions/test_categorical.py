@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oracle import SMALLEST_P, chi_square
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.emissions import Categorical
 from trellis.inference import discrete, queries
 from trellis.inference.discrete import spread
@@ -65,20 +65,20 @@ def test_score_filter_and_smooth(gaps: bool) -> None:
     pair = make_pair(gaps)
     sparse, full = pair.problems()
     (log_norms, belief), (expected, expected_belief) = discrete.score(*sparse), discrete.score(*full)
-    close(log_norms, expected)
-    close(spread(belief, STATES), expected_belief.probs)
+    assert_close(log_norms, expected)
+    assert_close(spread(belief, STATES), expected_belief.probs)
     one, other = discrete.filter(*sparse), discrete.filter(*full)
-    close(one.log_norms, other.log_norms)
-    close(pair.everywhere(one.probs), other.probs)
-    close(spread(one.belief, STATES), other.belief.probs)
-    close(pair.everywhere(discrete.smooth(*sparse).probs), discrete.smooth(*full).probs)
+    assert_close(one.log_norms, other.log_norms)
+    assert_close(pair.everywhere(one.probs), other.probs)
+    assert_close(spread(one.belief, STATES), other.belief.probs)
+    assert_close(pair.everywhere(discrete.smooth(*sparse).probs), discrete.smooth(*full).probs)
 
 
 @GAPS
 def test_mode(gaps: bool) -> None:
     sparse, full = make_pair(gaps).problems()
     (path, score), (expected_path, expected_score) = discrete.mode(*sparse), discrete.mode(*full)
-    close(score, expected_score)
+    assert_close(score, expected_score)
     assert path.equal(expected_path)
 
 
@@ -88,8 +88,8 @@ def test_counts(gaps: bool) -> None:
     sparse, full = pair.problems()
     one, other = discrete.counts(*sparse)[0], discrete.counts(*full)[0]
     for name in ("log_likelihood", "start", "transition"):
-        close(getattr(one, name), getattr(other, name))
-    close(one.emission, other.emission.gather(1, pair.sparse.support))
+        assert_close(getattr(one, name), getattr(other, name))
+    assert_close(one.emission, other.emission.gather(1, pair.sparse.support))
 
 
 @GAPS
@@ -112,9 +112,9 @@ def test_gradients(gaps: bool) -> None:
         loss = log_norms.sum() + spread(belief, STATES).square().sum()
         found.append(torch.autograd.grad(loss, leaves))
     (prior, matrix, table), expected = found
-    close(prior, expected[0])
-    close(matrix, expected[1])
-    close(table, expected[2].gather(1, pair.sparse.support))
+    assert_close(prior, expected[0])
+    assert_close(matrix, expected[1])
+    assert_close(table, expected[2].gather(1, pair.sparse.support))
 
 
 @GAPS
@@ -123,15 +123,15 @@ def test_queries(gaps: bool) -> None:
     sparse, full = (queries.Chain(pair.prior, pair.transition, emission) for emission in (pair.sparse, pair.full))
     known = torch.rand(pair.tokens.shape, generator=torch.Generator().manual_seed(1)) < 0.5
     args = (pair.tokens, pair.lengths)
-    close(queries.next_word(sparse), queries.next_word(full))
-    close(queries.log_marginal(sparse, *args), queries.log_marginal(full, *args))
-    close(
+    assert_close(queries.next_word(sparse), queries.next_word(full))
+    assert_close(queries.log_marginal(sparse, *args), queries.log_marginal(full, *args))
+    assert_close(
         queries.log_conditional(sparse, pair.tokens, known, pair.lengths),
         queries.log_conditional(full, pair.tokens, known, pair.lengths),
     )
-    close(queries.word_given_rest(sparse, *args), queries.word_given_rest(full, *args))
+    assert_close(queries.word_given_rest(sparse, *args), queries.word_given_rest(full, *args))
     for one, other in zip(queries.best_gaps(sparse, *args), queries.best_gaps(full, *args), strict=True):
-        close(one, other)
+        assert_close(one, other)
 
 
 def test_windows_carry_the_belief_of_live_states() -> None:
@@ -141,7 +141,7 @@ def test_windows_carry_the_belief_of_live_states() -> None:
     first, belief = discrete.score(pair.prior, pair.transition, pair.sparse.potentials(pair.tokens[:, :3]))
     prior = Belief(discrete.move(belief, pair.transition, None))
     second, _ = discrete.score(prior, pair.transition, pair.sparse.potentials(pair.tokens[:, 3:]))
-    close(torch.cat([first, second], 1), whole)
+    assert_close(torch.cat([first, second], 1), whole)
 
 
 def test_potentials() -> None:
@@ -149,7 +149,7 @@ def test_potentials() -> None:
     sparse, full = pair.sparse.potentials(pair.tokens), pair.full.potentials(pair.tokens)
     assert sparse.ids is not None
     assert full.ids is None
-    close(sparse.widen(STATES).gather(), full.gather())
+    assert_close(sparse.widen(STATES).gather(), full.gather())
     missing = full.gather()[pair.tokens < 0]
     assert len(missing) > 0
     assert (missing == 0).all()
@@ -157,14 +157,14 @@ def test_potentials() -> None:
 
 def test_dense_predict_and_best() -> None:
     pair = make_pair(gaps=False)
-    close(pair.sparse.dense(), pair.full.table)
+    assert_close(pair.sparse.dense(), pair.full.table)
     probs = distributions(torch.Generator().manual_seed(2), BATCH, STEPS, STATES)
     expected = torch.einsum("btz,vz->btv", probs, pair.full.table.exp()).log()
     for emission in (pair.sparse, pair.full):
-        close(emission.predict(probs), expected)
+        assert_close(emission.predict(probs), expected)
         scores, words = emission.best()
-        close(scores, pair.full.table.amax(0))
-        close(pair.full.table.gather(0, words[None])[0], scores)
+        assert_close(scores, pair.full.table.amax(0))
+        assert_close(pair.full.table.gather(0, words[None])[0], scores)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -184,7 +184,7 @@ def test_a_few_states_at_a_time(which: str, monkeypatch: pytest.MonkeyPatch) -> 
     emission = getattr(make_pair(False), which)
     monkeypatch.setattr("trellis.emissions.categorical.ENTRIES", 2 * len(emission.table))
     dense, some = emission.dense(), torch.tensor([2, 0])
-    close(emission.columns(some).exp(), dense[:, some].exp())
-    close(torch.cat(list(emission.by_state()), -1).exp(), dense.exp())
-    close(emission.best()[0], dense.max(0).values)
-    close(emission.log_totals(), dense.logsumexp(0))
+    assert_close(emission.columns(some).exp(), dense[:, some].exp())
+    assert_close(torch.cat(list(emission.by_state()), -1).exp(), dense.exp())
+    assert_close(emission.best()[0], dense.max(0).values)
+    assert_close(emission.log_totals(), dense.logsumexp(0))

@@ -32,7 +32,7 @@ def no_prior(weight: float = 1.0) -> GaussianPrior:
     return GaussianPrior(*(torch.tensor(value) for value in (0.0, 0.0, 0.0, weight)))
 
 
-def close(one: Tensor, other: Tensor | np.ndarray) -> None:
+def assert_close(one: Tensor, other: Tensor | np.ndarray) -> None:
     np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
@@ -43,7 +43,7 @@ def test_gaussian_density(random: np.random.RandomState, kind: str) -> None:
     assert matrices.shape == (STATES, FEATURES, FEATURES)
     assert emission.covars.shape == emission.kind.shape(STATES, FEATURES)
     expected = [stats.multivariate_normal(m, c).logpdf(x) for m, c in zip(emission.means, matrices, strict=True)]
-    close(emission.log_density(torch.from_numpy(x)), np.transpose(expected))
+    assert_close(emission.log_density(torch.from_numpy(x)), np.transpose(expected))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +54,7 @@ def test_gaussian_estimates_maximise_the_expected_likelihood(random: np.random.R
     best = [p.requires_grad_() for p in emission.maximise(visits.T @ emission.features(x), no_prior())]
     (visits * Gaussian(*best, kind).log_density(x)).sum().backward()
     for parameter in best:
-        close(parameter.grad, np.zeros(parameter.shape))
+        assert_close(parameter.grad, np.zeros(parameter.shape))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,8 +63,8 @@ def test_gaussian_states_never_visited_stay(random: np.random.RandomState, kind:
     means, covars = emission.maximise(
         torch.zeros(STATES, 1 + FEATURES + emission.kind.second(torch.ones(1, FEATURES)).shape[1]), no_prior()
     )
-    close(means, emission.means)
-    close(covars, emission.covars)
+    assert_close(means, emission.means)
+    assert_close(covars, emission.covars)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,7 +88,7 @@ def test_poisson_density(random: np.random.RandomState) -> None:
     rates, x = random.uniform(0.5, 9, (STATES, FEATURES)), random.poisson(4, (SAMPLES, FEATURES))
     rates[0, 0] = 0.0
     density = Poisson(torch.from_numpy(rates)).log_density(torch.from_numpy(x.astype(float)))
-    close(density, np.transpose([stats.poisson(rate).logpmf(x).sum(1) for rate in rates]))
+    assert_close(density, np.transpose([stats.poisson(rate).logpmf(x).sum(1) for rate in rates]))
 
 
 def test_poisson_estimates_are_weighted_means(random: np.random.RandomState) -> None:
@@ -99,5 +99,5 @@ def test_poisson_estimates_are_weighted_means(random: np.random.RandomState) -> 
     visits[:, 2] = 0.0
     old, zero = torch.ones(STATES, FEATURES).double(), torch.tensor(0.0)
     rates = Poisson(old).maximise(visits.T @ Poisson.features(x), zero, zero).rates
-    close(rates[:2], [np.average(x, 0, visits[:, z]) for z in range(2)])
-    close(rates[2], old[2])
+    assert_close(rates[:2], [np.average(x, 0, visits[:, z]) for z in range(2)])
+    assert_close(rates[2], old[2])

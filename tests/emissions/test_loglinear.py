@@ -9,7 +9,7 @@ import torch
 
 from layered import layered
 from oracle import SMALLEST_P, chi_square
-from strategies import close
+from strategies import assert_close
 from trellis.emissions import LogLinear
 from trellis.emissions.slope import emission_slope
 
@@ -29,20 +29,20 @@ def by_hand(emission: LogLinear) -> torch.Tensor:
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_joint_table(sizes: tuple[int, ...]) -> None:
     emission = layered(sizes, scale=3.0).emission
-    close(emission.log_probs(torch.arange(emission.num_words)), by_hand(emission))
+    assert_close(emission.log_probs(torch.arange(emission.num_words)), by_hand(emission))
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_predicted_words(sizes: tuple[int, ...]) -> None:
     emission = layered(sizes).emission
     probs = torch.rand(2, emission.num_states, dtype=torch.float64).softmax(-1)
-    close(emission.predict(probs), (probs @ by_hand(emission).exp().T).log())
+    assert_close(emission.predict(probs), (probs @ by_hand(emission).exp().T).log())
 
 
 def test_the_partition_of_given_states_and_words_drawn_from_them() -> None:
     emission = layered((2, 3)).emission
     states = torch.tensor(list(product(range(2), range(3))))
-    close(emission.log_partition_at(states), emission.log_partition())
+    assert_close(emission.log_partition_at(states), emission.log_partition())
     generator = torch.Generator().manual_seed(1)
     for z, digits in enumerate(states):
         drawn = emission.sample(digits.expand(2000, -1), generator)
@@ -51,7 +51,7 @@ def test_the_partition_of_given_states_and_words_drawn_from_them() -> None:
 
 def test_large_scores_do_not_overflow() -> None:
     emission = layered((2, 2), scale=100.0).emission
-    close(emission.log_probs(torch.arange(emission.num_words)), by_hand(emission))
+    assert_close(emission.log_probs(torch.arange(emission.num_words)), by_hand(emission))
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -13,7 +13,7 @@ import torch
 
 from corpora import fhmm, split
 from oracle import SMALLEST_P, Paths, chi_square
-from strategies import close
+from strategies import assert_close
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.emissions import NoisyOr
@@ -47,15 +47,15 @@ def by_hand(emission: NoisyOr) -> torch.Tensor:
 def test_the_joint_table_and_what_it_predicts() -> None:
     emission = some_emission()
     table = by_hand(emission)
-    close(emission.log_probs(torch.arange(6)).exp(), table)
+    assert_close(emission.log_probs(torch.arange(6)).exp(), table)
     probs = torch.rand(2, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64).softmax(-1)
-    close(emission.predict(probs).exp(), probs @ table.T)
+    assert_close(emission.predict(probs).exp(), probs @ table.T)
 
 
 def test_words_drawn_from_states() -> None:
     emission = some_emission()
     states = torch.tensor(list(product(range(2), range(3))))
-    close(emission.log_partition_at(states), emission.log_partition())
+    assert_close(emission.log_partition_at(states), emission.log_partition())
     generator = torch.Generator().manual_seed(1)
     for z, digits in enumerate(states):
         drawn = emission.sample(digits.expand(2000, -1), generator)
@@ -66,7 +66,7 @@ def test_many_rare_words_in_float32() -> None:
     """Probabilities of 1e-5 beside silence that is nearly certain."""
     logits = torch.full((50_000, 4), -11.0) + torch.randn(50_000, 4, generator=torch.Generator().manual_seed(2))
     emission = NoisyOr(logits, torch.full((50_000,), -12.0), (2, 2))
-    close(emission.log_probs(torch.arange(50_000)).exp().sum(0), torch.ones(4), 1e-5)
+    assert_close(emission.log_probs(torch.arange(50_000)).exp().sum(0), torch.ones(4), 1e-5)
 
 
 def test_posteriors_and_paths_against_the_list_of_all_paths() -> None:
@@ -77,9 +77,9 @@ def test_posteriors_and_paths_against_the_list_of_all_paths() -> None:
         weights = joint.emission.log_probs(TOKENS[b, :n]).exp().detach().numpy()
         matrices = joint.transition.dense().detach().numpy()[None].repeat(n - 1, 0)
         every = Paths(joint.start.detach().numpy(), matrices, weights)
-        close(posterior.log_likelihood[b].exp(), every.likelihood)
+        assert_close(posterior.log_likelihood[b].exp(), every.likelihood)
         probs = every.smoothed().reshape(n, *SIZES)
-        close(posterior.probs[b, :n], np.concatenate([probs.sum(2), probs.sum(1)], -1))
+        assert_close(posterior.probs[b, :n], np.concatenate([probs.sum(2), probs.sum(1)], -1))
         assert float(log_probs[b].exp()) <= every.likelihood
         assert (paths[b, n:] == -1).all()
         assert (paths[b, :n] < torch.tensor(SIZES)).all()

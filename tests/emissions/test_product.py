@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from corpora import STATES, SUPPORTS, WORDS
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from taggers import TAGS, symbol
 from trellis.emissions import Product
 from trellis.params import TableParams
@@ -25,24 +25,24 @@ def test_potentials_of_words_and_tags_add(support) -> None:
     emission = product(support)
     symbols = torch.tensor([[symbol(w, y) for w in range(len(WORDS))] for y in (None, *range(len(TAGS)))])
     actual = emission.potentials(symbols).widen(STATES).gather()
-    close(actual[0], emission.dense())
+    assert_close(actual[0], emission.dense())
     for tag in range(len(TAGS)):
-        close(actual[1 + tag], emission.dense() + emission.tags[tag])
+        assert_close(actual[1 + tag], emission.dense() + emission.tags[tag])
 
 
 @EVERY
 def test_a_missing_symbol_is_any_word_with_any_tag(support) -> None:
     symbols = torch.tensor([[-1, symbol(2, 1), -1]])
     actual = product(support).potentials(symbols).widen(STATES).gather()
-    close(actual[0, [0, 2]], torch.zeros(2, STATES, dtype=torch.float64))
+    assert_close(actual[0, [0, 2]], torch.zeros(2, STATES, dtype=torch.float64))
 
 
 @EVERY
 def test_the_best_tag_of_each_state(support) -> None:
     emission, words = product(support), torch.tensor([[1, 4, 6]])
     potentials, best = emission.best_tags(words, slice(1, None))
-    close(potentials.widen(STATES).gather()[0], emission.dense()[words[0]] + emission.tags[1:].max(0).values)
-    close(best, emission.tags[1:].argmax(0) + 1)
+    assert_close(potentials.widen(STATES).gather()[0], emission.dense()[words[0]] + emission.tags[1:].max(0).values)
+    assert_close(best, emission.tags[1:].argmax(0) + 1)
 
 
 @EVERY
@@ -52,11 +52,11 @@ def test_visits_are_collected_by_word_and_by_tag(support) -> None:
     symbols = torch.tensor([[symbol(*pair) for pair in pairs]])
     visits = torch.rand(len(pairs), emission.table.shape[1], dtype=torch.float64)
     by_word, by_tag = emission.apart(emission.collect(symbols, visits))
-    close(by_word[1], visits[0] + visits[1] + visits[4])
-    close(by_word.sum(), visits.sum())
+    assert_close(by_word[1], visits[0] + visits[1] + visits[4])
+    assert_close(by_word.sum(), visits.sum())
     states = torch.arange(STATES).expand(len(WORDS), -1) if emission.support is None else emission.support
     expected = torch.zeros(len(TAGS), STATES, dtype=torch.float64)
     for (word, tag), visit in zip(pairs, visits, strict=True):
         if tag is not None:
             expected[tag].index_add_(0, states[word], visit)
-    close(by_tag, expected)
+    assert_close(by_tag, expected)

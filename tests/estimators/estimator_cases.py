@@ -70,5 +70,5 @@ def set_by_hand(model: Any, seed: int = 1) -> None:
         model.covars_ = kinds[model.covariance_type]
 
 
-def close(ours: Any, theirs: Any, tolerance: float = TOLERANCE) -> None:
+def assert_close(ours: Any, theirs: Any, tolerance: float = TOLERANCE) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)

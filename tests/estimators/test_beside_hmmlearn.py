@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimator_cases import CASES, CATEGORICAL, GAUSSIANS, LENGTHS, POISSON, Case, close, parameters, set_by_hand
+from estimator_cases import CASES, CATEGORICAL, GAUSSIANS, LENGTHS, POISSON, Case, assert_close, parameters, set_by_hand
 
 from trellis.estimators import CategoricalHMM, GaussianHMM
 
@@ -32,11 +32,11 @@ def twins(case: Case, **options: Any) -> tuple[Any, Any]:
 def same_training(ours: Any, theirs: Any, X: np.ndarray) -> None:
     for model in (ours, theirs):
         model.fit(X, LENGTHS)
-    close(list(ours.monitor_.history), list(theirs.monitor_.history))
+    assert_close(list(ours.monitor_.history), list(theirs.monitor_.history))
     assert ours.monitor_.iter == theirs.monitor_.iter
     assert ours.monitor_.converged == theirs.monitor_.converged
     for one, other in zip(parameters(ours), parameters(theirs), strict=True):
-        close(one, other)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize("implementation", ["log", "scaling"])
@@ -89,24 +89,24 @@ def test_covariances_alone_are_estimated_from_the_visits() -> None:
         (0.01 + (weights[:, [z]] * (X - model.means_[z]) ** 2).sum(0)) / weights[:, z].sum()
         for z in range(len(weights.T))
     ]
-    close(model.fit(X, LENGTHS)._covars_, expected)
+    assert_close(model.fit(X, LENGTHS)._covars_, expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_answers(case: Case) -> None:
     ours, theirs = twins(case)
     X = case.data(3)
-    close(ours.score(X, LENGTHS), theirs.score(X, LENGTHS))
+    assert_close(ours.score(X, LENGTHS), theirs.score(X, LENGTHS))
     for one, other in zip(ours.score_samples(X, LENGTHS), theirs.score_samples(X, LENGTHS), strict=True):
-        close(one, other)
-    close(ours.predict_proba(X, LENGTHS), theirs.predict_proba(X, LENGTHS))
+        assert_close(one, other)
+    assert_close(ours.predict_proba(X, LENGTHS), theirs.predict_proba(X, LENGTHS))
     for algorithm in ("viterbi", "map"):
         score, states = ours.decode(X, LENGTHS, algorithm=algorithm)
         other_score, other_states = theirs.decode(X, LENGTHS, algorithm=algorithm)
-        close(score, other_score)
+        assert_close(score, other_score)
         np.testing.assert_array_equal(states, other_states)
     np.testing.assert_array_equal(ours.predict(X, LENGTHS), theirs.predict(X, LENGTHS))
-    close(ours.get_stationary_distribution(), theirs.get_stationary_distribution())
+    assert_close(ours.get_stationary_distribution(), theirs.get_stationary_distribution())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -114,8 +114,8 @@ def test_information_criteria(case: Case) -> None:
     options = {"random_state": 5, "n_iter": 2}
     X = case.data()
     ours, theirs = case.ours(**options).fit(X, LENGTHS), case.build(hmm, **options).fit(X, LENGTHS)
-    close(ours.aic(X, LENGTHS), theirs.aic(X, LENGTHS))
-    close(ours.bic(X, LENGTHS), theirs.bic(X, LENGTHS))
+    assert_close(ours.aic(X, LENGTHS), theirs.aic(X, LENGTHS))
+    assert_close(ours.bic(X, LENGTHS), theirs.bic(X, LENGTHS))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "spherical" not in str(case)], ids=str)
@@ -124,7 +124,7 @@ def test_samples_come_from_the_same_random_numbers(case: Case) -> None:
     for currstate in (None, 1):
         samples = [model.sample(30, random_state=9, currstate=currstate) for model in (ours, theirs)]
         for one, other in zip(*samples, strict=True):
-            close(one, other)
+            assert_close(one, other)
             assert one.shape == other.shape
 
 
@@ -134,14 +134,14 @@ def test_spherical_samples_have_the_variance_of_their_state() -> None:
     model.startprob_, model.transmat_ = [0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]
     model.means_, model.covars_ = np.zeros((2, 2)), [1.0, 100.0]
     X, states = model.sample(4000)
-    close([X[states == z].var() for z in range(2)], [1.0, 100.0], tolerance=0.1)
+    assert_close([X[states == z].var() for z in range(2)], [1.0, 100.0], tolerance=0.1)
 
 
 def test_one_sequence_without_lengths() -> None:
     ours, theirs = twins(CATEGORICAL)
     X = CATEGORICAL.data(4)
-    close(ours.score(X), theirs.score(X))
-    close(ours.predict_proba(X), theirs.predict_proba(X))
+    assert_close(ours.score(X), theirs.score(X))
+    assert_close(ours.predict_proba(X), theirs.predict_proba(X))
 
 
 def test_forbidden_transitions_stay_forbidden() -> None:
@@ -157,7 +157,7 @@ def test_symbols_that_never_occur_have_no_probability_left() -> None:
     X = np.array([0, 2, 2, 0, 2, 0, 0, 2])[:, None]
     options = {"n_features": 5, "random_state": 0, "n_iter": 3}
     ours, theirs = CategoricalHMM(2, **options).fit(X), hmm.CategoricalHMM(2, **options).fit(X)
-    close(ours.emissionprob_, theirs.emissionprob_)
+    assert_close(ours.emissionprob_, theirs.emissionprob_)
     assert (ours.emissionprob_[:, [1, 3, 4]] == 0).all()
     assert ours.score([0, 1, 2]) == -np.inf
     assert CategoricalHMM(2).fit(X).n_features == 3
@@ -193,7 +193,7 @@ def test_verbose_training_reports_every_iteration(capsys: pytest.CaptureFixture[
         model.fit(CATEGORICAL.data(), LENGTHS)
         lines.append([[float(word) for word in line.split()] for line in capsys.readouterr().err.splitlines()])
     assert len(lines[0]) == 4
-    close(*lines)
+    assert_close(*lines)
 
 
 def test_observations_far_from_every_state_that_can_be_reached() -> None:
@@ -207,9 +207,9 @@ def test_observations_far_from_every_state_that_can_be_reached() -> None:
         model.startprob_, model.means_ = np.array([1.0, 0.0, 0.0]), np.array([[0.0], [3.0], [90.0]])
         model.transmat_ = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
         model.covars_ = np.full((3, 1), 0.5)
-    close(models[0].score(X, [9, 3]), models[1].score(X, [9, 3]))
-    close(models[0].predict_proba(X, [9, 3]), models[1].predict_proba(X, [9, 3]))
+    assert_close(models[0].score(X, [9, 3]), models[1].score(X, [9, 3]))
+    assert_close(models[0].predict_proba(X, [9, 3]), models[1].predict_proba(X, [9, 3]))
     for model in models:
         model.fit(X, [9, 3])
-    close(list(models[0].monitor_.history), list(models[1].monitor_.history))
-    close(models[0].means_, models[1].means_)
+    assert_close(list(models[0].monitor_.history), list(models[1].monitor_.history))
+    assert_close(models[0].means_, models[1].means_)

@@ -11,7 +11,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, close, parameters, set_by_hand
+from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, assert_close, parameters, set_by_hand
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -52,7 +52,7 @@ def test_fitting_twice_is_fitting_once(case: Case) -> None:
     once = case.ours(random_state=0, n_iter=4).fit(case.data(), LENGTHS)
     twice = case.ours(random_state=0, n_iter=4).fit(case.data(1)).fit(case.data(), LENGTHS)
     for one, other in zip(parameters(once), parameters(twice), strict=True):
-        close(one, other)
+        assert_close(one, other)
     assert once.monitor_.history == twice.monitor_.history
 
 
@@ -61,7 +61,7 @@ def test_fitting_again_without_initialisation_goes_on() -> None:
     model = CATEGORICAL.ours(random_state=0, n_iter=3, tol=-np.inf).fit(X)
     model.set_params(init_params="").fit(X)
     whole = CATEGORICAL.ours(random_state=0, n_iter=6, tol=-np.inf).fit(X)
-    close(list(model.monitor_.history), list(whole.monitor_.history)[3:])
+    assert_close(list(model.monitor_.history), list(whole.monitor_.history)[3:])
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -126,7 +126,7 @@ def test_n_features_is_found_anew_unless_given() -> None:
 def test_a_chain_that_falls_apart_settles_where_it_starts() -> None:
     model = CategoricalHMM(2)
     model.startprob_, model.transmat_ = np.array([0.3, 0.7]), np.eye(2)
-    close(model.get_stationary_distribution(), [0.3, 0.7])
+    assert_close(model.get_stationary_distribution(), [0.3, 0.7])
 
 
 def test_the_estimators_are_imported_only_when_asked_for() -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from estimator_cases import CATEGORICAL, GAUSSIANS, LENGTHS, close
+from estimator_cases import CATEGORICAL, GAUSSIANS, LENGTHS, assert_close
 from sklearn.base import clone
 
 from trellis.errors import InputError
@@ -49,22 +49,22 @@ def test_methods_of_a_categorical_hmm() -> None:
     """With its probabilities in a CategoricalHMM every answer is the same."""
     dense, twin = DenseHMM(3, 2, **SETTINGS).fit(*data()), CategoricalHMM(3)
     twin.startprob_, twin.transmat_, twin.emissionprob_ = dense.startprob_, dense.transmat_, dense.emissionprob_
-    close(dense.score(*data()), twin.score(*data()))
-    close(dense.predict_proba(*data()), twin.predict_proba(*data()))
+    assert_close(dense.score(*data()), twin.score(*data()))
+    assert_close(dense.predict_proba(*data()), twin.predict_proba(*data()))
     assert (dense.predict(*data()) == twin.predict(*data())).all()
-    close(dense.get_stationary_distribution(), twin.get_stationary_distribution())
+    assert_close(dense.get_stationary_distribution(), twin.get_stationary_distribution())
     assert (dense.sample(9, random_state=1)[0] == twin.sample(9, random_state=1)[0]).all()
     freedom = dense_freedom(3, 6, 2)
-    close(dense.aic(*data()), -2 * dense.score(*data()) + 2 * freedom)
-    close(dense.bic(*data()), -2 * dense.score(*data()) + np.log(sum(LENGTHS)) * freedom)
+    assert_close(dense.aic(*data()), -2 * dense.score(*data()) + 2 * freedom)
+    assert_close(dense.bic(*data()), -2 * dense.score(*data()) + np.log(sum(LENGTHS)) * freedom)
 
 
 def test_vectors_compose_the_probabilities() -> None:
     model = DenseHMM(3, 2, emission_dims=4, emission_kernel="rbf", **SETTINGS).fit(*data())
     scores = np.exp(model.z_ @ model.u_.T)
-    close(model.transmat_, scores / scores.sum(1, keepdims=True))
+    assert_close(model.transmat_, scores / scores.sum(1, keepdims=True))
     distances = np.exp(-((model.w_[:, None] - model.v_) ** 2).sum(-1) / 2)
-    close(model.emissionprob_, distances / distances.sum(1, keepdims=True))
+    assert_close(model.emissionprob_, distances / distances.sum(1, keepdims=True))
     assert model.state_embeddings_.shape == (3, 2 + 2 + 4)
     assert model.symbol_embeddings_.shape == (6, 4)
 
@@ -86,8 +86,10 @@ def test_vectors_set_by_hand() -> None:
     model = DenseHMM(3, 2, n_features=6, init_params="", **SETTINGS)
     for name in ("u_", "z_", "z_start_", "v_", "w_"):
         setattr(model, name, getattr(drawn, name))
-    close(model.compose().score(*data()), drawn.score(*data()))
-    close(list(model.fit(*data()).monitor_.history), list(drawn.set_params(n_iter=6).fit(*data()).monitor_.history))
+    assert_close(model.compose().score(*data()), drawn.score(*data()))
+    assert_close(
+        list(model.fit(*data()).monitor_.history), list(drawn.set_params(n_iter=6).fit(*data()).monitor_.history)
+    )
     model.u_ = np.zeros((2, 2))
     with pytest.raises(InputError, match="u_ must have the shape"):
         model.compose()
@@ -103,7 +105,7 @@ def test_restarts_in_one_descent_keep_the_best() -> None:
             best = min(apart, key=lambda model: model.losses_.min())
         else:
             best = max(apart, key=lambda model: model.monitor_.history[-1])
-        close(together.transmat_, best.transmat_, 1e-6)
+        assert_close(together.transmat_, best.transmat_, 1e-6)
 
 
 @pytest.mark.parametrize("loss", ["frobenius", "kl"])
@@ -114,8 +116,8 @@ def test_cooccurrences_are_learned(loss: str) -> None:
     model = DenseHMM(3, 3, learning_rate=1.0, optimizer="lbfgs", loss=loss, n_epochs=150, n_init=3, random_state=0)
     model.fit_cooccurrence(omega)
     found = cooccurrences(torch.from_numpy(model.transmat_), torch.from_numpy(model.emissionprob_)).numpy()
-    close(found, omega, 1e-3)
-    close(model.startprob_ @ model.transmat_, model.startprob_)
+    assert_close(found, omega, 1e-3)
+    assert_close(model.startprob_ @ model.transmat_, model.startprob_)
     assert model.losses_[-1] < model.losses_[0]
     assert np.isfinite(model.score([0, 4, 2]))
 
@@ -128,7 +130,7 @@ def test_learning_from_counts_is_learning_from_their_frequencies() -> None:
     options = {"learning": "cooccurrence", "n_epochs": 20, "random_state": 0}
     counted = DenseHMM(2, 2, **options).fit(X, lengths)
     given = DenseHMM(2, 2, **options).fit_cooccurrence(omega)
-    close(counted.transmat_, given.transmat_)
+    assert_close(counted.transmat_, given.transmat_)
 
 
 def test_many_symbols_and_restarts() -> None:
@@ -143,7 +145,7 @@ def test_partial_fit() -> None:
     X, lengths = data()
     once = DenseHMM(3, 2, **SETTINGS | {"n_iter": 1}).fit(X, lengths)
     model = DenseHMM(3, 2, n_features=6, **SETTINGS).partial_fit(X, lengths)
-    close(model.transmat_, once.transmat_)
+    assert_close(model.transmat_, once.transmat_)
     scores = [model.partial_fit(X, lengths).score(X, lengths) for _ in range(5)]
     assert scores[-1] > scores[0]
 
@@ -159,10 +161,10 @@ def test_priors_pull() -> None:
 def test_nearest_symbols_and_angles() -> None:
     model = DenseHMM(2, 2, **SETTINGS).fit("abcabcaab")
     model.v_ = np.array([[1.0, 0.0], [1.0, 1.0], [-2.0, 0.0]])
-    close(model.symbol_angles(), [[0, 45, 180], [45, 0, 135], [180, 135, 0]], 1e-5)
+    assert_close(model.symbol_angles(), [[0, 45, 180], [45, 0, 135], [180, 135, 0]], 1e-5)
     nearest = model.nearest_symbols("a", 2)
     assert [name for name, _ in nearest] == ["b", "c"]
-    close([cosine for _, cosine in nearest], [np.sqrt(0.5), -1])
+    assert_close([cosine for _, cosine in nearest], [np.sqrt(0.5), -1])
 
 
 @pytest.mark.parametrize("dims", [1, 2, 5])
@@ -181,7 +183,7 @@ def test_the_plot_shows_every_vector(dims: int, tmp_path: Path) -> None:
 def test_conventions() -> None:
     model = DenseHMM(3, 2, **SETTINGS).fit(*data())
     assert clone(model).get_params() == DenseHMM(3, 2, **SETTINGS).get_params()
-    close(pickle.loads(pickle.dumps(model)).score(*data()), model.score(*data()))
+    assert_close(pickle.loads(pickle.dumps(model)).score(*data()), model.score(*data()))
     assert DenseHMM(4, 3).n_dims == GaussianDenseHMM(4, 3).n_dims == 3
     gap = DenseHMM(2, 1, **SETTINGS).fit([0, None, 1, 1])
     assert np.isfinite(gap.score([None, 1]))
@@ -220,7 +222,7 @@ def test_gaussian_emissions(case: Any) -> None:
     assert (np.diff(model.monitor_.history) > -WIGGLE).all()
     assert model.state_embeddings_.shape == (3, 4)
     scores = np.exp(model.z_ @ model.u_.T)
-    close(model.transmat_, scores / scores.sum(1, keepdims=True))
+    assert_close(model.transmat_, scores / scores.sum(1, keepdims=True))
     weights = model.predict_proba(X, LENGTHS)
     model.set_params(init_params="", n_iter=1).fit(X, LENGTHS)
-    close(model.means_, weights.T @ X / weights.sum(0)[:, None])
+    assert_close(model.means_, weights.T @ X / weights.sum(0)[:, None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, close, parameters
+from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, assert_close, parameters
 
 from trellis.estimators import DenseHMM
 
@@ -17,16 +17,16 @@ def test_training_and_answers(case: Case) -> None:
     X = case.data()
     options = {"random_state": 1, "n_iter": 5, "tol": -np.inf, "n_init": 3}
     here, there = (case.ours(device=device, **options).fit(X, LENGTHS) for device in ("cpu", "cuda"))
-    close(list(here.monitor_.history), list(there.monitor_.history))
+    assert_close(list(here.monitor_.history), list(there.monitor_.history))
     for one, other in zip(parameters(here), parameters(there), strict=True):
-        close(one, other)
-    close(here.predict_proba(X, LENGTHS), there.predict_proba(X, LENGTHS))
+        assert_close(one, other)
+    assert_close(here.predict_proba(X, LENGTHS), there.predict_proba(X, LENGTHS))
     assert (here.predict(X, LENGTHS) == there.predict(X, LENGTHS)).all()
-    close(here.partial_fit(X).transmat_, there.partial_fit(X).transmat_)
+    assert_close(here.partial_fit(X).transmat_, there.partial_fit(X).transmat_)
 
 
 @pytest.mark.parametrize("learning", ["em", "cooccurrence"])
 def test_vectors(learning: str) -> None:
     options = {"learning": learning, "random_state": 1, "n_iter": 3, "n_epochs": 20, "n_init": 2}
     models = [DenseHMM(3, 2, device=device, **options).fit(CATEGORICAL.data(), LENGTHS) for device in ("cpu", "cuda")]
-    close(models[0].transmat_, models[1].transmat_, 1e-6)
+    assert_close(models[0].transmat_, models[1].transmat_, 1e-6)

@@ -15,7 +15,7 @@ from estimator_cases import (
     POISSON,
     STATES,
     Case,
-    close,
+    assert_close,
     parameters,
     set_by_hand,
 )
@@ -42,9 +42,9 @@ def test_restarts_keep_the_best(case: Case) -> None:
     apart = [case.ours(random_state=int(seed), n_iter=6, tol=-np.inf).fit(X, LENGTHS) for seed in seeds]
     best = max(apart, key=lambda model: model.monitor_.history[-1])
     assert len({round(model.monitor_.history[-1], 6) for model in apart}) > 1 or case.name == "GaussianHMM"
-    close(list(together.monitor_.history), list(best.monitor_.history))
+    assert_close(list(together.monitor_.history), list(best.monitor_.history))
     for one, other in zip(parameters(together), parameters(best), strict=True):
-        close(one, other)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -61,7 +61,7 @@ def test_restarts_side_by_side_equal_one_after_the_other(case: Case) -> None:
     (block,) = model._blocks(model._read(X, None))
     for one, other in zip(expect(model, starts, [block]), expect_together(model, starts, block), strict=True):
         for ours, theirs in zip(one, other, strict=True):
-            close(ours, theirs)
+            assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -84,13 +84,13 @@ def test_early_stopping_keeps_what_held_out_sequences_like_best() -> None:
     assert scores.index(max(scores)) == len(scores) - 4
     order = np.random.RandomState(0).permutation(20)
     held = np.concatenate([X[20 * i : 20 * i + 20] for i in order[:5]])
-    close(stopped.score(held, [20] * 5), max(scores))
+    assert_close(stopped.score(held, [20] * 5), max(scores))
 
 
 def test_early_stopping_of_a_single_sequence_holds_out_its_end() -> None:
     X = switching(300, 1)
     model = CategoricalHMM(2, early_stopping=True, random_state=0, n_iter=10, tol=-np.inf, n_iter_no_change=50).fit(X)
-    close(model.score(X[270:]), max(model.validation_scores_))
+    assert_close(model.score(X[270:]), max(model.validation_scores_))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -100,14 +100,14 @@ def test_one_partial_fit_is_one_iteration(case: Case) -> None:
     whole.fit(X, LENGTHS)
     part.partial_fit(X, LENGTHS)
     for one, other in zip(parameters(whole), parameters(part), strict=True):
-        close(one, other)
+        assert_close(one, other)
 
 
 def test_partial_fit_from_parameters_set_by_hand() -> None:
     whole, part = CATEGORICAL.ours(init_params="", n_iter=1), CATEGORICAL.ours()
     for model in (whole, part):
         set_by_hand(model)
-    close(part.partial_fit(CATEGORICAL.data()).transmat_, whole.fit(CATEGORICAL.data()).transmat_)
+    assert_close(part.partial_fit(CATEGORICAL.data()).transmat_, whole.fit(CATEGORICAL.data()).transmat_)
 
 
 def test_partial_fit_blends_statistics() -> None:
@@ -118,7 +118,7 @@ def test_partial_fit_blends_statistics() -> None:
     (one,) = expect(model, [model._parameters()], model._blocks(model._read(second, None)))
     mean = model._stream.mean.transition * (1 - 2**-0.8) + one.transition / 80 * 2**-0.8
     model.partial_fit(second)
-    close(model.transmat_, mean / mean.sum(1, keepdim=True))
+    assert_close(model.transmat_, mean / mean.sum(1, keepdim=True))
 
 
 def test_partial_fit_learns_a_stream() -> None:
@@ -144,8 +144,8 @@ def test_missing_observations_are_summed_out(case: Case) -> None:
     weights[[1, 4]] = 1.0
     X[[1, 4]] = -9
     truth = Paths(model.startprob_, np.broadcast_to(model.transmat_, (4, STATES, STATES)), weights)
-    close(model.score(X), np.log(truth.likelihood))
-    close(model.predict_proba(X), truth.smoothed())
+    assert_close(model.score(X), np.log(truth.likelihood))
+    assert_close(model.predict_proba(X), truth.smoothed())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -159,7 +159,7 @@ def test_training_with_gaps_counts_what_was_seen(case: Case) -> None:
     without = type(case.ours())(**case.options, **options).fit(X[np.arange(len(X)) % 7 > 0])
     for name in ("emissionprob_", "means_", "covars_", "lambdas_"):
         if hasattr(with_gaps, name):
-            close(getattr(with_gaps, name), getattr(without, name))
+            assert_close(getattr(with_gaps, name), getattr(without, name))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_state_that_is_never_left_keeps_its_row(caplog: pytest.LogCaptureFixtu
     model = CategoricalHMM(2, init_params="", n_iter=2, n_features=2)
     model.startprob_, model.transmat_, model.emissionprob_ = [1.0, 0.0], [[0.5, 0.5], [0.25, 0.75]], np.eye(2)
     model.fit([0, 0, 1])
-    close(model.transmat_, [[0.5, 0.5], [0.25, 0.75]])
+    assert_close(model.transmat_, [[0.5, 0.5], [0.25, 0.75]])
     assert "No transition from some state" in caplog.text
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimator_cases import CATEGORICAL, GAUSSIANS, POISSON, close, set_by_hand
+from estimator_cases import CATEGORICAL, GAUSSIANS, POISSON, assert_close, set_by_hand
 
 from trellis.errors import InputError, TrellisError
 from trellis.estimators import CategoricalHMM, GaussianHMM, PoissonHMM
@@ -119,7 +119,7 @@ def test_missing_numbers() -> None:
     ):
         read = read_numbers(X, missing_values=missing_values)
         assert read.missing.tolist() == [False, True, False]
-        close(read.seen, hole[[0, 2]])
+        assert_close(read.seen, hole[[0, 2]])
 
 
 def test_numbers() -> None:
@@ -247,7 +247,7 @@ def test_unknown_symbols() -> None:
         with pytest.raises(InputError, match=f"the symbol {unknown[1]}, which is not known, at observation 1"):
             model.score(unknown)
         model.set_params(handle_unknown="uniform")
-        close(model.score(unknown), model.score(unknown[:1]) + np.log(0.5))
+        assert_close(model.score(unknown), model.score(unknown[:1]) + np.log(0.5))
         assert model.predict_proba(unknown).shape == (2, 2)
     with pytest.raises(InputError, match="fitted to strings"):
         model.score([0, 1])
@@ -257,14 +257,14 @@ def test_unknown_symbols() -> None:
 
 def test_a_symbol_without_any_probability_counts_as_unknown() -> None:
     model = CategoricalHMM(2, n_features=3, random_state=0, handle_unknown="uniform").fit([0, 1, 1, 0])
-    close(model.score([0, 2]), model.score([0]) + np.log(1 / 3))
+    assert_close(model.score([0, 2]), model.score([0]) + np.log(1 / 3))
 
 
 def test_labels_are_numbers_in_their_order() -> None:
     numbers = CategoricalHMM(2, random_state=0).fit(SEQUENCES)
     labels = CategoricalHMM(2, random_state=0).fit([LETTERS[part].tolist() for part in SEQUENCES])
     assert labels.symbols_.tolist() == LETTERS.tolist()
-    close(labels.emissionprob_, numbers.emissionprob_)
+    assert_close(labels.emissionprob_, numbers.emissionprob_)
     drawn, states = numbers.sample(20, random_state=1)
     named, same_states = labels.sample(20, random_state=1)
     assert named.shape == (20, 1)
@@ -282,6 +282,6 @@ def test_sequences_one_by_one_add_up() -> None:
         X, lengths = case.data(), [1, 70, 2, 30, 10, 9, 6]
         parts = np.split(X, np.cumsum(lengths)[:-1])
         order = random.permutation(len(parts))
-        close(model.score([parts[i] for i in order]), sum(model.score(part) for part in parts))
-        close(model.predict_proba(X, lengths), np.concatenate([model.predict_proba(part) for part in parts]))
+        assert_close(model.score([parts[i] for i in order]), sum(model.score(part) for part in parts))
+        assert_close(model.predict_proba(X, lengths), np.concatenate([model.predict_proba(part) for part in parts]))
         assert (model.predict(X, lengths) == np.concatenate([model.predict(part) for part in parts])).all()

@@ -10,7 +10,7 @@ import torch
 from corpora import split, vocabulary
 from experiments import analyses, feature_study
 from experiments.pictures import Series, draw
-from strategies import close
+from strategies import assert_close
 from trellis.config import ModelConfig, RunConfig
 from trellis.corpus import Corpus
 from trellis.models import HMM
@@ -32,7 +32,7 @@ def test_trigonometric_features_take_either_sign() -> None:
     x = torch.randn(20, 3, dtype=torch.float64)
     kernel = feature_study.trigonometric(x, torch.randn(8, 3, dtype=torch.float64))
     assert (kernel @ kernel.T < 0).any()
-    close((kernel**2).sum(-1), x.square().sum(-1).exp())
+    assert_close((kernel**2).sum(-1), x.square().sum(-1).exp())
 
 
 def test_learned_features_come_nearer_than_random_ones() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracle import SMALLEST_P, Paths, cells, chi_square, log
-from strategies import TOLERANCE, Problem, close, distributions, problems, random_problem
+from strategies import TOLERANCE, Problem, assert_close, distributions, problems, random_problem
 from trellis.inference import discrete
 from trellis.kernels import scan
 from trellis.operators import Dense
@@ -54,24 +54,24 @@ def test_filter_and_score(problem: Problem) -> None:
     log_norms = padded([p.log_norms() for p in paths], steps)
     filtered = padded([p.filtered() for p in paths], steps)
     result = discrete.filter(*problem)
-    close(result.log_norms, log_norms)
-    close(over_all_states(problem, result.probs), filtered)
+    assert_close(result.log_norms, log_norms)
+    assert_close(over_all_states(problem, result.probs), filtered)
     scored, belief = discrete.score(*problem)
-    close(scored, log_norms)
+    assert_close(scored, log_norms)
     last = [f[n - 1] for f, n in zip(filtered, problem.lengths.tolist(), strict=True) if n]
     for carried in (belief, result.belief):
         everywhere = discrete.spread(carried, problem.num_states)
-        close(everywhere[problem.lengths > 0], np.array(last).reshape(-1, problem.num_states))
-    close(discrete.log_likelihood(*problem), log([p.likelihood for p in paths]), TOLERANCE[problem.dtype])
+        assert_close(everywhere[problem.lengths > 0], np.array(last).reshape(-1, problem.num_states))
+    assert_close(discrete.log_likelihood(*problem), log([p.likelihood for p in paths]), TOLERANCE[problem.dtype])
 
 
 @examples
 @given(any_problem)
 def test_smooth(problem: Problem) -> None:
     result, paths = discrete.smooth(*problem), problem.paths()
-    close(result.log_likelihood, log([p.likelihood for p in paths]), TOLERANCE[problem.dtype])
+    assert_close(result.log_likelihood, log([p.likelihood for p in paths]), TOLERANCE[problem.dtype])
     smoothed = padded([p.smoothed() for p in paths], problem.potentials.rows.shape[1])
-    close(over_all_states(problem, result.probs), smoothed)
+    assert_close(over_all_states(problem, result.probs), smoothed)
 
 
 @examples
@@ -80,7 +80,7 @@ def test_marginals_are_the_gradient_of_log_likelihood(problem: Problem) -> None:
     log_potentials = problem.potentials.gather().requires_grad_()
     given = problem._replace(potentials=Potentials.of(log_potentials))
     discrete.log_likelihood(*given).sum().backward()
-    close(log_potentials.grad, discrete.smooth(*problem).probs)
+    assert_close(log_potentials.grad, discrete.smooth(*problem).probs)
 
 
 @examples
@@ -88,14 +88,14 @@ def test_marginals_are_the_gradient_of_log_likelihood(problem: Problem) -> None:
 def test_counts(problem: Problem) -> None:
     result, belief = discrete.counts(*problem)
     paths, steps, states = problem.paths(), problem.potentials.rows.shape[1], problem.num_states
-    close(result.log_likelihood, log([p.likelihood for p in paths]).sum(), TOLERANCE[problem.dtype])
+    assert_close(result.log_likelihood, log([p.likelihood for p in paths]).sum(), TOLERANCE[problem.dtype])
     starts = np.stack([p.smoothed()[0] if p.num_steps else np.zeros(states) for p in paths])
-    close(result.start, starts.sum(0))
+    assert_close(result.start, starts.sum(0))
     pairs = padded([p.pairs() if p.num_steps else np.zeros((0, states, states)) for p in paths], steps - 1)
     added = {2: pairs.sum((0, 1)), 3: pairs.sum(0), 4: pairs}[problem.transition.matrix.dim()]
-    close(result.transition, added)
-    close(result.emission, expected_visits(problem, paths))
-    close(discrete.spread(belief, states), discrete.spread(discrete.score(*problem)[1], states))
+    assert_close(result.transition, added)
+    assert_close(result.emission, expected_visits(problem, paths))
+    assert_close(discrete.spread(belief, states), discrete.spread(discrete.score(*problem)[1], states))
 
 
 def expected_visits(problem: Problem, paths: list[Paths]) -> np.ndarray:
@@ -114,7 +114,7 @@ def expected_visits(problem: Problem, paths: list[Paths]) -> np.ndarray:
 def test_mode(problem: Problem) -> None:
     path, scores = discrete.mode(*problem)
     for b, p in enumerate(problem.paths()):
-        close(scores[b], log(p.weights.max()), TOLERANCE[problem.dtype])
+        assert_close(scores[b], log(p.weights.max()), TOLERANCE[problem.dtype])
         assert (path[b, p.num_steps :] == -1).all()
         weight = p.weight(path[b, : p.num_steps].numpy())
         np.testing.assert_allclose(weight, p.weights.max(), rtol=10 * TOLERANCE[problem.dtype])
@@ -177,8 +177,8 @@ def test_windows_with_carried_belief_equal_the_whole(live: int | None, batch: in
         scored, belief = discrete.score(prior, problem.transition, potentials, lengths)
         prior = Belief(discrete.move(belief, problem.transition, None))
         parts.append(scored)
-    close(torch.cat(parts, 1), whole)
-    close(discrete.spread(belief, 4), discrete.spread(last, 4))
+    assert_close(torch.cat(parts, 1), whole)
+    assert_close(discrete.spread(belief, 4), discrete.spread(last, 4))
 
 
 @pytest.mark.parametrize("live", [None, 2])
@@ -201,9 +201,9 @@ def test_counts_of_a_window_include_the_transition_into_it(live: int | None, mis
             longer = Paths(carried.probs[b].numpy(), matrices, np.concatenate([np.ones((1, 3)), p.potentials]))
             moves += longer.pairs().sum(0)
         expected.append(p)
-    close(result.start, starts)
-    close(result.transition, moves)
-    close(result.emission, expected_visits(problem, expected))
+    assert_close(result.start, starts)
+    assert_close(result.transition, moves)
+    assert_close(result.emission, expected_visits(problem, expected))
 
 
 @pytest.mark.parametrize("live", [None, 2])
@@ -215,7 +215,7 @@ def test_counts_with_carried_at_live_states(live: int | None) -> None:
     continues = torch.zeros(3, dtype=torch.bool)
     results = [discrete.counts(prior, *problem[1:], carried=c, fresh=continues)[0] for c in (narrow, wide)]
     for one, other in zip(*results, strict=True):
-        close(one, other)
+        assert_close(one, other)
     assert results[0].start.sum() == 0
 
 
@@ -227,11 +227,11 @@ def test_a_prior_at_live_states_is_the_prior_over_all(missing: float) -> None:
     narrow = problem._replace(prior=Belief(problem.prior.probs.gather(-1, ids), ids))
     wide = problem._replace(prior=Belief(discrete.spread(narrow.prior, 4)))
     for function in (discrete.score, discrete.smooth, discrete.mode):
-        close(function(*narrow)[0], function(*wide)[0], TOLERANCE[torch.float64])
+        assert_close(function(*narrow)[0], function(*wide)[0], TOLERANCE[torch.float64])
     for one, other in zip(discrete.counts(*narrow)[0], discrete.counts(*wide)[0], strict=True):
-        close(one, other)
+        assert_close(one, other)
     dense = narrow.widened()
-    close(discrete.log_likelihood(*dense), discrete.log_likelihood(*wide))
+    assert_close(discrete.log_likelihood(*dense), discrete.log_likelihood(*wide))
 
 
 def impossible(batch: int = 2, varying: str = "no") -> Problem:
@@ -296,10 +296,10 @@ def test_words_past_the_end_do_not_matter() -> None:
             padded = Potentials(table, rows.masked_fill(outside, padding), ids)
             other = problem._replace(potentials=padded)
             for function in (discrete.filter, discrete.smooth, discrete.mode):
-                close(function(*other)[0], function(*problem)[0])
-                close(function(*other)[1].double(), function(*problem)[1].double())
+                assert_close(function(*other)[0], function(*problem)[0])
+                assert_close(function(*other)[1].double(), function(*problem)[1].double())
             one, two = discrete.filter(*other).belief, discrete.filter(*problem).belief
-            close(discrete.spread(one, 3), discrete.spread(two, 3))
+            assert_close(discrete.spread(one, 3), discrete.spread(two, 3))
             draws = [discrete.sample_posterior(*p, torch.Generator().manual_seed(0)) for p in (other, problem)]
             assert draws[0].equal(draws[1])
             assert ((draws[0] < 0) == outside).all()
@@ -324,11 +324,11 @@ def test_a_sequence_without_steps_keeps_its_prior(batch: int) -> None:
 
 def test_lengths_default_to_all_steps() -> None:
     problem = random_problem(13, 3, 4, 3, shortest=4)
-    close(discrete.log_likelihood(*problem[:3]), discrete.log_likelihood(*problem))
+    assert_close(discrete.log_likelihood(*problem[:3]), discrete.log_likelihood(*problem))
 
 
 def test_counts_add_and_scale() -> None:
     result, _ = discrete.counts(*random_problem(14, 3, 4, 3))
     twice: Counts = result.plus(result, 3.0)
     for one, four in zip(result, twice, strict=True):
-        close(four, 4 * one)
+        assert_close(four, 4 * one)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from strategies import close, random_problem
+from strategies import assert_close, random_problem
 from trellis.inference import discrete, logspace
 from trellis.operators import Dense
 from trellis.types import Belief, Potentials
@@ -19,13 +19,13 @@ from trellis.types import Belief, Potentials
 def test_the_same_as_scaled(zeros: float, missing: float) -> None:
     problem = random_problem(1, 6, 5, 3, zeros=zeros, missing=missing)
     posterior, scaled = logspace.smooth(*problem), discrete.smooth(*problem)
-    close(posterior.log_likelihood, scaled.log_likelihood)
-    close(posterior.probs, scaled.probs)
+    assert_close(posterior.log_likelihood, scaled.log_likelihood)
+    assert_close(posterior.probs, scaled.probs)
     possible = scaled.log_likelihood > -torch.inf
     counts, expected = logspace.counts(*problem), discrete.counts(*problem)[0]
-    close(counts.start, expected.start)
-    close(counts.transition, expected.transition)
-    close(counts.emission, expected.emission)
+    assert_close(counts.start, expected.start)
+    assert_close(counts.transition, expected.transition)
+    assert_close(counts.emission, expected.emission)
     assert possible.any()
 
 
@@ -37,8 +37,8 @@ def test_states_too_far_apart_for_scaled_numbers() -> None:
     assert logspace.is_wide(potentials)
     assert discrete.log_likelihood(prior, matrix, potentials, lengths).item() == -math.inf
     posterior = logspace.smooth(prior, matrix, potentials, lengths)
-    close(posterior.log_likelihood, np.array([-1002.0]))
-    close(posterior.probs, np.array([[[1.0, 0.0], [1.0, 0.0]]]))
+    assert_close(posterior.log_likelihood, np.array([-1002.0]))
+    assert_close(posterior.probs, np.array([[[1.0, 0.0], [1.0, 0.0]]]))
 
 
 def test_impossible_stays_impossible() -> None:

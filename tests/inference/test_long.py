@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from strategies import Problem, close, distributions, random_problem
+from strategies import Problem, assert_close, distributions, random_problem
 from trellis.inference import discrete
 from trellis.kernels import scan
 from trellis.operators import Dense
@@ -46,10 +46,10 @@ def test_a_million_words_in_single_precision(million: Problem) -> None:
 
 def test_posteriors_of_a_million_words(million: Problem) -> None:
     posterior = discrete.smooth(*in_dtype(million, torch.float32))
-    close(posterior.probs.sum(-1), torch.ones(1, LONG), tolerance=POSTERIOR)
+    assert_close(posterior.probs.sum(-1), torch.ones(1, LONG), tolerance=POSTERIOR)
     assert (posterior.probs >= 0).all()
     window = slice(LONG // 2, LONG // 2 + 100)
-    close(posterior.probs[:, window], discrete.smooth(*million).probs[:, window], tolerance=POSTERIOR)
+    assert_close(posterior.probs[:, window], discrete.smooth(*million).probs[:, window], tolerance=POSTERIOR)
 
 
 def test_counts_of_a_million_words(million: Problem) -> None:
@@ -57,7 +57,7 @@ def test_counts_of_a_million_words(million: Problem) -> None:
     seen = int((million.potentials.rows >= 0).sum())
     assert result.transition.sum().item() == pytest.approx(LONG - 1, rel=COUNTING)
     assert result.emission.sum().item() == pytest.approx(seen, rel=COUNTING)
-    close(belief.probs.sum(-1), torch.ones(1))
+    assert_close(belief.probs.sum(-1), torch.ones(1))
     exact, _ = discrete.counts(*million)
     torch.testing.assert_close(result.transition.double(), exact.transition, rtol=CELLS, atol=0)
     torch.testing.assert_close(result.emission.double(), exact.emission, rtol=CELLS, atol=0)
@@ -111,6 +111,6 @@ def test_near_certain_chains_do_not_drift() -> None:
     rows = torch.randint(6, (1, steps), generator=torch.Generator().manual_seed(5))
     problem = Problem(Belief(torch.full((1, 2), 0.5)), Dense(matrix), Potentials(table, rows), torch.tensor([steps]))
     single = discrete.smooth(*problem).probs
-    close(single.sum(-1), torch.ones(1, steps), tolerance=1e-3)
+    assert_close(single.sum(-1), torch.ones(1, steps), tolerance=1e-3)
     exact = discrete.smooth(*in_dtype(problem, torch.float64)).probs
-    close(single.double(), exact, tolerance=1e-2)
+    assert_close(single.double(), exact, tolerance=1e-2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracle import SMALLEST_P, Paths, cells, chi_square, completions, log, marginal, sentences
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.emissions import Categorical
 from trellis.inference import queries
 from trellis.operators import Dense
@@ -81,7 +81,7 @@ def restricted(case: Case, restrict: bool) -> tuple[queries.Chain, list[int]]:
 @examples
 @given(cases())
 def test_next_word(case: Case) -> None:
-    close(queries.next_word(case.chain), log(case.prior @ case.emission))
+    assert_close(queries.next_word(case.chain), log(case.prior @ case.emission))
 
 
 @examples
@@ -97,8 +97,8 @@ def test_marginal_and_conditional_of_any_subset(case: Case, seed: int, restrict:
         condition = marginal(joint, np.where(known[b, :n], words, -1), allowed)
         marginals.append(log(marginal(joint, words, allowed)))
         conditionals.append(ratio(marginal(joint, words, allowed), condition))
-    close(queries.log_marginal(chain, tokens, lengths), np.array(marginals))
-    close(queries.log_conditional(chain, tokens, known, lengths), np.array(conditionals))
+    assert_close(queries.log_marginal(chain, tokens, lengths), np.array(marginals))
+    assert_close(queries.log_conditional(chain, tokens, known, lengths), np.array(conditionals))
 
 
 @examples
@@ -113,7 +113,7 @@ def test_word_given_context(case: Case) -> None:
         for b in range(len(tokens)):
             joint, gap = case.joint(b, steps), np.append(context[b], -1)
             expected.append(ratio(marginal(joint, tokens[b].numpy()), marginal(joint, gap)))
-        close(queries.log_conditional(case.chain, tokens, before), np.array(expected))
+        assert_close(queries.log_conditional(case.chain, tokens, before), np.array(expected))
 
 
 @examples
@@ -129,7 +129,7 @@ def test_word_given_everything_else(case: Case, ragged: bool, restrict: bool) ->
             rest, whole = words.copy(), words.copy()
             rest[t], whole[t] = -1, word
             numerator = marginal(joint, whole, allowed) if word in allowed else 0.0
-            close(answer[b, t, word], np.array(ratio(numerator, marginal(joint, rest, allowed))))
+            assert_close(answer[b, t, word], np.array(ratio(numerator, marginal(joint, rest, allowed))))
 
 
 @examples
@@ -139,7 +139,7 @@ def test_cavity(case: Case, ragged: bool) -> None:
     lengths = torch.arange(batch) % steps + 1 if ragged else torch.full((batch,), steps)
     states = queries.cavity(case.chain, case.chain.potentials(case.tokens), lengths)
     for b, n in enumerate(lengths.tolist()):
-        close(states[b, :n], case.paths(b, case.tokens[b, :n].numpy()).cavity())
+        assert_close(states[b, :n], case.paths(b, case.tokens[b, :n].numpy()).cavity())
         assert (states[b, n:] == 0).all()
 
 
@@ -148,7 +148,7 @@ def test_a_word_that_contradicts_the_rest_does_not_change_what_the_rest_says() -
     emission = Categorical(eye.log(), None, 2)
     chain = queries.Chain(Belief(torch.full((1, 2), 0.5, dtype=torch.float64)), Dense(eye), emission)
     answer = queries.word_given_rest(chain, torch.tensor([[0, 1, 0]])).exp()
-    close(answer, np.array([[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]]))
+    assert_close(answer, np.array([[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]]))
 
 
 @pytest.mark.parametrize("restrict", [False, True])
@@ -178,7 +178,7 @@ def test_best_gaps(case: Case, ragged: bool, restrict: bool) -> None:
         words, completed = case.tokens[b, :n].numpy(), filled[b, :n].numpy()
         choices = completions(words, allowed)
         best = max(case.paths(b, np.array(choice)).weights.max() for choice in product(*choices))
-        close(scores[b], log(best))
+        assert_close(scores[b], log(best))
         np.testing.assert_allclose(case.paths(b, completed).weights.max(), best, rtol=1e-10)
         assert best == 0 or all(word in choice for word, choice in zip(completed, choices, strict=True))
         assert filled[b, n:].equal(case.tokens[b, n:])

@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from conformance import seeded
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.inference.stationary import stationary
 
 
 def test_it_stays_where_it_is() -> None:
     matrices = distributions(seeded(0), 2, 4, 5, 5, zeros=0.3)
     share = stationary(matrices)
-    close((share.unsqueeze(-2) @ matrices).squeeze(-2), share)
-    close(share.sum(-1), torch.ones(2, 4))
+    assert_close((share.unsqueeze(-2) @ matrices).squeeze(-2), share)
+    assert_close(share.sum(-1), torch.ones(2, 4))
 
 
 def test_periodic_chains_and_states_that_are_left_for_good() -> None:
-    close(stationary(torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double()), torch.tensor([0.5, 0.5]))
-    close(stationary(torch.tensor([[0.5, 0.5], [0.0, 1.0]]).double()), torch.tensor([0.0, 1.0]))
+    assert_close(stationary(torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double()), torch.tensor([0.5, 0.5]))
+    assert_close(stationary(torch.tensor([[0.5, 0.5], [0.0, 1.0]]).double()), torch.tensor([0.0, 1.0]))
 
 
 def test_gradients() -> None:

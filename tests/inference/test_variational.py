@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from layered import Layered, layered
 from oracle import Paths
-from strategies import close
+from strategies import assert_close
 from trellis.emissions import LogLinear
 from trellis.inference import discrete, variational
 from trellis.operators.kronecker import marginals
@@ -45,8 +45,8 @@ def test_no_bound_is_above_the_truth_and_no_update_lowers_it(sizes, scale, missi
 def test_one_layer_is_the_hmm(missing: float) -> None:
     case = layered((5,), words=8, batch=4, steps=12, scale=2.0, missing=missing)
     result, exact = infer(case, sweeps=1), discrete.smooth(*case.joint())
-    close(result.bound, exact.log_likelihood, EXACT)
-    close(result.field.probs, exact.probs, EXACT)
+    assert_close(result.bound, exact.log_likelihood, EXACT)
+    assert_close(result.field.probs, exact.probs, EXACT)
     assert (infer(case, bound="jensen").bound < exact.log_likelihood - 1e-3).all()
 
 
@@ -69,8 +69,8 @@ def test_the_joint_chain_against_all_paths() -> None:
     for b, length in enumerate(lengths.tolist()):
         matrices = transition.dense().numpy()[None].repeat(length - 1, 0)
         paths = Paths(prior.probs[b].numpy(), matrices, weights[b, :length])
-        close(posterior.log_likelihood[b].exp(), paths.likelihood)
-        close(posterior.probs[b, :length], paths.smoothed())
+        assert_close(posterior.log_likelihood[b].exp(), paths.likelihood)
+        assert_close(posterior.probs[b, :length], paths.smoothed())
 
 
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = infer(case)
     monkeypatch.setitem(variational.ENTRIES, "cpu", 1)
     for one, other in zip(flat(whole), flat(infer(case)), strict=True):
-        close(one, other)
+        assert_close(one, other)
 
 
 def flat(result: variational.Inferred) -> tuple[torch.Tensor, ...]:
@@ -87,7 +87,7 @@ def flat(result: variational.Inferred) -> tuple[torch.Tensor, ...]:
 
 def test_a_warm_start_goes_on_where_it_was() -> None:
     case = layered((2, 3, 2), scale=2.0)
-    close(infer(case, 1, field=infer(case, 3).field).bound, infer(case, 4).bound)
+    assert_close(infer(case, 1, field=infer(case, 3).field).bound, infer(case, 4).bound)
 
 
 def test_the_counts_are_those_of_the_chains() -> None:
@@ -95,7 +95,7 @@ def test_the_counts_are_those_of_the_chains() -> None:
     result = infer(case)
     counts = variational.expect(case.chains, result, case.lengths, case.emission.sizes)
     for count, size, probs in zip(counts, (2, 3), result.field.probs.split((2, 3), -1), strict=True):
-        close(count.start, probs[:, 0].sum(0))
+        assert_close(count.start, probs[:, 0].sum(0))
         assert count.transition.shape == (size, size)
         assert float(count.transition.sum()) == pytest.approx(float((case.lengths - 1).sum()))
 
@@ -114,7 +114,7 @@ def test_importance_sampling_tells_the_truth() -> None:
     generator = torch.Generator().manual_seed(3)
     given_ = case.chains, case.emission, case.tokens, case.lengths, infer(case)
     sampled = variational.sampled_log_likelihood(*given_, samples=2000, generator=generator)
-    close(sampled, discrete.log_likelihood(*case.joint()), SAMPLING)
+    assert_close(sampled, discrete.log_likelihood(*case.joint()), SAMPLING)
 
 
 def single(case: Layered) -> Layered:
@@ -126,7 +126,7 @@ def single(case: Layered) -> Layered:
 
 def test_float32_agrees_with_float64() -> None:
     case = layered((3, 3, 3), words=50, steps=30, scale=2.0)
-    close(infer(single(case)).bound, infer(case).bound, 1e-4)
+    assert_close(infer(single(case)).bound, infer(case).bound, 1e-4)
 
 
 @pytest.mark.parametrize("layers", [5, 9])

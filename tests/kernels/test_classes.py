@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import close
+from strategies import assert_close
 from trellis.emissions import Partition
 from trellis.kernels import classes
 
@@ -31,7 +31,7 @@ def expected(logits: Tensor) -> Tensor:
 
 def test_every_class_sums_to_one() -> None:
     logits = table(3, torch.float64)
-    close(classes.class_log_softmax(logits, PARTITION), expected(logits))
+    assert_close(classes.class_log_softmax(logits, PARTITION), expected(logits))
 
 
 def test_gradients() -> None:
@@ -48,9 +48,9 @@ def test_triton(columns: int) -> None:
     ours = triton.class_log_softmax(logits, PARTITION.words.to(device), PARTITION.begins.to(device))
     reference = logits.detach().cpu().double().requires_grad_()
     theirs = classes.by_adding(reference, PARTITION)
-    close(ours.cpu().double(), theirs, TOLERANCE)
+    assert_close(ours.cpu().double(), theirs, TOLERANCE)
     (ours * weights).masked_fill(ours == -torch.inf, 0.0).sum().backward()
     (theirs * weights.cpu()).masked_fill(theirs == -torch.inf, 0.0).sum().backward()
     assert logits.grad is not None
     assert reference.grad is not None
-    close(logits.grad.cpu().double(), reference.grad, TOLERANCE)
+    assert_close(logits.grad.cpu().double(), reference.grad, TOLERANCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strategies import close
+from strategies import assert_close
 from trellis.kernels import lerp
 
 TOLERANCE = 1e-6
@@ -18,11 +18,11 @@ def test_triton(shape: tuple[int, ...]) -> None:
     x, y = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device) for seed in (0, 1))
     share, expected = torch.tensor(0.3, device=device), torch.lerp(x, y, 0.3)
     triton.lerp_(x, y, share)
-    close(x.cpu(), expected.cpu(), TOLERANCE)
+    assert_close(x.cpu(), expected.cpu(), TOLERANCE)
 
 
 def test_what_is_not_contiguous() -> None:
     x, y = torch.arange(6.0).view(2, 3).T, torch.ones(3, 2)
     expected = torch.lerp(x, y, 0.25)
     lerp.lerp_(x, y, torch.tensor(0.25))
-    close(x, expected)
+    assert_close(x, expected)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import close
+from strategies import assert_close
 from trellis.kernels import lse, mask
 from trellis.kernels.lse import naive, tiled
 from trellis.kernels.mask import draw_mask, every
@@ -43,7 +43,7 @@ def test_tiles_agree_with_the_matrix(sizes, rate, dtype, monkeypatch) -> None:
     monkeypatch.setitem(tiled.ENTRIES, "cpu", 1 << 10)
     given = problem(*sizes, rate, dtype)
     for ours, expected in zip(outcome(tiled.row_logsumexp, *given), outcome(naive.row_logsumexp, *given), strict=True):
-        close(ours, expected, 1e-4 if dtype is torch.float32 else 1e-10)
+        assert_close(ours, expected, 1e-4 if dtype is torch.float32 else 1e-10)
 
 
 def test_gradients_by_finite_differences(rate) -> None:
@@ -68,7 +68,7 @@ def test_triton_agrees_with_the_matrix(sizes, rate) -> None:
         q, k = (tensor.detach().cuda().requires_grad_() for tensor in (q, k))
         drawn = drawn and drawn._replace(rows=drawn.rows.cuda(), columns=drawn.columns.cuda())
     for ours, expected in zip(outcome(triton.row_logsumexp, q, k, drawn), exact, strict=True):
-        close(ours.cpu(), expected, 1e-4)
+        assert_close(ours.cpu(), expected, 1e-4)
 
 
 def test_mask_leaves_out_its_share() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import close
+from strategies import assert_close
 from trellis.kernels import norm
 from trellis.kernels.rows import rectified
 
@@ -29,7 +29,7 @@ def formula(x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def test_the_reference() -> None:
-    close(norm.add_norm(*given(5, 7)), formula(*given(5, 7)))
+    assert_close(norm.add_norm(*given(5, 7)), formula(*given(5, 7)))
 
 
 @pytest.mark.parametrize(("rows", "dim"), [(1, 2), (37, 7), (300, 64)])
@@ -40,15 +40,15 @@ def test_triton(rows: int, dim: int) -> None:
     single = [tensor.detach().float().to(device).requires_grad_() for tensor in exact]
     weights = drawn(rows, dim, seed=5)
     theirs, ours = formula(*exact), triton.add_norm(*single)
-    close(ours.cpu().double(), theirs, TOLERANCE)
+    assert_close(ours.cpu().double(), theirs, TOLERANCE)
     expected = torch.autograd.grad((theirs * weights).sum(), exact)
     found = torch.autograd.grad((ours * weights.float().to(device)).sum(), single)
     for one, other in zip(found, expected, strict=True):
-        close(one.cpu().double(), other, TOLERANCE * rows)
+        assert_close(one.cpu().double(), other, TOLERANCE * rows)
 
 
 def test_rectified() -> None:
     leaves = [drawn(4, 3, seed=1), drawn(5, 3, seed=2), drawn(5, seed=3)]
     x, weight, bias = (leaf.requires_grad_() for leaf in leaves)
-    close(rectified(x, weight, bias), (x @ weight.T + bias).relu())
+    assert_close(rectified(x, weight, bias), (x @ weight.T + bias).relu())
     assert torch.autograd.gradcheck(rectified, [x, weight, bias])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strategies import close
+from strategies import assert_close
 from trellis.kernels import pairs
 from trellis.kernels.rows import pick, take
 
@@ -32,7 +32,7 @@ def test_triton_product(sizes: tuple[int, int, int], gather: str) -> None:
         right = seeded(5, b, c)
     given = [None if tensor is None else tensor.to(DEVICE) for tensor in (left, right, rows, columns)]
     ours = triton.gathered_product(*given, torch.float32, torch.float32).cpu()
-    close(ours, pairs.gathered_product(left, right, rows, columns, torch.float32, torch.float32), TOLERANCE)
+    assert_close(ours, pairs.gathered_product(left, right, rows, columns, torch.float32, torch.float32), TOLERANCE)
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -42,7 +42,7 @@ def test_triton_sum(sizes: tuple[int, int, int], index: list[int]) -> None:
     a, b, c = sizes
     given = seeded(7, b, a).mT, seeded(3, b, c, seed=1), torch.tensor([2, 0, 0, 1, 2, 1, 1]), torch.tensor(index)
     ours = triton.summed_product(*(tensor.to(DEVICE) for tensor in given), 5).cpu()
-    close(ours, pairs.summed_product(*given, 5), TOLERANCE)
+    assert_close(ours, pairs.summed_product(*given, 5), TOLERANCE)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
@@ -50,15 +50,15 @@ def test_pair_logits_and_gradients(steps: int) -> None:
     queries, keys = (seeded(3, 4, 5, seed=s).double().requires_grad_() for s in (1, 2))
     rows = torch.tensor([[0, 2, 2, 1], [1, 1, 0, 2]])[:, :steps]
     expected = queries[rows[:, :-1]] @ keys[rows[:, 1:]].mT
-    close(pairs.pair_logits(queries, keys, rows), expected)
+    assert_close(pairs.pair_logits(queries, keys, rows), expected)
     assert torch.autograd.gradcheck(lambda q, k: pairs.pair_logits(q, k, rows), [queries, keys])
 
 
 def test_gathers() -> None:
     values = seeded(4, 3).double().requires_grad_()
     many, once = torch.tensor([[0, 2], [2, 2]]), torch.tensor([3, 0])
-    close(take(values, many), values[many])
-    close(pick(values, once), values[once])
+    assert_close(take(values, many), values[many])
+    assert_close(pick(values, once), values[once])
     assert torch.autograd.gradcheck(lambda v: take(v, many), [values])
     assert torch.autograd.gradcheck(lambda v: pick(v, once), [values])
     order = torch.tensor([2, 0, 3, 1])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import Problem, close, random_problem
+from strategies import Problem, assert_close, random_problem
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.kernels import scan
@@ -39,7 +39,7 @@ def same(one: object, other: object) -> None:
     if isinstance(one, Tensor):
         assert isinstance(other, Tensor)
         assert one.dtype == other.dtype
-        close(one, other)
+        assert_close(one, other)
     elif one is not None:
         for a, b in zip(one, other, strict=True):
             same(a, b)
@@ -79,10 +79,10 @@ def compare_outputs(problem: Problem) -> None:
 def compare_modes(problem: Problem) -> None:
     """The scores agree, and so do the paths wherever they do not tie."""
     (path, score), (_, expected) = cpu.mode(*problem), naive.mode(*problem)
-    close(score, expected)
+    assert_close(score, expected)
     outside = ~problem.potentials.inside(problem.lengths)
     assert ((path < 0) == outside).all()
-    close(path_scores(problem, path), expected)
+    assert_close(path_scores(problem, path), expected)
 
 
 def path_scores(problem: Problem, path: Tensor) -> Tensor:

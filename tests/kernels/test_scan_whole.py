@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import Problem, close, random_problem
+from strategies import Problem, assert_close, random_problem
 from trellis.kernels.scan import naive, whole
 from trellis.operators import Dense, LowRank, Softmax, Sum, Transition
 from trellis.operators.banded import of_band
@@ -52,7 +52,7 @@ def test_scores_and_gradients(kind: str, batch: int, steps: int) -> None:
         grads = [torch.zeros_like(w) if w.grad is None else w.grad for w in (prior, table, *weights)]
         found.append([log_norms, belief.probs, *grads])
     for ours, theirs in zip(*found, strict=True):
-        close(ours, theirs)
+        assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -62,8 +62,8 @@ def test_filtering_and_smoothing(kind: str) -> None:
         given = problem.prior, OPERATORS[kind](*parameters(1)), problem.potentials, problem.lengths
         for name in ("filter", "smooth"):
             ours, theirs = (getattr(engine, name)(*given) for engine in (whole, naive))
-            close(ours[0], theirs[0])
-            close(ours[1], theirs[1])
+            assert_close(ours[0], theirs[0])
+            assert_close(ours[1], theirs[1])
 
 
 def test_impossible_texts() -> None:
@@ -100,4 +100,4 @@ def test_gradients_do_not_depend_on_what_was_asked_before(kind: str) -> None:
         found.append([weight.grad for weight in weights if weight.grad is not None])
     assert len(found[0]) == {"banded": 1, "softmax": 2}[kind]
     for fresh, later in zip(*found, strict=True):
-        close(fresh, later)
+        assert_close(fresh, later)

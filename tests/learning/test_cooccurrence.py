@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conformance import seeded
 from oracle import sentences
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import (
     DENSE_SYMBOLS,
@@ -43,7 +43,7 @@ def test_counting_pairs() -> None:
     assert (count_pairs(symbols, lengths, 3).toarray() == expected).all()
     parts = count_pairs(symbols[:3], lengths[:1], 3) + count_pairs(symbols[3:], lengths[1:], 3)
     assert (parts.toarray() == expected).all()
-    close(frequencies(parts), expected / 4)
+    assert_close(frequencies(parts), expected / 4)
 
 
 def test_many_symbols_stay_sparse() -> None:
@@ -51,13 +51,13 @@ def test_many_symbols_stay_sparse() -> None:
     omega = frequencies(count_pairs(np.array([0, size - 1, 0, size - 1, 5]), np.array([5]), size))
     assert omega.is_sparse
     assert omega.indices().shape == (2, 3)
-    close(omega.to_dense()[0, size - 1], torch.tensor(0.5))
+    assert_close(omega.to_dense()[0, size - 1], torch.tensor(0.5))
 
 
 def test_the_analytic_matrix_by_enumeration(model: tuple[Tensor, Tensor]) -> None:
     transition, emission = model
     every = sentences(stationary(transition).numpy(), transition[None].numpy(), emission.numpy())
-    close(cooccurrences(transition, emission), every)
+    assert_close(cooccurrences(transition, emission), every)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -75,19 +75,19 @@ def test_sparse_losses_are_the_dense_ones(loss: str, penalty: float, leading: tu
         assert value.shape == leading
         answers.append((value, *torch.autograd.grad(value.sum(), model)))
     for dense, sparse in zip(*answers, strict=True):
-        close(dense, sparse)
+        assert_close(dense, sparse)
 
 
 def test_losses_by_their_definitions(model: tuple[Tensor, Tensor]) -> None:
     transition, emission = model
     omega = cooccurrences(distributions(seeded(3), 2, 2), distributions(seeded(4), 2, SYMBOLS))
     found = cooccurrences(transition, emission)
-    close(objective(transition, emission, omega), (found - omega).square().sum())
-    close(objective(transition, emission, omega, "kl"), (omega * (omega / found).log()).sum())
+    assert_close(objective(transition, emission, omega), (found - omega).square().sum())
+    assert_close(objective(transition, emission, omega, "kl"), (omega * (omega / found).log()).sum())
     volume = torch.linalg.det(joint_states(transition)).abs().log()
-    close(objective(transition, emission, omega, penalty=0.3), (found - omega).square().sum() + 0.3 * volume)
+    assert_close(objective(transition, emission, omega, penalty=0.3), (found - omega).square().sum() + 0.3 * volume)
     for loss in LOSSES:
-        close(objective(transition, emission, found, loss), torch.tensor(0.0))
+        assert_close(objective(transition, emission, found, loss), torch.tensor(0.0))
 
 
 def test_a_vocabulary_whose_matrix_would_not_fit() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conformance import seeded
-from strategies import close
+from strategies import assert_close
 from trellis.learning.dense import expected_log_likelihood, maximise
 from trellis.learning.descent import OPTIMIZERS, minimise
 from trellis.params.embedding import ROLES, EmbeddingParams, random_vectors
@@ -30,7 +30,7 @@ def test_bowls_are_descended(optimizer: str) -> None:
     result = minimise([weights], lambda: (weights - target).square().sum(-1), 400, optimizer, RATES[optimizer])
     assert result.history.shape[1] == RUNS
     assert (result.best < 1e-4).all()
-    close(result.best, (weights - target).square().sum(-1))
+    assert_close(result.best, (weights - target).square().sum(-1))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -44,7 +44,7 @@ def test_the_best_is_kept_whatever_happens_after(optimizer: str) -> None:
     first = steep().detach()
     result = minimise([weights], steep, 30, optimizer, 1e4)
     assert (result.best <= first).all()
-    close(steep().detach(), result.best)
+    assert_close(steep().detach(), result.best)
 
 
 def test_problems_side_by_side_do_not_touch_each_other() -> None:
@@ -55,7 +55,7 @@ def test_problems_side_by_side_do_not_touch_each_other() -> None:
         alone = EmbeddingParams({role: value[run : run + 1] for role, value in vectors.items()})
         maximise(alone, Counts(*(value[run : run + 1] for value in given)), steps=20)
         for role in ROLES:
-            close(getattr(together, role)[run], getattr(alone, role)[0])
+            assert_close(getattr(together, role)[run], getattr(alone, role)[0])
 
 
 def test_expected_log_likelihood_by_the_lagrangian() -> None:
@@ -70,7 +70,7 @@ def test_expected_log_likelihood_by_the_lagrangian() -> None:
         for j in range(SYMBOLS):
             total += given.emission[i, j] * (params.v[j] @ params.w[i] - (params.v @ params.w[i]).exp().sum().log())
         total += given.start[i] * (params.u[i] @ params.z_start - (params.u @ params.z_start).exp().sum().log())
-    close(expected_log_likelihood(params, given), total)
+    assert_close(expected_log_likelihood(params, given), total)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -84,8 +84,8 @@ def test_the_m_step_climbs(optimizer: str) -> None:
 def test_the_m_step_reaches_the_closed_maximum_where_vectors_are_long() -> None:
     params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, STATES + 1, runs=1)), counts(1)
     maximise(params, given, 300, "lbfgs", 1.0)
-    close(params.log_transition().exp(), given.transition / given.transition.sum(-1, keepdim=True), 1e-4)
-    close(params.log_emission().exp(), given.emission / given.emission.sum(-1, keepdim=True), 1e-4)
+    assert_close(params.log_transition().exp(), given.transition / given.transition.sum(-1, keepdim=True), 1e-4)
+    assert_close(params.log_emission().exp(), given.emission / given.emission.sum(-1, keepdim=True), 1e-4)
 
 
 def test_only_the_roles_named_move() -> None:

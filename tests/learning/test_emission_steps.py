@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from corpora import fhmm, split
-from strategies import close
+from strategies import assert_close
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.emissions.slope import emission_slope
@@ -46,7 +46,7 @@ def test_scaling_never_lowers_the_bound_and_ends_where_counts_agree(sizes: tuple
         values.append(part_of_bound(model, seen))
     assert all(after >= before - ROUNDING * abs(before) for before, after in itertools.pairwise(values))
     expected = emission_slope(model.params.emission(), *seen).expected / len(seen.words)
-    close(expected, visits, AGREEMENT)
+    assert_close(expected, visits, AGREEMENT)
 
 
 def test_rare_words_are_drawn_towards_all_states() -> None:
@@ -77,7 +77,7 @@ def test_lbfgs_climbs_and_a_stronger_pull_keeps_it_nearer(dim: int) -> None:
 
 def test_the_first_guess_adds_up() -> None:
     guess = guess_visits(fhmm((2, 3)).params)
-    close(guess.sum(0), torch.tensor([1 / 2] * 2 + [1 / 3] * 3))
+    assert_close(guess.sum(0), torch.tensor([1 / 2] * 2 + [1 / 3] * 3))
 
 
 @pytest.mark.parametrize(("inner", "lr"), [("scaling", 0.0), ("adam", 0.05), ("lbfgs", 20.0)])

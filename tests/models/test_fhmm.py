@@ -11,7 +11,7 @@ import torch
 
 from corpora import WORDS, fhmm, split, vocabulary
 from oracle import SMALLEST_P, chi_square
-from strategies import close
+from strategies import assert_close
 from trellis.config import ModelConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
@@ -50,13 +50,13 @@ def test_scores_are_those_of_the_product_space(sizes: tuple[int, ...], monkeypat
     model, tokens, lengths = fhmm(sizes), some_tokens(), torch.tensor([4, 4, 1])
     whole, state = model.score(tokens, model.start(3), lengths)
     for row, n, scores in zip(tokens.tolist(), lengths.tolist(), whole, strict=True):
-        close(scores[:n], np.array(forward_by_hand(model, row[:n])))
+        assert_close(scores[:n], np.array(forward_by_hand(model, row[:n])))
     assert (whole[2, 1:] == 0).all()
     monkeypatch.setitem(module.ENTRIES, "cpu", 1)
     model = fhmm(sizes)
     pieces, after = model.score(tokens, model.start(3), lengths)
-    close(pieces, whole)
-    close(after.belief.probs, state.belief.probs)
+    assert_close(pieces, whole)
+    assert_close(after.belief.probs, state.belief.probs)
 
 
 @torch.no_grad()
@@ -64,9 +64,9 @@ def test_forecasts_are_the_scores_to_come() -> None:
     model, tokens = fhmm((2, 3)), some_tokens()
     _, state = model.score(tokens[:, :2], model.start(3))
     forecast = model.forecast(state)
-    close(forecast.exp().sum(-1), torch.ones(3))
+    assert_close(forecast.exp().sum(-1), torch.ones(3))
     after, _ = model.score(tokens[:, 2:3], state)
-    close(forecast.gather(-1, tokens[:, 2:3]), after)
+    assert_close(forecast.gather(-1, tokens[:, 2:3]), after)
 
 
 @pytest.mark.parametrize("bound", ["tilted", "jensen"])
@@ -74,7 +74,7 @@ def test_features_are_distributions_per_layer(bound: str) -> None:
     model, tokens = fhmm((2, 3), bound), some_tokens()
     posterior, exact = model.posterior(tokens), model.posterior(tokens, exact=True)
     for probs in (posterior.probs, exact.probs, model.filtered(tokens).probs):
-        close(torch.stack([part.sum(-1) for part in probs.split((2, 3), -1)]), torch.ones(2, 3, 4))
+        assert_close(torch.stack([part.sum(-1) for part in probs.split((2, 3), -1)]), torch.ones(2, 3, 4))
     assert (posterior.log_likelihood < exact.log_likelihood).all()
     path, _ = model.best_path(tokens)
     assert path.shape == (3, 4, 2)
@@ -84,13 +84,13 @@ def test_features_are_distributions_per_layer(bound: str) -> None:
 def test_one_layer_is_exact() -> None:
     model, tokens = fhmm((4,)), some_tokens()
     one, other = model.posterior(tokens), model.posterior(tokens, exact=True)
-    close(one.log_likelihood, other.log_likelihood)
-    close(one.probs, other.probs)
+    assert_close(one.log_likelihood, other.log_likelihood)
+    assert_close(one.probs, other.probs)
 
 
 def test_the_sampled_likelihood_is_near_the_exact_one() -> None:
     model, tokens = fhmm((2, 3)), some_tokens()
-    close(
+    assert_close(
         model.sampled_log_likelihood(tokens, samples=1000), model.posterior(tokens, exact=True).log_likelihood, SAMPLING
     )
 
@@ -120,8 +120,8 @@ def test_layers_of_one_state_are_a_unigram_model() -> None:
     unigram = (theta.bias + theta.theta.sum(-1)).log_softmax(0)
     with torch.no_grad():
         scores, _ = model.score(some_tokens(), model.start(3))
-    close(scores, unigram[some_tokens()])
-    close(model.posterior(some_tokens()).log_likelihood, scores.sum(-1))
+    assert_close(scores, unigram[some_tokens()])
+    assert_close(model.posterior(some_tokens()).log_likelihood, scores.sum(-1))
 
 
 def test_perplexity_of_sentences_of_any_length() -> None:

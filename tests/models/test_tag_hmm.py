@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from corpora import SUPPORTS, split
-from strategies import close
+from strategies import assert_close
 from taggers import TAGS, paths, symbol, tagger
 from trellis.config import TrainConfig
 from trellis.corpus import Sentences
@@ -45,7 +45,7 @@ def untagged() -> list[tuple[list[int], list[None]]]:
 def test_the_joint_likelihood_of_words_and_some_tags(support) -> None:
     model = tagger(support)
     expected = sum(np.log(paths(model, *sentence).likelihood) for sentence in SENTENCES)
-    close(model.loss(batch(), None)[0], np.array(expected))
+    assert_close(model.loss(batch(), None)[0], np.array(expected))
 
 
 @EVERY
@@ -65,9 +65,9 @@ def test_expected_counts(support) -> None:
             if tag is not None:
                 tags[tag] += visits
     states = model.params.emission().support
-    close(by_word, words if states is None else words.gather(1, states))
-    close(by_tag, tags)
-    close(counts.transition, moves)
+    assert_close(by_word, words if states is None else words.gather(1, states))
+    assert_close(by_tag, tags)
+    assert_close(counts.transition, moves)
 
 
 @EVERY
@@ -76,7 +76,7 @@ def test_the_marginals_of_tags(support) -> None:
     actual = model.tag_marginals(batch(sentences))
     tags = model.parts()[2].tags.exp().detach().numpy()
     for row, sentence in zip(actual, sentences, strict=True):
-        close(row[: len(sentence[0])], paths(model, *sentence).smoothed() @ tags.T)
+        assert_close(row[: len(sentence[0])], paths(model, *sentence).smoothed() @ tags.T)
 
 
 @EVERY
@@ -106,7 +106,7 @@ def test_gradients_by_finite_differences(support) -> None:
                 weight[place] += step
                 ends.append(model.loss(text, None)[0])
             weight[place] += STEP
-        close((ends[0] - ends[1]) / (2 * STEP), gradient, SLACK)
+        assert_close((ends[0] - ends[1]) / (2 * STEP), gradient, SLACK)
 
 
 @EVERY
@@ -131,12 +131,12 @@ def test_one_state_per_tag_counts_like_the_classic_tagger() -> None:
     learner.step(batch(text))
     learner.end_epoch()
     start, transition, emission = model.parts()
-    close(start, np.array([0.0, 1, 0, 0]))
-    close(transition.dense()[1], np.array([0.0, 0, 1, 0]))
-    close(transition.dense()[2], np.array([2 / 3, 0, 0, 1 / 3]))
-    close(emission.dense().exp()[:, 1], np.array([0, 2 / 3, 0, 0, 0, 1 / 3, 0]))
-    close(emission.dense().exp()[:, 2], np.array([0, 0, 2 / 3, 0, 1 / 3, 0, 0]))
-    close(emission.tags.exp(), np.eye(len(TAGS)))
+    assert_close(start, np.array([0.0, 1, 0, 0]))
+    assert_close(transition.dense()[1], np.array([0.0, 0, 1, 0]))
+    assert_close(transition.dense()[2], np.array([2 / 3, 0, 0, 1 / 3]))
+    assert_close(emission.dense().exp()[:, 1], np.array([0, 2 / 3, 0, 0, 0, 1 / 3, 0]))
+    assert_close(emission.dense().exp()[:, 2], np.array([0, 0, 2 / 3, 0, 1 / 3, 0, 0]))
+    assert_close(emission.tags.exp(), np.eye(len(TAGS)))
 
 
 def test_a_word_is_backed_by_its_kind() -> None:
@@ -145,7 +145,7 @@ def test_a_word_is_backed_by_its_kind() -> None:
     visits = torch.rand(7, 9, dtype=torch.float64)
     expected = visits.clone()
     expected[1:6] += 0.5 * visits[6] / visits[6].sum()
-    close(model.params.backed(visits), expected)
+    assert_close(model.params.backed(visits), expected)
 
 
 def test_backing_keeps_to_the_states_of_a_word() -> None:

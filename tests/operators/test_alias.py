@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle import SMALLEST_P, chi_square
-from strategies import close
+from strategies import assert_close
 from trellis.operators import alias
 from trellis.operators.alias import alias_tables
 
@@ -30,7 +30,7 @@ def test_slots_add_up_to_the_weights(weights: list[float]) -> None:
     given_weights = torch.tensor([weights, weights[::-1]], dtype=torch.float64)
     table = alias_tables(given_weights)
     assert ((table.share >= -ROUNDING) & (table.share <= 1 + ROUNDING)).all()
-    close(shares_of(table), given_weights / given_weights.sum(-1, keepdim=True), ROUNDING)
+    assert_close(shares_of(table), given_weights / given_weights.sum(-1, keepdim=True), ROUNDING)
 
 
 def test_rows_are_split_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from conformance import BATCH, STEPS, OperatorConformance, seeded
 from oracle import SMALLEST_P, chi_square
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.operators import Dense, Transition
 from trellis.operators.base import invert
 
@@ -33,7 +33,7 @@ class TestOneMatrix(DenseConformance):
     def test_bilinear_is_the_gradient_over_the_matrix(self, operator: Dense, vectors: tuple[Tensor, Tensor]) -> None:
         matrix = operator.matrix.clone().requires_grad_()
         (Dense(matrix).forward(vectors[0]) * vectors[1]).sum().backward()
-        close(operator.bilinear(*vectors), operator.matrix * matrix.grad)
+        assert_close(operator.bilinear(*vectors), operator.matrix * matrix.grad)
 
 
 class TestMatrixPerStep(DenseConformance):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from conformance import OperatorConformance, seeded
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.operators import Kronecker, Transition
 from trellis.operators.kronecker import digits, marginals, merge, outer, through
 
@@ -30,12 +30,12 @@ def test_digits_and_marginals_agree_with_the_order_of_states() -> None:
     states = torch.arange(6)
     assert torch.stack(digits(states, SIZES), -1).tolist() == [[a, 0, b] for a in range(2) for b in range(3)]
     factors = [distributions(seeded(21), 4, size) for size in SIZES]
-    close(marginals(outer(factors), SIZES), torch.cat(factors, -1))
+    assert_close(marginals(outer(factors), SIZES), torch.cat(factors, -1))
 
 
 def test_merged_layers_step_as_they_do_apart() -> None:
     matrices = [distributions(seeded(30 + size), size, size) for size in (12, 5, 9, 3)]
     merged, probs = merge(matrices), distributions(seeded(22), 2, 12 * 5 * 9 * 3)
     assert [len(matrix) for matrix in merged] == [60, 27]
-    close(through(probs, matrices), probs @ Kronecker(matrices).dense())
-    close(through(probs, merged), through(probs, matrices))
+    assert_close(through(probs, matrices), probs @ Kronecker(matrices).dense())
+    assert_close(through(probs, merged), through(probs, matrices))

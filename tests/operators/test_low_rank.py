@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conformance import OperatorConformance, close_fields, seeded
 from oracle import SMALLEST_P, cells, chi_square
-from strategies import Largest, close, distributions, random_problem
+from strategies import Largest, assert_close, distributions, random_problem
 from trellis.inference import discrete
 from trellis.operators import Banded, Dense, LowRank, Sum, Transition
 from trellis.operators.banded import LiveBand, of_band
@@ -60,8 +60,8 @@ class TestLowRank(OperatorConformance):
     def test_is_the_generalised_softmax(self, operator: Transition) -> None:
         left, right = (log.exp() for log in self.parameters())
         kernel = left @ right.T
-        close(operator.dense(), kernel / kernel.sum(-1, keepdim=True))
-        close(of_features(*self.parameters())[1], kernel.sum(-1).log())
+        assert_close(operator.dense(), kernel / kernel.sum(-1, keepdim=True))
+        assert_close(of_features(*self.parameters())[1], kernel.sum(-1).log())
 
 
 class TestOneFeature(TestLowRank):
@@ -90,7 +90,7 @@ class TestBanded(OperatorConformance):
         return by_offset(operator, pairs.sum((0, 1)))
 
     def test_is_a_softmax_within_the_band(self, operator: Transition, width: int) -> None:
-        close(operator.dense(), band_logits(*self.parameters()).softmax(-1))
+        assert_close(operator.dense(), band_logits(*self.parameters()).softmax(-1))
 
 
 def band_logits(weights: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class TestSum(OperatorConformance):
     def test_is_normalised_jointly(self, operator: Transition) -> None:
         left, right, band = self.parameters()
         weights = left.exp() @ right.exp().T + band_logits(band).exp()
-        close(operator.dense(), weights / weights.sum(-1, keepdim=True))
+        assert_close(operator.dense(), weights / weights.sum(-1, keepdim=True))
 
 
 class TestSumThroughOneFeature(TestSum):
@@ -147,7 +147,7 @@ def test_live_states_go_through_the_features_or_through_blocks(features: int) ->
         for groups in (None, Groups(sets, rows), Groups(sets, rows, True)):
             along = operator_.along(sets[rows], groups)
             assert isinstance(along, Dense) == (features >= live)
-            close(along.dense(), expected)
+            assert_close(along.dense(), expected)
     given = random_problem(5, 3, 7, states, 5, live)
     ours = discrete.smooth(*given._replace(transition=operator))
     dense = discrete.smooth(*given._replace(transition=Dense(operator.dense())))
@@ -163,17 +163,17 @@ def test_bands_between_live_states(live: int) -> None:
     ids = torch.rand(2, 4, 12, generator=seeded(2)).argsort(-1)[..., :live]
     along, blocks = operator.along(ids), Dense(operator.blocks(ids[:, :-1], ids[:, 1:]))
     assert isinstance(along, LiveBand) == (live > WIDTH)
-    close(along.dense(), blocks.dense())
-    close(along.at(1).dense(), blocks.at(1).dense())
+    assert_close(along.dense(), blocks.dense())
+    assert_close(along.at(1).dense(), blocks.at(1).dense())
     probs = normal(3, 2, 3, live).exp()
     for name, given in (("forward", [probs]), ("backward", [probs]), ("bilinear", [probs, probs])):
         ours, theirs = (getattr(one, name)(*given) for one in (along, blocks))
-        close(ours, theirs)
-        close(*(torch.autograd.grad(one.square().sum(), logits, retain_graph=True)[0] for one in (ours, theirs)))
+        assert_close(ours, theirs)
+        assert_close(*(torch.autograd.grad(one.square().sum(), logits, retain_graph=True)[0] for one in (ours, theirs)))
     pairs = normal(4, 2, 3, live, live).exp()
     places = torch.arange(live).expand(2, 3, -1)
-    close(along.collect(places, places, pairs), blocks.collect(places, places, pairs))
-    close(along.blocks(places, places), blocks.blocks(places, places))
+    assert_close(along.collect(places, places, pairs), blocks.collect(places, places, pairs))
+    assert_close(along.blocks(places, places), blocks.blocks(places, places))
 
 
 @pytest.mark.parametrize("banded", [False, True])
@@ -237,11 +237,11 @@ def test_float32_at_65536_states_without_overflow() -> None:
     left, right = (300 * normal(seed, states, features).float() for seed in (1, 2))
     operator, log_norm = of_features(left, right)
     assert log_norm.isfinite().all()
-    close(operator.backward(torch.ones(1, states)), torch.ones(1, states))
+    assert_close(operator.backward(torch.ones(1, states)), torch.ones(1, states))
     moved = operator.forward(torch.full((1, states), 1 / states))
-    close(moved.sum(-1), torch.ones(1))
+    assert_close(moved.sum(-1), torch.ones(1))
     exact = of_features(left.double(), right.double())[0].rows(torch.arange(8))
-    close(operator.rows(torch.arange(8)), exact, 1e-3)
+    assert_close(operator.rows(torch.arange(8)), exact, 1e-3)
 
 
 def test_features_that_no_state_has() -> None:
@@ -249,7 +249,7 @@ def test_features_that_no_state_has() -> None:
     left, right = normal(1, 4, 3).requires_grad_(), normal(2, 4, 3)
     right[:, 1] = -torch.inf
     operator, _ = of_features(left, right.requires_grad_())
-    close(operator.dense().sum(-1), torch.ones(4))
+    assert_close(operator.dense().sum(-1), torch.ones(4))
     (operator.dense() * normal(3, 4, 4)).sum().backward()
     assert left.grad is not None
     assert right.grad is not None
@@ -269,7 +269,7 @@ def test_low_precision_products() -> None:
         results.append([moved, pulled, *gradients])
     for one, other in zip(*results, strict=True):
         assert one.dtype is other.dtype is torch.float32
-        close(one, other, 0.02)
+        assert_close(one, other, 0.02)
 
 
 @pytest.mark.parametrize("kept", [[0, 1, 2, 3, 4], [0, 2, 3], [4], [1, 4]])
@@ -277,10 +277,10 @@ def test_a_band_between_kept_states(kept: list[int]) -> None:
     weights, ids = normal(1, STATES, WIDTH), torch.tensor(kept)
     expected = band_logits(weights)[:, kept]
     operator, log_norm = of_band(weights, ids)
-    close(operator.dense(), expected[kept].softmax(-1))
-    close(log_norm, expected[kept].logsumexp(-1))
+    assert_close(operator.dense(), expected[kept].softmax(-1))
+    assert_close(log_norm, expected[kept].logsumexp(-1))
     rows = torch.tensor([3, 0, 0, 4, 2, 1])
     entry, log_norm = of_band(weights, ids, rows)
-    close(log_norm, expected[rows].logsumexp(-1))
+    assert_close(log_norm, expected[rows].logsumexp(-1))
     found = entry.blocks(torch.arange(len(rows)), torch.arange(len(kept)))
-    close(found, expected[rows].softmax(-1).nan_to_num(0.0))
+    assert_close(found, expected[rows].softmax(-1).nan_to_num(0.0))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conformance import OperatorConformance, seeded
-from strategies import close
+from strategies import assert_close
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask, every
 from trellis.operators import Dense, LogBlocks, Softmax, Transition
@@ -42,7 +42,7 @@ class TestSoftmax(OperatorConformance):
         if operator.mask is not None:
             logits = logits.masked_fill(~operator.mask.keeps(), -torch.inf)
             assert (operator.dense() == 0).any()
-        close(operator.dense(), logits.softmax(-1))
+        assert_close(operator.dense(), logits.softmax(-1))
 
     def test_groups(self) -> None:
         sets = torch.tensor([[0, 3], [4, 1], [2, 0]])
@@ -57,7 +57,7 @@ class TestSoftmax(OperatorConformance):
             weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
             outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), parameters)])
         for one, other in zip(*outcomes, strict=True):
-            close(one, other)
+            assert_close(one, other)
 
 
 class TestMaskedSoftmax(TestSoftmax):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conformance import seeded
-from strategies import Problem, close, distributions, random_problem
+from strategies import Problem, assert_close, distributions, random_problem
 from trellis.inference import discrete
 from trellis.operators import Dense, Stacked
 from trellis.types import Belief, Potentials
@@ -41,7 +41,7 @@ def test_inference_equals_that_of_each_chain_alone(matrices: Tensor, live: int |
         answers = function(*together)
         for chain, matrix in enumerate(matrices):
             for ours, alone in zip(answers, function(*part(given, chain, matrix)), strict=True):
-                close(ours[BATCH * chain : BATCH * (chain + 1)], alone)
+                assert_close(ours[BATCH * chain : BATCH * (chain + 1)], alone)
 
 
 @pytest.mark.parametrize("live", [None, 2])
@@ -52,11 +52,11 @@ def test_counts_are_kept_apart(matrices: Tensor, live: int | None) -> None:
     for chain, matrix in enumerate(matrices):
         alone, _ = discrete.counts(*part(given, chain, matrix))
         mine = slice(BATCH * chain, BATCH * (chain + 1))
-        close(together.transition[chain], alone.transition)
-        close(together.start[mine].sum(0), alone.start)
-        close(together.log_likelihood[mine].sum(), alone.log_likelihood)
+        assert_close(together.transition[chain], alone.transition)
+        assert_close(together.start[mine].sum(0), alone.start)
+        assert_close(together.log_likelihood[mine].sum(), alone.log_likelihood)
         visits += alone.emission
-    close(together.emission, visits)
+    assert_close(together.emission, visits)
 
 
 def test_gradients(matrices: Tensor) -> None:

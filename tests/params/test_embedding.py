@@ -8,7 +8,7 @@ import torch
 
 from conformance import seeded
 from oracle import Paths
-from strategies import close
+from strategies import assert_close
 from trellis.inference import discrete
 from trellis.params.embedding import (
     ROLES,
@@ -41,11 +41,11 @@ def test_probabilities_by_the_equations(name: str) -> None:
     params = EmbeddingParams(given, name, "softmax")
     u, z, start, v, w = (given[role].numpy() for role in ROLES)
     weights = np.array([[PLAIN[name](z_i, u_j) for u_j in u] for z_i in z])
-    close(params.log_transition().exp(), weights / weights.sum(1, keepdims=True))
+    assert_close(params.log_transition().exp(), weights / weights.sum(1, keepdims=True))
     first = np.array([PLAIN[name](start, u_i) for u_i in u])
-    close(params.log_start().exp(), first / first.sum())
+    assert_close(params.log_start().exp(), first / first.sum())
     shown = np.array([[PLAIN["softmax"](w_i, v_j) for v_j in v] for w_i in w])
-    close(params.log_emission().exp(), shown / shown.sum(1, keepdims=True))
+    assert_close(params.log_emission().exp(), shown / shown.sum(1, keepdims=True))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -64,9 +64,9 @@ def test_models_side_by_side_are_what_they_are_alone() -> None:
     together = EmbeddingParams(given)
     for run in range(3):
         alone = EmbeddingParams({role: value[run] for role, value in given.items()})
-        close(together.log_start()[run], alone.log_start())
-        close(together.log_transition()[run], alone.log_transition())
-        close(together.log_emission()[run], alone.log_emission())
+        assert_close(together.log_start()[run], alone.log_start())
+        assert_close(together.log_transition()[run], alone.log_transition())
+        assert_close(together.log_emission()[run], alone.log_emission())
 
 
 def test_a_model_for_inference() -> None:
@@ -76,7 +76,7 @@ def test_a_model_for_inference() -> None:
     found = discrete.log_likelihood(Belief(start[None]), transition, emission.potentials(tokens))
     weights = emission.dense().exp()[tokens[0]].numpy()
     truth = Paths(start.numpy(), np.stack([transition.matrix.numpy()] * 2), weights)
-    close(found, np.log([truth.likelihood]))
+    assert_close(found, np.log([truth.likelihood]))
 
 
 def test_some_vectors_are_frozen() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from strategies import close
+from strategies import assert_close
 from trellis.errors import TrellisError
 from trellis.params.features import FEATURE_MAPS, Exponential, FeatureMap, Taylor, gaussian, orthogonal
 
@@ -35,7 +35,7 @@ def test_random_features_estimate_the_exponential_kernel(draw: object) -> None:
     deviation = (exact**2 * ((x + y).square().sum().exp() - 1) / MANY).sqrt()
     assert abs(terms.mean() - exact) < SIX_DEVIATIONS * deviation
     if draw is gaussian:
-        close(terms.var() / MANY, deviation**2 * torch.ones(()), tolerance=0.2 * float(deviation**2))
+        assert_close(terms.var() / MANY, deviation**2 * torch.ones(()), tolerance=0.2 * float(deviation**2))
 
 
 def test_orthogonal_rows() -> None:
@@ -43,7 +43,7 @@ def test_orthogonal_rows() -> None:
     assert weight.shape == (7, DIM)
     for rows in weight.split(DIM):
         products = rows @ rows.T
-        close(products, products.diag().diag(), 1e-4)
+        assert_close(products, products.diag().diag(), 1e-4)
 
 
 def test_the_taylor_map_is_the_series_up_to_its_order() -> None:
@@ -51,7 +51,7 @@ def test_the_taylor_map_is_the_series_up_to_its_order() -> None:
     assert (features.order, features.num_features) == (3, 20)
     x, y = vectors(4), vectors(5).flip(0)
     products = softplus(x) @ softplus(y).T
-    close(features(x).exp() @ features(y).exp().T, sum(products**n / math.factorial(n) for n in range(4)), 1e-6)
+    assert_close(features(x).exp() @ features(y).exp().T, sum(products**n / math.factorial(n) for n in range(4)), 1e-6)
 
 
 def test_too_few_features_for_a_taylor_map() -> None:
@@ -63,7 +63,7 @@ def test_too_few_features_for_a_taylor_map() -> None:
 def test_some_features_are_a_part_of_all(name: str) -> None:
     features: FeatureMap = FEATURE_MAPS[name](DIM, 8).double()
     kept = torch.tensor([2, 0])
-    close(features(vectors(), kept), features(vectors())[:, kept])
+    assert_close(features(vectors(), kept), features(vectors())[:, kept])
     assert (sum(p.requires_grad for p in features.parameters()) > 0) == (name == "learned")
 
 
@@ -72,7 +72,7 @@ def test_low_precision() -> None:
     x = vectors(5).float().requires_grad_()
     exact, low = features(x), features(x.bfloat16())
     assert low.dtype is torch.float32
-    close(low, exact, 0.05)
+    assert_close(low, exact, 0.05)
     low.square().sum().backward()
     assert x.grad is not None
     assert x.grad.dtype is torch.float32

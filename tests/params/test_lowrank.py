@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from corpora import CLASSES, STATES, SUPPORTS, vocabulary
-from strategies import Largest, close
+from strategies import Largest, assert_close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
@@ -73,7 +73,7 @@ def shares(weights: Tensor) -> Tensor:
 def test_transitions_follow_their_formula(kind: str, band: int) -> None:
     hmm = model(kind, band=band)
     assert isinstance(hmm.params.transition(), Sum if band else LowRank)
-    close(hmm.params.transition().dense(), shares(weights_of(hmm)))
+    assert_close(hmm.params.transition().dense(), shares(weights_of(hmm)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,13 +83,13 @@ def test_dropout_restricts_before_normalising(kind: str, band: int) -> None:
     ids, features = torch.tensor([0, 2, 3, 4, 8]), torch.tensor([1, 5, 0])
     dropped = Dropped(ids, Partition(CLASSES, [2, 2, 1]), features=features)
     expected = weights_of(hmm, features, ids)
-    close(hmm.params.transition(dropped).dense(), shares(expected[ids]))
+    assert_close(hmm.params.transition(dropped).dense(), shares(expected[ids]))
     rows = torch.tensor([7, 1, 1, 4])
     found = hmm.params.entry(rows, dropped).blocks(torch.arange(4), torch.arange(len(ids)))
-    close(found, shares(expected[rows]))
+    assert_close(found, shares(expected[rows]))
     ascending = torch.tensor([1, 4, 7])
     beliefs = torch.eye(3, dtype=torch.float64)
-    close(hmm.params.entry(ascending, dropped).forward(beliefs), shares(expected[ascending]))
+    assert_close(hmm.params.entry(ascending, dropped).forward(beliefs), shares(expected[ascending]))
 
 
 @pytest.mark.parametrize("support", SUPPORTS)
@@ -107,10 +107,10 @@ def test_loss_and_gradients_are_those_of_the_dense_matrix(support: str, choices:
             belief = (belief @ matrix) * emission[word]
         total = total + belief.sum().log()
     loss, _ = hmm.loss(batch(), None)
-    close(loss, total)
+    assert_close(loss, total)
     weights = [w for w in hmm.params.parameters() if w.requires_grad]
     for one, other in zip(torch.autograd.grad(loss, weights), torch.autograd.grad(total, weights), strict=True):
-        close(one, other, 1e-8)
+        assert_close(one, other, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_step_of_training_makes_nothing_of_the_size_of_the_matrix(band: int) -
 def test_every_feature_map_can_be_chosen(name: str) -> None:
     hmm = model("lowrank", feature_map=name, temperature=2.0)
     assert hmm.params.num_features == FEATURES
-    close(hmm.params.transition().dense(), shares(weights_of(hmm)))
+    assert_close(hmm.params.transition().dense(), shares(weights_of(hmm)))
 
 
 @pytest.mark.parametrize("support", SUPPORTS)
@@ -165,7 +165,7 @@ def test_em_never_falls(support: str, band: int) -> None:
         learner.end_epoch()
     assert all(after >= before - FALL for before, after in pairwise(values))
     assert values[-1] > values[0] + 1
-    close(hmm.params.transition().dense().sum(-1), torch.ones(STATES))
+    assert_close(hmm.params.transition().dense().sum(-1), torch.ones(STATES))
 
 
 def test_em_refuses_dropout_of_features() -> None:
@@ -180,8 +180,8 @@ def test_files_keep_it(kind: str, band: int, tmp_path: Any) -> None:
     save_model(tmp_path / "model", hmm)
     again = load_model(tmp_path / "model")
     assert isinstance(again, HMM)
-    close(again.params.transition().dense(), hmm.params.transition().dense())
-    close(again.params.emission().table, hmm.params.emission().table)
+    assert_close(again.params.transition().dense(), hmm.params.transition().dense())
+    assert_close(again.params.emission().table, hmm.params.emission().table)
 
 
 def test_feature_draws_differ_and_repeat() -> None:

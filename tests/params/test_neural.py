@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from corpora import STATES, SUPPORTS, split, vocabulary
-from strategies import close
+from strategies import assert_close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
@@ -76,10 +76,10 @@ def logits_of(params: Params) -> tuple[Tensor, Tensor, Tensor]:
 def test_parts_follow_their_formulas(support: str, choices: dict[str, Any]) -> None:
     params = neural(support, **choices)
     start, move, say = logits_of(params)
-    close(params.start(), start.softmax(-1))
-    close(params.transition().dense(), move.softmax(-1))
+    assert_close(params.start(), start.softmax(-1))
+    assert_close(params.transition().dense(), move.softmax(-1))
     used = allowed(params).any(0)
-    close(params.emission().dense()[:, used], say.log_softmax(0)[:, used])
+    assert_close(params.emission().dense()[:, used], say.log_softmax(0)[:, used])
     assert (params.emission().dense()[:, ~used] == -torch.inf).all()
 
 
@@ -98,12 +98,12 @@ def test_other_kernels_of_transitions(kernel: str, support: str) -> None:
     params = hmm.params
     assert isinstance(params, NeuralParams)
     weights = WEIGHTS[kernel](params.nets["move"](params.embed("in")), params.embed("out"))
-    close(params.transition().dense(), weights / weights.sum(-1, keepdim=True))
+    assert_close(params.transition().dense(), weights / weights.sum(-1, keepdim=True))
     ids = torch.tensor([0, 2, 5])
     kept = weights[:, ids] / weights[:, ids].sum(-1, keepdim=True)
-    close(params.entry(torch.tensor([4, 1]), Dropped(ids)).dense(), kept[[4, 1]])
+    assert_close(params.entry(torch.tensor([4, 1]), Dropped(ids)).dense(), kept[[4, 1]])
     again = NeuralParams.restore(VOCABULARY.words, params.settings(), params.state_dict())
-    close(again.transition().dense(), params.transition().dense())
+    assert_close(again.transition().dense(), params.transition().dense())
     tokens = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(1))
     batch = Batch(tokens, torch.tensor([6, 6]), torch.ones(2, dtype=torch.bool), True, True)
     learner = GradientLearner(hmm, TrainConfig(learner="gradient", lr=0.02), 20)
@@ -163,7 +163,7 @@ def test_residual_layers() -> None:
         inner = expected + torch.relu(second(torch.relu(first(expected))))
         centred = inner - inner.mean(-1, keepdim=True)
         expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
-    close(net(x), expected)
+    assert_close(net(x), expected)
 
 
 @pytest.mark.parametrize("support", ["even", "uneven", "full"])
@@ -175,9 +175,9 @@ def test_a_draw_of_states_is_the_model_over_them(kind: str, support: str) -> Non
     ids = drawn.ids
     assert ids is not None
     start, move, say = logits_of(hmm.params)
-    close(hmm.params.start(drawn), start[ids].softmax(-1))
-    close(hmm.params.transition(drawn).dense(), move[ids][:, ids].softmax(-1))
-    close(hmm.params.emission(drawn).dense(), say.log_softmax(0)[:, ids])
+    assert_close(hmm.params.start(drawn), start[ids].softmax(-1))
+    assert_close(hmm.params.transition(drawn).dense(), move[ids][:, ids].softmax(-1))
+    assert_close(hmm.params.emission(drawn).dense(), say.log_softmax(0)[:, ids])
 
 
 @EVERY_SUPPORT
@@ -190,9 +190,9 @@ def test_unstructured_dropout_leaves_out_single_transitions(kind: str, support: 
     states = torch.arange(STATES)
     mask = drawn.mask(states, states)
     assert mask is not None
-    close(hmm.params.transition(drawn).dense(), move.masked_fill(~mask.keeps(), -torch.inf).softmax(-1))
+    assert_close(hmm.params.transition(drawn).dense(), move.masked_fill(~mask.keeps(), -torch.inf).softmax(-1))
     begin = hmm.params.start(drawn)
-    close(begin, torch.where(begin > 0, start.softmax(-1), 0.0) / start.softmax(-1)[begin > 0].sum())
+    assert_close(begin, torch.where(begin > 0, start.softmax(-1), 0.0) / start.softmax(-1)[begin > 0].sum())
 
 
 def dense_loss(hmm: HMM, tokens: Tensor, dropped: Dropped, before: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -239,18 +239,18 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
         batch = Batch(part, torch.tensor([5, 5]), torch.full((2,), begins), True, begins)
         ours, state = hmm.loss(batch, state)
         expected, belief = dense_loss(hmm, part, dropped, before)
-        close(ours, expected)
+        assert_close(ours, expected)
         weights = list(hmm.parameters())
         found = torch.autograd.grad(ours, weights, allow_unused=True)
         wanted = torch.autograd.grad(expected, weights, allow_unused=True)
         for one, other in zip(found, wanted, strict=True):
             if not (dropout == "state" and kind == "scalar" and not begins):  # tables learn from the first move too
-                close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
+                assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
         before = belief.detach()
         state = hmm.state_from_tensors({k: v.detach() for k, v in hmm.state_to_tensors(state).items()})
         full = torch.zeros(2, STATES, dtype=torch.float64)
         ids = torch.arange(STATES).expand(2, -1) if state.belief.ids is None else state.belief.ids
-        close(full.scatter_add(1, ids, state.belief.probs), before)
+        assert_close(full.scatter_add(1, ids, state.belief.probs), before)
 
 
 @pytest.mark.parametrize("lengths", [[5, 5], [3, 5], [0, 4]])
@@ -278,8 +278,8 @@ def test_ragged_batches_under_dropout(support: str, lengths: list[int]) -> None:
 def test_settings_and_tensors_make_the_model_again(kind: str, support: str) -> None:
     hmm = model(kind, support).eval()
     again = HMM.restore(VOCABULARY, hmm.settings(), hmm.tensors())
-    close(again.params.transition().dense(), hmm.params.transition().dense())
-    close(again.params.emission().dense().exp(), hmm.params.emission().dense().exp())
+    assert_close(again.params.transition().dense(), hmm.params.transition().dense())
+    assert_close(again.params.emission().dense().exp(), hmm.params.emission().dense().exp())
     assert again.log_prob("the cat sees") == hmm.log_prob("the cat sees")
 
 
@@ -292,9 +292,9 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
         whole, state = hmm.score(tokens, hmm.start(3), lengths)
         monkeypatch.setattr("trellis.models.hmm.LARGEST_BLOCKS", 100)
         pieces, again = hmm.score(tokens, hmm.start(3), lengths)
-        close(pieces, whole)
-        close(hmm.forecast(again), hmm.forecast(state))
-        close(hmm.forecast(state).exp().sum(-1), torch.ones(3))
+        assert_close(pieces, whole)
+        assert_close(hmm.forecast(again), hmm.forecast(state))
+        assert_close(hmm.forecast(state).exp().sum(-1), torch.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -322,8 +322,8 @@ def test_a_settled_model_begins_sentences_as_texts_do(support: str) -> None:
     names = torch.arange(STATES) if ids is None else ids[VOCABULARY.eos]
     ends = filtered[torch.from_numpy(text.tokens) == VOCABULARY.eos].sum(0)
     assert hmm.ending is not None
-    close(hmm.ending, ends / ends.sum())
-    close(hmm.occupancy().sum(), torch.ones(()))
+    assert_close(hmm.ending, ends / ends.sum())
+    assert_close(hmm.occupancy().sum(), torch.ones(()))
     assert float(hmm.occupancy()[names].sum()) >= float(ends.sum()) / len(text.tokens) - 1e-9
     again = HMM.restore(VOCABULARY, hmm.settings(), hmm.tensors())
     assert again.log_prob("the cat") == hmm.log_prob("the cat")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import close, distributions
+from strategies import assert_close, distributions
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.params import TableParams
@@ -41,16 +41,16 @@ def random_counts(support: Tensor | None) -> Counts:
 @EITHER
 def test_probabilities_sum_to_one(support: Tensor | None) -> None:
     params = make(support)
-    close(params.start().sum(), torch.ones(()))
-    close(params.transition().dense().sum(-1), torch.ones(STATES))
+    assert_close(params.start().sum(), torch.ones(()))
+    assert_close(params.transition().dense().sum(-1), torch.ones(STATES))
     words = torch.ones(STATES) if support is None else torch.tensor([1.0, 1, 1, 1, 0])
-    close(params.emission().dense().exp().sum(0), words)
+    assert_close(params.emission().dense().exp().sum(0), words)
 
 
 def test_a_support_normalises_over_a_states_own_words() -> None:
     params = make(SUPPORT)
     expected = torch.full((WORDS, STATES), -torch.inf, dtype=torch.float64).scatter(1, SUPPORT, params.emission_logits)
-    close(params.emission().dense()[:, :4], expected[:, :4].log_softmax(0))
+    assert_close(params.emission().dense()[:, :4], expected[:, :4].log_softmax(0))
 
 
 @pytest.mark.parametrize("size", [0.0, 1000.0])
@@ -60,7 +60,7 @@ def test_extreme_logits_do_not_overflow(size: float) -> None:
         params.emission_logits.mul_(size).add_(size)
     table = params.emission().table
     assert table.isfinite().all()
-    close(params.emission().dense()[:, :4].logsumexp(0), torch.zeros(4))
+    assert_close(params.emission().dense()[:, :4].logsumexp(0), torch.zeros(4))
 
 
 def test_a_seed_says_everything() -> None:
@@ -111,9 +111,9 @@ def test_set_probabilities(support: Tensor | None) -> None:
         emission = emission / emission.sum(-1, keepdim=True)
     params = make(support)
     params.set_probabilities(start, transition, emission)
-    close(params.start(), start)
-    close(params.transition().dense(), transition)
-    close(params.emission().dense().exp()[:, :4], emission.T[:, :4])
+    assert_close(params.start(), start)
+    assert_close(params.transition().dense(), transition)
+    assert_close(params.emission().dense().exp()[:, :4], emission.T[:, :4])
 
 
 def test_set_probabilities_refuses_what_does_not_sum_to_one() -> None:
@@ -129,10 +129,10 @@ def test_maximise_is_proportional_to_counts(support: Tensor | None, pseudocount:
     params, counts = make(support), random_counts(support)
     params.maximise(counts, pseudocount)
     start, moves, visits = (c + pseudocount for c in counts[1:])
-    close(params.start(), start / start.sum())
-    close(params.transition().dense(), moves / moves.sum(-1, keepdim=True))
+    assert_close(params.start(), start / start.sum())
+    assert_close(params.transition().dense(), moves / moves.sum(-1, keepdim=True))
     full = visits if support is None else torch.zeros(WORDS, STATES).double().scatter(1, support, visits)
-    close(params.emission().dense().exp(), full / full.sum(0).clamp(min=1e-30))
+    assert_close(params.emission().dense().exp(), full / full.sum(0).clamp(min=1e-30))
 
 
 @EITHER
@@ -142,8 +142,8 @@ def test_a_state_never_visited_keeps_what_it_had(support: Tensor | None) -> None
     counts.transition[2] = 0
     counts.emission[torch.full_like(counts.emission, 2) == (torch.arange(STATES) if support is None else support)] = 0
     params.maximise(counts)
-    close(params.transition().dense()[2], before_moves[2])
-    close(params.emission().dense()[:, 2], before_words[:, 2])
+    assert_close(params.transition().dense()[2], before_moves[2])
+    assert_close(params.emission().dense()[:, 2], before_words[:, 2])
     assert not torch.allclose(params.transition().dense()[1], before_moves[1])
 
 
@@ -188,13 +188,13 @@ def test_em_with_a_support_is_em_with_zeros() -> None:
     for _ in range(4):
         for params in (sparse, full):
             params.maximise(discrete.counts(*problem_of(params, tokens))[0])
-    close(sparse.start(), full.start())
-    close(sparse.transition().dense(), full.transition().dense())
-    close(sparse.emission().dense()[:, :4], full.emission().dense()[:, :4])
+    assert_close(sparse.start(), full.start())
+    assert_close(sparse.transition().dense(), full.transition().dense())
+    assert_close(sparse.emission().dense()[:, :4], full.emission().dense()[:, :4])
 
 
 def test_expected_words_are_the_frequencies_when_there_is_one_state() -> None:
     params, tokens = TableParams(1, WORDS).double(), text(7)
     params.maximise(discrete.counts(*problem_of(params, tokens))[0])
     frequency = torch.bincount(tokens.flatten(), minlength=WORDS).double() / tokens.numel()
-    close(params.emission().table[:, 0], frequency.log())
+    assert_close(params.emission().table[:, 0], frequency.log())

@@ -33,8 +33,7 @@ class GradientLearner:
         if not self.weights:
             raise TrellisError(f"{type(model).__name__} has no weights that gradients could train.")
         weights = list(self.weights.values())
-        dropout = getattr(model, "dropout", None)
-        if not total_steps and getattr(dropout, "end", None) != getattr(dropout, "rate", None):
+        if not total_steps and getattr(getattr(model, "dropout", None), "anneals", False):
             raise TrellisError("model.dropout_end is reached at the end of training: set train.epochs or max_steps.")
         self.device = weights[0].device
         self.optimizer = make_optimizer(weights, config, self.device)

@@ -160,9 +160,8 @@ class BandInto(Banded):
         before = probs.new_zeros(*probs.shape[:-1], self.all_states).index_add(-1, self.named, probs)
         return Banded(band).forward(before)[..., self.kept]
 
-    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        offset, inside = self.offsets(self.named[before], self.kept[after])
-        return take(self.probs.flatten(), before.unsqueeze(-1) * self.width + offset) * inside
+    def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        return super().offsets(self.named[before], self.kept[after])
 
 
 def of_band(log_weights: Tensor, kept: Tensor | None = None, rows: Tensor | None = None) -> tuple[Banded, Tensor]:

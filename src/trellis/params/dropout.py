@@ -73,6 +73,10 @@ class Dropout(nn.Module):
         return self.kept_features < self.features
 
     @property
+    def anneals(self) -> bool:
+        return self.end != self.rate
+
+    @property
     def draws_anything(self) -> bool:
         return self.kind != "none" or self.drops_features
 

@@ -48,6 +48,12 @@ def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
     return StateMeasures(float(best.double().mean()), float(effective), *weighted)
 
 
+def numerical_rank(matrix: Tensor, tolerance: float = 1e-5) -> int:
+    """How many singular values are above a share of the largest."""
+    values = torch.linalg.svdvals(matrix)
+    return int((values > tolerance * values[0]).sum())
+
+
 @torch.no_grad()
 def visit_states(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """Expected visits of each state [K], and whether it is the most probable one of some token [K].
