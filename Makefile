@@ -1,7 +1,9 @@
 # make demo: everything from a bare clone to a trained model.   make test: everything from a bare clone to a tested one.
 PYTHON ?= python3
 BIN := .venv/bin
-export TRELLIS_DATA ?= $(abspath $(wildcard ../shared/data))
+ifneq ($(wildcard ../shared/data),)
+export TRELLIS_DATA ?= $(abspath ../shared/data)
+endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test lint bench clean

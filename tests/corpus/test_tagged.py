@@ -21,7 +21,7 @@ CONLLU = """# text = don't go
 
 """
 MEDPOST = "P01A01\nA_b_NN is_VBZ\nP01A02\nNo_DD\n"
-needs_data = pytest.mark.skipif("TRELLIS_DATA" not in os.environ, reason="TRELLIS_DATA is not set")
+needs_data = pytest.mark.skipif(not os.environ.get("TRELLIS_DATA"), reason="TRELLIS_DATA is not set")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_an_unknown_scheme_is_told() -> None:
         convert(["O"], "IOB")
 
 
-@pytest.mark.skipif("TRELLIS_DATA" not in os.environ, reason="TRELLIS_DATA is not set")
+@pytest.mark.skipif(not os.environ.get("TRELLIS_DATA"), reason="TRELLIS_DATA is not set")
 def test_universal_tags() -> None:
     assert universal(["NNP", "VBZ", "-LRB-", "HYPH"]) == ["NOUN", "VERB", ".", "."]
     assert universal(["RR+", "VVNJ", "VBZ"], "medpost") == ["ADV", "ADJ", "VERB"]

@@ -41,7 +41,7 @@ def test_rare_symbols_become_one() -> None:
     assert set(dense_data.merge_rare(counts, 0.001).values()) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.skipif("TRELLIS_DATA" not in os.environ, reason="TRELLIS_DATA does not name the folder of the data")
+@pytest.mark.skipif(not os.environ.get("TRELLIS_DATA"), reason="TRELLIS_DATA does not name the folder of the data")
 @pytest.mark.parametrize(("source", "size", "number", "longest"), [("tags", 42, 1000, 40), ("proteins", 21, 1024, 512)])
 def test_sequences_of_the_paper(source: str, size: int, number: int, longest: int) -> None:
     sequences, symbols = dense_data.read(source)
