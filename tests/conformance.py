@@ -123,6 +123,21 @@ class OperatorConformance(ABC):
         assert_close(values, every.amax(-2))
         assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
 
+    @pytest.mark.parametrize("live", [0, 1, LIVE])
+    def test_products_with_few_states(
+        self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor], live: int
+    ) -> None:
+        """Of the others nothing need be computed, where no gradient is asked for."""
+        few = torch.arange(operator.num_states) < live
+        left, right, expected = vectors[0][:, 0] * few, vectors[1][:, 0] * few, matrix[:, 0]
+        with torch.no_grad():
+            assert_close(operator.at(0).forward(left), torch.einsum("bi,bij->bj", left, expected))
+            assert_close(operator.at(0).backward(right), torch.einsum("bij,bj->bi", expected, right))
+            values, argument = operator.at(0).best(left.log())
+        every = left.log().unsqueeze(-1) + expected.log()
+        assert_close(values, every.amax(-2))
+        assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
+
     def test_sample_next(self, operator: Transition, matrix: Tensor) -> None:
         for step, state in np.ndindex(STEPS - 1, operator.num_states):
             here, states = operator.at(step), torch.full((BATCH,), state)

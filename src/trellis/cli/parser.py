@@ -53,8 +53,12 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other value of the run")
     parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-MODEL)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in that folder")
-    parser.add_argument("--device", help="auto, cpu or cuda")
+    device_choice(parser, None)
     parser.add_argument("--seed", type=seed, help="of everything random (default 0)")
+
+
+def device_choice(parser: argparse.ArgumentParser, default: str | None = "auto") -> None:
+    parser.add_argument("--device", default=default, help="auto (the GPU where there is one), cpu or cuda")
 
 
 def model_argument(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +73,7 @@ def text_choice(parser: argparse.ArgumentParser) -> None:
 def eval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     text_choice(parser)
+    device_choice(parser)
     parser.add_argument("--interpolate", action="store_true", help="mix the models too, with weights fitted on valid")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw perplexity by frequency and by position")
     parser.add_argument("-n", type=positive, default=5, help="contexts to show where one model loses most (default 5)")
@@ -76,6 +81,7 @@ def eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 def sample_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
+    device_choice(parser)
     parser.add_argument("-n", type=positive, default=1, help="how many sentences")
     parser.add_argument("--max-tokens", type=positive, default=100, help="of one sentence")
     parser.add_argument("--seed", type=seed, default=0)
@@ -83,6 +89,7 @@ def sample_arguments(parser: argparse.ArgumentParser) -> None:
 
 def text_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
+    device_choice(parser)
     parser.add_argument("text", nargs="*", help="sentences; none reads them from standard input, one a line")
 
 
@@ -128,6 +135,7 @@ def states_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", type=positive, default=8, help="words to show for each")
     parser.add_argument("--measures", action="store_true", help="instead: how many states a text uses, and entropies")
     text_choice(parser)
+    device_choice(parser)
 
 
 def export_arguments(parser: argparse.ArgumentParser) -> None:

@@ -90,7 +90,7 @@ def read_arpa(path: Path, device: str | torch.device = "cpu") -> NGram:
     backoffs = np.concatenate([np.empty(0), *(level.backoffs for level in levels[:-1])]) * LN10
     tensors = {"keys": trie.keys, "log_probs": torch.from_numpy(log_probs), "backoffs": torch.from_numpy(backoffs)}
     settings = {"ngrams": trie.sizes, "crossing": words.crossing}
-    return NGram.restore(words.vocab, settings, {name: value.to(device) for name, value in tensors.items()})
+    return NGram.restore(words.vocab, settings, tensors).to(device)
 
 
 @contextmanager

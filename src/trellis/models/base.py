@@ -60,7 +60,11 @@ class Saved(ABC):
     @classmethod
     @abstractmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Saved:
-        """The model that `settings` and `tensors` came from."""
+        """The model that `settings` and `tensors` (of the CPU) came from."""
+
+    @abstractmethod
+    def to(self, device: str | torch.device) -> Any:
+        """The model on another device."""
 
     @property
     def device(self) -> torch.device:

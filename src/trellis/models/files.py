@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trellis.config import suggestion
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
@@ -72,7 +70,7 @@ def load(path: str | Path, device: str = "cpu") -> Any:
         model = family(header["family"])
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
-        return model.restore(vocab, settings, load_tensors(file, torch.device(device)))
+        return model.restore(vocab, settings, load_tensors(file)).to(device)
 
 
 @contextmanager

@@ -207,13 +207,11 @@ class LDS(Saved):
 
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LDS:
-        device = tensors["rows"].device
-        host = {name: value.cpu() for name, value in tensors.items()}
-        parameters = Parameters(**{name: host[name].numpy() for name in Parameters._fields if name in host})
-        if len(host["rows"]) != len(vocab) or parameters.loadings.shape != (len(host["counts"]), settings["dim"]):
+        parameters = Parameters(**{name: tensors[name].numpy() for name in Parameters._fields if name in tensors})
+        if len(tensors["rows"]) != len(vocab) or parameters.loadings.shape != (len(tensors["counts"]), settings["dim"]):
             raise ValueError("its words are not as many as it says")
         tempered = {name: settings[name] for name in ("pseudocount", "prior", "whiten")}
-        return cls(vocab, host["rows"], host["counts"], parameters, host["spread"], **tempered).to(device)
+        return cls(vocab, tensors["rows"], tensors["counts"], parameters, tensors["spread"], **tempered)
 
 
 VECTORS: dict[str, Callable[[LDS, Tensor, Tensor | None], Tensor]] = {

@@ -96,6 +96,10 @@ class NGram(LanguageModel):
     def tensors(self) -> dict[str, Tensor]:
         return {"keys": self.trie.keys, "log_probs": self.log_probs, "backoffs": self.backoffs}
 
+    def to(self, device: str | torch.device) -> NGram:
+        """The same model there."""
+        return self.restore(self.vocab, self.settings(), {name: t.to(device) for name, t in self.tensors().items()})
+
     @classmethod
     def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NGram:
         trie = Trie(tuple(settings["ngrams"]), tensors["keys"])

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from trellis.kernels.lse import row_logsumexp
-from trellis.kernels.lse.tiled import chunks
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.rows import take
@@ -57,16 +56,22 @@ class Softmax(Unwritten):
         return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
 
     def forward(self, probs: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or (probs.is_cuda and torch.cuda.is_current_stream_capturing()):
+        """p A; rows without mass cost nothing where no gradient is asked for."""
+        if must_not_look(probs):
             return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
         total = probs.new_zeros(*probs.shape[:-1], self.num_states)
-        reached = (probs != 0).reshape(-1, self.num_rows).any(0).nonzero().flatten()  # rows without mass cost nothing
-        for rows in chunks(len(reached), self.num_states, probs.device):
-            total += probs[..., reached[rows]] @ self.rows(reached[rows])
+        for states in self.some(probs != 0):
+            total += probs[..., states] @ self.rows(states)
         return total
 
     def backward(self, message: Tensor) -> Tensor:
-        return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
+        """A m; columns that m does not ask for cost nothing where no gradient is asked for."""
+        if must_not_look(message):
+            return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
+        total = message.new_zeros(*message.shape[:-1], self.num_rows)
+        for states in self.some(message != 0):
+            total += message[..., states] @ self.columns(states).T
+        return total
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
@@ -103,6 +108,11 @@ class LogBlocks(Dense):
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]
         return (self.logits - self.log_norm.unsqueeze(-1)).exp()
+
+
+def must_not_look(values: Tensor) -> bool:
+    """Whether what is computed must not depend on which values are zero: under gradients and in a CUDA graph."""
+    return torch.is_grad_enabled() or (values.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def sum_of(tensors: Iterator[Tensor]) -> Tensor:

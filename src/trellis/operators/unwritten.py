@@ -31,14 +31,20 @@ class Unwritten(Transition):
         return torch.cat([tile for _, tile in self.tiles()])
 
     def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax of scores(z) + log A(z, z'). Max-product does not factor: O(K^2) time, in chunks of z."""
+        """max and argmax of scores(z) + log A(z, z'). Max-product does not factor: O(n K) time for n states z whose
+        score is not -inf, some of them at a time."""
         best = scores.new_full((len(scores), self.num_states), -torch.inf)
         argument = torch.zeros_like(best, dtype=torch.int64)
-        for rows, tile in self.tiles():
-            values, found = (scores[:, rows, None] + tile.log()).max(-2)
-            argument = torch.where(values > best, found + rows.start, argument)
+        for states in self.some(scores > -torch.inf):
+            values, found = (scores[:, states, None] + self.rows(states).log()).max(-2)
+            argument = torch.where(values > best, states[found], argument)
             best = torch.maximum(values, best)
         return best, argument
+
+    def some(self, which: Tensor) -> Iterator[Tensor]:
+        """The states that any of [..., K] asks for, as many at a time as whole rows of them may exist."""
+        chosen = which.reshape(-1, which.shape[-1]).any(0).nonzero().flatten()
+        return (chosen[part] for part in chunks(len(chosen), self.num_states, self.device))
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(self.rows(states), uniform)

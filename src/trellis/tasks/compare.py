@@ -74,15 +74,20 @@ class Row:
 
 
 def compare(
-    paths: Sequence[Path], source: str | None, split: str | None, mix: bool = False, contexts: int = 5
+    paths: Sequence[Path],
+    source: str | None,
+    split: str | None,
+    mix: bool = False,
+    contexts: int = 5,
+    device: str = "cpu",
 ) -> list[Row]:
     """A row for each model, and with `mix` one for their interpolation, whose weights are fitted on valid."""
     if mix and len(paths) < 2:
         raise TrellisError("There is nothing to interpolate: name at least two models.")
-    text, scored = score_text(paths, source, split)
+    text, scored = score_text(paths, source, split, device)
     weights = None
     if mix:
-        fitted = fit_weights(stack(score_text(paths, source, "valid")[1]))
+        fitted = fit_weights(stack(score_text(paths, source, "valid", device)[1]))
         weights = fitted.tolist()
         orders = {one.order for one in scored}
         order = orders.pop() if len(orders) == 1 else "mixed"
@@ -94,12 +99,12 @@ def compare(
     return rows
 
 
-def score_text(paths: Sequence[Path], source: str | None, split: str | None) -> tuple[Text, list[Scored]]:
+def score_text(paths: Sequence[Path], source: str | None, split: str | None, device: str) -> tuple[Text, list[Scored]]:
     """The text in the ids of the first model, and every model's log-probabilities of it."""
     text: Text | None = None
     scored = []
     for path in paths:
-        model, about = load_model(path), read_about(path)
+        model, about = load_model(path, device), read_about(path)
         mine = Text(model.vocab, load_split(model, about, source, split))
         text = text or mine
         require_same(text, mine, paths[0], path)

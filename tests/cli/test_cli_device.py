@@ -1,0 +1,100 @@
+"""Commands on a GPU (pretended here) say what they say on the CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from elsewhere import THERE, pretended_gpu
+from running import run
+from trellis.models import HMM, LanguageModel, load, load_model
+from trellis.report.states import state_sections
+from trellis.report.voice import voice_section
+
+CLOSE = 1e-5
+NEURAL = ["model.dim=8", "train.learner=gradient", "train.epochs=2"]
+FAMILIES = {  # and what to set
+    "dense": ("hmm", ["model.states=4", "train.learner=em"]),
+    "softmax": ("hmm", ["model.states=8", "model.params=neural", *NEURAL]),
+    "brown": ("hmm", ["model.states=8", "model.params=neural", "model.emission=brown", "model.classes=4", *NEURAL]),
+    "lowrank": ("hmm", ["model.states=8", "model.params=lowrank", "model.features=4", *NEURAL]),
+    "ngram": ("ngram", ["batches.order=sentences"]),
+    "lstm": ("lstm", NEURAL),
+    "fhmm": ("fhmm", ["model.layers=2", "model.states=3", "batches.order=sentences"]),
+    "lds": ("lds", ["model.dim=4"]),
+}
+COMMANDS = {
+    "eval": [],
+    "sample": ["-n", "3"],
+    "score": ["the cat sees the dog", "a dog runs"],
+    "infill": ["the ___ sees the dog"],
+    "embed": ["the cat sees the dog"],
+    "states": [],
+    "states --measures": [],
+}
+ASKS = {"ngram": ["eval", "sample", "score"], "lstm": ["eval", "sample", "score"], "fhmm": ["embed"], "lds": ["embed"]}
+
+
+def said(capsys: pytest.CaptureFixture[str], command: str, *words: object) -> object:
+    assert run(*command.split(), *words, "--json", "--quiet") == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def assert_alike(ours: object, theirs: object) -> None:
+    """The same JSON, but for the last digits of its numbers."""
+    if isinstance(theirs, dict):
+        assert isinstance(ours, dict)
+        assert ours.keys() == theirs.keys()
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(theirs, list):
+        assert isinstance(ours, list)
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_alike(one, other)
+    else:
+        assert ours == (pytest.approx(theirs, rel=CLOSE, abs=CLOSE) if isinstance(theirs, float) else theirs)
+
+
+@pytest.fixture
+def model(request: pytest.FixtureRequest, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run of the family that the test names."""
+    family, settings = FAMILIES[request.param]
+    given = ["--run", tmp_path / "run", "--device", "cpu", *(word for one in settings for word in ("--set", one))]
+    assert run("train", "--data", text, "--model", family, "--quiet", *given) == 0
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(("model", "family"), [(name, name) for name in FAMILIES], indirect=["model"])
+def test_commands_answer_alike(model: Path, family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ASKS.get(family, COMMANDS):
+        here = said(capsys, command, model, *COMMANDS[command], "--device", "cpu")
+        with pretended_gpu():
+            assert load(model, "cuda").device.type == THERE.type
+            assert_alike(said(capsys, command, model, *COMMANDS[command]), here)
+
+
+@pytest.mark.parametrize("model", [name for name, (family, _) in FAMILIES.items() if family == "hmm"], indirect=True)
+def test_reports_are_alike(model: Path) -> None:
+    here = pages(load_model(model))
+    with pretended_gpu():
+        assert pages(load_model(model, "cuda")) == here
+
+
+def pages(model: LanguageModel) -> list[str]:
+    assert isinstance(model, HMM)
+    return [*map(str, state_sections(model)), str(voice_section(model))]
+
+
+def test_the_pretended_gpu_is_strict() -> None:
+    with pretended_gpu():
+        there = torch.arange(3, device="cuda")
+        assert there.device == THERE
+        assert (there + 1).cpu().numpy().tolist() == [1, 2, 3]
+        with pytest.raises(RuntimeError, match="two devices"):
+            there + torch.ones(3)
+        with pytest.raises(TypeError, match="NumPy"):
+            there.numpy()
