@@ -48,16 +48,19 @@ def settle(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def fresh_memory(device: torch.device) -> None:
+def fresh_memory(device: torch.device) -> int:
+    """Bytes that are in use before something is measured."""
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
-def peak_memory(device: torch.device) -> float | None:
-    """GB since `fresh_memory`."""
-    return torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else None
+def peak_memory(device: torch.device, before: int = 0) -> float | None:
+    """GB since `fresh_memory`, over what was in use before."""
+    return (torch.cuda.max_memory_allocated() - before) / 1e9 if device.type == "cuda" else None
 
 
 def text(lanes: int, window: int) -> Tensor:
@@ -154,11 +157,12 @@ def inference_step(states: int, classes: int, device: torch.device) -> Callable[
 
 def compare(states: int, classes: int, device: torch.device, repeats: int) -> None:
     """One size: the step, its parts, and the published way."""
-    fresh_memory(device)
-    seconds, memory = timed(our_step(states, classes, device), repeats, device), peak_memory(device)
-    fresh_memory(device)
+    before = fresh_memory(device)
+    seconds, memory = timed(our_step(states, classes, device), repeats, device), peak_memory(device, before)
+    before = fresh_memory(device)
     try:
-        theirs, their_memory = timed(published_step(states, classes, device), repeats, device), peak_memory(device)
+        theirs = timed(published_step(states, classes, device), repeats, device)
+        their_memory = peak_memory(device, before)
     except (RuntimeError, torch.OutOfMemoryError) as error:
         theirs, their_memory = None, None
         print(f"the published way: {' '.join(str(error).split())[:200]}", flush=True)
@@ -181,7 +185,7 @@ def compare(states: int, classes: int, device: torch.device, repeats: int) -> No
 
 def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
     """The whole model, no dropout, on a text as long as PTB's valid split, read as one stream."""
-    fresh_memory(device)
+    before = fresh_memory(device)
     model = build(states, classes).to(device).eval()
     tokens = text(1, VALID_TOKENS).to(device)
     with torch.no_grad():
@@ -193,7 +197,7 @@ def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
         settle(device)
     seconds = time.perf_counter() - begun
     case = f"{states} states, {classes} classes, {VALID_TOKENS} tokens as one stream"
-    emit(BENCH, case, "evaluation", seconds, "none", None, None, "s", memory_gb=peak_memory(device))
+    emit(BENCH, case, "evaluation", seconds, "none", None, None, "s", memory_gb=peak_memory(device, before))
 
 
 def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
@@ -205,9 +209,9 @@ def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
     ):
         times, memories = [], []
         for states in sizes:
-            fresh_memory(device)
+            before = fresh_memory(device)
             times.append(timed(our_step(states, classes_of(states), device), repeats, device))
-            memories.append(peak_memory(device) or 0.0)
+            memories.append(peak_memory(device, before) or 0.0)
             emit(BENCH, f"growth, {name}, {states} states", "step", times[-1] * 1e3, "none", None, None, "ms",
                  memory_gb=memories[-1])  # fmt: skip
         for metric, grown, expected in (("time", times, 2.0), ("memory", memories, theory)):
