@@ -16,7 +16,7 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.learning.gradient import GradientLearner
 from trellis.models import HMM
-from trellis.models.hmm import Carried
+from trellis.models.hmm import LARGEST_BLOCKS, Carried
 from trellis.params import Dropped, NeuralParams, Params, TableParams
 from trellis.params.base import NOTHING
 from trellis.params.nets import Residual
@@ -290,7 +290,7 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
     lengths = torch.tensor([11, 0, 4])
     with torch.no_grad():
         whole, state = hmm.score(tokens, hmm.start(3), lengths)
-        monkeypatch.setattr("trellis.models.hmm.LARGEST_BLOCKS", 100)
+        monkeypatch.setitem(LARGEST_BLOCKS, "cpu", 100)
         pieces, again = hmm.score(tokens, hmm.start(3), lengths)
         assert_close(pieces, whole)
         assert_close(hmm.forecast(again), hmm.forecast(state))

@@ -22,7 +22,7 @@ from trellis.types import Batch, Belief, Counts
 
 T = TypeVar("T")
 LARGEST_WRITTEN = 1 << 24  # entries of a matrix of transitions that is written out
-LARGEST_BLOCKS = 1 << 27  # entries of the blocks that exist at a time while scoring
+LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries that exist at a time while scoring
 
 
 class Carried(NamedTuple):
@@ -161,7 +161,7 @@ class HMM(nn.Module, Answers):
         """So many steps that the blocks between their live states, or beliefs over all, stay within bounds."""
         _, _, emission = self.parts()
         entries = 4 * self.num_states if emission.support is None else emission.support.shape[1] ** 2
-        return max(1, LARGEST_BLOCKS // (max(batch, 1) * entries))
+        return max(1, LARGEST_BLOCKS[self.device.type] // (max(batch, 1) * entries))
 
     def score_piece(self, tokens: Tensor, state: Carried, lengths: Tensor | None) -> tuple[Tensor, Carried]:
         start, transition, emission = self.parts()
