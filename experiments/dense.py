@@ -14,6 +14,7 @@ from experiments.dense_config import DenseRun
 from experiments.dense_data import Split, Text, load
 from experiments.dense_words import words
 from experiments.results import Result, hardware, source_hash
+from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.estimators import CategoricalHMM
 from trellis.inference import discrete
@@ -32,7 +33,6 @@ from trellis.tasks.cooccurrence import (
     normalised_nll,
     sampled,
 )
-from trellis.train.run import choose_device
 from trellis.types import Belief, Potentials
 
 Figures = dict[str, float | None]

@@ -16,13 +16,13 @@ from experiments.tagging_text import encoder_spec
 from trellis.config import suggestion
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.corpus.tagsets import only, universal
+from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.learning.crf import CRFConfig
 from trellis.tagging import FeatureTagger, TaggerConfig
 from trellis.tagging.encoders import ENCODERS, split_spec
 from trellis.tagging.templates import Attributes
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
-from trellis.train.choices import choose_device
 from trellis.train.run import write_text
 
 Figures = dict[str, float | None]

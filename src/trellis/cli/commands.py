@@ -32,7 +32,6 @@ from trellis.tasks.data import load_split
 from trellis.tasks.measures import measure_states
 from trellis.tasks.states import summarise_states
 from trellis.train import run
-from trellis.train.choices import choose_device
 
 
 def train(args: argparse.Namespace) -> Answer:
@@ -50,7 +49,7 @@ def train(args: argparse.Namespace) -> Answer:
         return lds.trained(result)
     if result.tagging is not None:
         return tagger_trained(result, data)
-    report = write_report(folder, load_model(folder, choose_device(config.device)), result)
+    report = write_report(folder, load_model(folder, config.device), result)
 
     def show() -> None:
         console.note(result.corpus)
@@ -86,27 +85,22 @@ def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
     return replace(config, **given)
 
 
-def asked(args: argparse.Namespace) -> LanguageModel:
-    """The model that a command names, on its device."""
-    return load_model(args.model, choose_device(args.device))
-
-
 def evaluate(args: argparse.Namespace) -> Answer:
     if args.plot is not None and args.plot.suffix != ".svg":
         raise TrellisError(f"The picture {args.plot} would be SVG; name a file that ends in .svg.")
-    rows = compare(args.models, args.data, args.split, args.interpolate, args.n, choose_device(args.device))
+    rows = compare(args.models, args.data, args.split, args.interpolate, args.n, args.device)
     if args.plot is not None:
         write_comparison(args.plot, rows)
     return Answer([asdict(row) for row in rows], lambda: console.show_comparison(rows))
 
 
 def sample(args: argparse.Namespace) -> Answer:
-    sentences = asked(args).sample(args.n, args.max_tokens, args.seed)
+    sentences = load_model(args.model, args.device).sample(args.n, args.max_tokens, args.seed)
     return Answer(sentences, lambda: console.show_lines(sentences))
 
 
 def score(args: argparse.Namespace) -> Answer:
-    model, rows = asked(args), []
+    model, rows = load_model(args.model, args.device), []
     for line in lines_of(args):
         tokens = model.encode_line(line, eos=True)
         log_probs = score_line(model, tokens)
@@ -125,7 +119,7 @@ def score_line(model: LanguageModel, tokens: Tensor) -> Tensor:
 
 
 def infill(args: argparse.Namespace) -> Answer:
-    model = stateful(asked(args), "infill")
+    model = stateful(load_model(args.model, args.device), "infill")
     results = [(line, model.infill(line, args.n, args.samples, args.seed, args.whole)) for line in lines_of(args)]
 
     def show() -> None:
@@ -154,7 +148,7 @@ FEATURES: dict[str, Callable[[HMM | FHMM, Tensor], Tensor]] = {
 
 
 def embed(args: argparse.Namespace) -> Answer:
-    loaded = load(args.model, choose_device(args.device))
+    loaded = load(args.model, args.device)
     if isinstance(loaded, LDS):
         return lds.embed(loaded, args, lines_of(args))
     model = loaded if isinstance(loaded, FHMM) else stateful(loaded, "embed")
@@ -185,7 +179,7 @@ def embed(args: argparse.Namespace) -> Answer:
 
 
 def states(args: argparse.Namespace) -> Answer:
-    model = stateful(asked(args), "states")
+    model = stateful(load_model(args.model, args.device), "states")
     if args.measures:
         about = read_about(args.model)
         split = load_split(model, about, args.data, args.split)

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators.blocks import Block
 from trellis.estimators.em import Parameters, Restart, Stream, baum_welch, expect, reestimate
@@ -18,7 +19,6 @@ from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, log
 from trellis.estimators.splits import hold_out
-from trellis.train.choices import choose_device
 from trellis.types import Counts
 
 

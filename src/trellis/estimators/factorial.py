@@ -15,13 +15,13 @@ from torch import Tensor
 from trellis.config import TrainConfig
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.batches import Sentences
+from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators.fitted import one_of
 from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
 from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.models.fhmm import FHMM
 from trellis.tasks.lm import evaluate
-from trellis.train.run import choose_device
 from trellis.types import Batch
 
 LEARNERS = {"em": VariationalEMLearner, "stepwise-em": StepwiseVariationalLearner}

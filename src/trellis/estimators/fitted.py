@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators import exact
 from trellis.estimators.blocks import Block, make_blocks
@@ -22,7 +23,6 @@ from trellis.estimators.exact import Chain
 from trellis.estimators.inputs import Array, Observations
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
-from trellis.train.choices import choose_device
 
 Emitter = Callable[[int, np.random.RandomState], Any]
 ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")

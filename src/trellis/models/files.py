@@ -10,6 +10,7 @@ from typing import Any
 
 from trellis.config import suggestion
 from trellis.corpus import Vocabulary
+from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.arpa import is_arpa
 from trellis.models.arpa_read import read_arpa
@@ -61,8 +62,9 @@ def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
 
 
 def load(path: str | Path, device: str = "cpu") -> Any:
-    """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it."""
-    file = find_model(path)
+    """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it; to
+    the CPU, the GPU (cuda), or whichever there is (auto)."""
+    file, device = find_model(path), choose_device(device)
     if is_arpa(file):
         return read_arpa(file, device)
     with intact(file):
@@ -70,7 +72,8 @@ def load(path: str | Path, device: str = "cpu") -> Any:
         model = family(header["family"])
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
-        return model.restore(vocab, settings, load_tensors(file)).to(device)
+        restored = model.restore(vocab, settings, load_tensors(file))
+    return restored.to(device)
 
 
 @contextmanager

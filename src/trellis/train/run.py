@@ -16,6 +16,7 @@ import torch
 from trellis.config import BatchConfig, RunConfig, load_config, to_toml
 from trellis.corpus import Corpus, Split, load_corpus
 from trellis.corpus.batches import Documents, Sentences, Streams
+from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
@@ -31,7 +32,7 @@ from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
 from trellis.tasks.lm import READINGS, evaluate, side_by_side
 from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
-from trellis.train.choices import choose, choose_device
+from trellis.train.choices import choose
 from trellis.train.lds import Densities, train_lds
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
