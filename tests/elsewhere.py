@@ -113,7 +113,7 @@ def renamed(value: Any) -> Any:
 @contextmanager
 def pretended_gpu() -> Iterator[None]:
     """torch sees a GPU, for which there are no compiled kernels."""
-    generator, import_module = torch.Generator, engines.import_module
+    import_module = engines.import_module
 
     def without_triton(name: str) -> ModuleType:
         if name.endswith(".triton"):
@@ -124,9 +124,9 @@ def pretended_gpu() -> Iterator[None]:
     try:
         with (
             mock.patch("torch.cuda.is_available", return_value=True),
+            mock.patch("torch.cuda.device_count", return_value=1),
             mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
             mock.patch("torch.backends.cudnn.is_acceptable", return_value=False),
-            mock.patch("torch.Generator", side_effect=lambda device="cpu": generator()),
             mock.patch.object(engines, "import_module", without_triton),
             Operations(),
             Names(),

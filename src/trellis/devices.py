@@ -1,20 +1,30 @@
-"""Where tensors live."""
+"""Where tensors live, and draws that are the same everywhere."""
 
 from __future__ import annotations
 
 import re
 
 import torch
+from torch import Tensor
 
 from trellis.errors import TrellisError
 
 
-def choose_device(name: str) -> str:
+def choose_device(device: str | torch.device) -> str:
     """auto: the GPU where there is one."""
+    name = str(device)
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name not in ("cpu", "cuda") and not re.fullmatch(r"cuda:\d+", name):
         raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise TrellisError(f'device is {name!r}, but torch sees no GPU here; use device = "auto" or "cpu".')
+    if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
+        raise TrellisError(f"device is {name!r}, but torch sees {torch.cuda.device_count()} GPUs here, from cuda:0 on.")
     return name
+
+
+def draw_uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """Numbers in [0, 1), float64; a generator of the CPU gives every device the same."""
+    source = device if generator is None else generator.device
+    return torch.rand(shape, generator=generator, dtype=torch.float64, device=source).to(device)

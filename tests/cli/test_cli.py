@@ -123,6 +123,25 @@ def test_infill_sample_states_info(model: Path, capsys: pytest.CaptureFixture[st
     assert answer(capsys, "info", model)["states"] == 4
 
 
+def test_only_possible_words_are_shown(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cloned = [
+        "model.states=10",
+        "model.emission=cloned",
+        "model.params=neural",
+        "model.dim=8",
+        "train.learner=gradient",
+    ]
+    settings = [word for one in [*cloned, "train.epochs=1"] for word in ("--set", one)]
+    assert run("train", "--data", text, "--run", tmp_path / "run", "--quiet", *settings) == 0
+    capsys.readouterr()
+    assert all(len(row["words"]) == 1 for row in answer(capsys, "states", tmp_path / "run"))
+
+
+def test_resuming_another_model_names_what_differs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--run", model, "--resume", "--states", "9", "--quiet") == 2
+    assert "was trained with model.states = 4, not 9" in capsys.readouterr().err
+
+
 def test_embed_writes_posteriors(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "embed", model, "the cat", "a dog runs", "-o", tmp_path / "x.npy")
     table = np.load(tmp_path / "x.npy")

@@ -10,6 +10,8 @@ import torch
 
 from elsewhere import THERE, pretended_gpu
 from running import run
+from trellis.devices import choose_device
+from trellis.errors import TrellisError
 from trellis.models import HMM, LanguageModel, load, load_model
 from trellis.report.states import state_sections
 from trellis.report.voice import voice_section
@@ -95,7 +97,12 @@ def test_a_device_that_is_not_there(model: Path, capsys: pytest.CaptureFixture[s
     for device, sentence in (("cuda", "torch sees no GPU here"), ("gpu", "use auto, cpu or cuda")):
         assert run("sample", model, "--device", device) == 2
         assert sentence in capsys.readouterr().err
-    assert load(model, "auto").device.type == "cpu"
+    assert load(model, "auto").device.type == load(model, torch.device("cpu")).device.type == "cpu"
+
+
+def test_a_gpu_beyond_the_last() -> None:
+    with pretended_gpu(), pytest.raises(TrellisError, match="from cuda:0 on"):
+        choose_device("cuda:1")
 
 
 def test_the_pretended_gpu_is_strict() -> None:

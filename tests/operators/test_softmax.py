@@ -44,6 +44,17 @@ class TestSoftmax(OperatorConformance):
             assert (operator.dense() == 0).any()
         assert_close(operator.dense(), logits.softmax(-1))
 
+    def test_a_row_that_keeps_nothing_is_zero(self) -> None:
+        states = every(STATES, torch.device("cpu"))
+        mask = draw_mask(0, torch.tensor(2), states, states, 0.99)
+        queries, keys = (p.requires_grad_() for p in self.parameters())
+        matrix, empty = Softmax(queries, keys, mask).dense(), ~mask.keeps().any(-1)
+        logits = (queries @ keys.T).masked_fill(~mask.keeps(), -torch.inf)[~empty]
+        assert empty.any()
+        assert (matrix[empty] == 0).all()
+        assert_close(matrix[~empty], logits.softmax(-1))
+        assert all(grad.isfinite().all() for grad in torch.autograd.grad(matrix.square().sum(), (queries, keys)))
+
     def test_groups(self) -> None:
         sets = torch.tensor([[0, 3], [4, 1], [2, 0]])
         rows = torch.randint(3, (4, 6), generator=seeded(1))

@@ -93,6 +93,7 @@ def test_the_rate_goes_from_its_beginning_to_its_end() -> None:
         (("state", 0.5), "State dropout needs classes"),
         (("states", 0.5), "known are none, state, unstructured"),
         (("unstructured", 1.0), r"must lie in \[0, 1\)"),
+        (("none", 0.5, 0.2), "model.dropout_end needs a dropout"),
         (("unstructured", 0.5, -0.1), r"must lie in \[0, 1\)"),
     ],
 )

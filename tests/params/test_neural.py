@@ -291,6 +291,7 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
     with torch.no_grad():
         whole, state = hmm.score(tokens, hmm.start(3), lengths)
         monkeypatch.setitem(LARGEST_BLOCKS, "cpu", 100)
+        monkeypatch.setattr("trellis.models.hmm.LARGEST_BELIEFS", 25)
         pieces, again = hmm.score(tokens, hmm.start(3), lengths)
         assert_close(pieces, whole)
         assert_close(hmm.forecast(again), hmm.forecast(state))
@@ -309,6 +310,11 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
 def test_choices_that_do_not_go_together(support: str, choices: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
         neural(support, **choices)
+
+
+def test_tables_have_no_embeddings_to_factor() -> None:
+    with pytest.raises(TrellisError, match="about embeddings"):
+        TableParams.new(VOCABULARY.words, config(factored=True), SUPPORTS["even"], 0)
 
 
 @EVERY_SUPPORT

@@ -127,7 +127,10 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
         )
     if opened < min(words, 1) or classes < 1:
         needed = closed + min(words, 1)
-        raise TrellisError(f"{classes} classes are too few: at least {needed} are needed, {closed} of them kept apart.")
+        raise TrellisError(
+            f"{classes} classes are too few: at least {needed} are needed, {closed} of them for words that are kept "
+            "alone or too rare to be clustered."
+        )
     if max_size is not None and opened * max_size < words:
         raise TrellisError(
             f"{words} words do not fit into {opened} classes of at most {max_size}; raise the size or the number."

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from trellis.devices import draw_uniform
 from trellis.emissions.partition import Partition
 from trellis.types import Potentials
 
@@ -95,7 +96,7 @@ class Categorical:
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One word from each state: [...] -> [...]."""
         needed, position = states.flatten().unique(return_inverse=True)
-        uniform = torch.rand(len(position), generator=generator, dtype=torch.float64, device=states.device)
+        uniform = draw_uniform(position.shape, states.device, generator)
         cumulative = self.columns(needed).T.double().exp().cumsum(-1)  # [states needed, V]
         total = cumulative[:, -1:]
         ladder = (cumulative / total + torch.arange(len(needed), device=states.device)[:, None]).flatten()

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from trellis.devices import draw_uniform
+from trellis.operators.base import invert
 from trellis.operators.kronecker import outer, outer_sum
 from trellis.types import Potentials
 
@@ -83,8 +85,10 @@ class LogLinear:
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One word from each joint state, given by its digits: [n, M] -> [n]."""
-        draws = [torch.multinomial(scores.softmax(-1), 1, generator=generator) for scores in self.scores(states)]
-        return torch.cat(draws).squeeze(-1)
+        uniform = draw_uniform(states.shape[:1], states.device, generator)
+        probs = [scores.softmax(-1) for scores in self.scores(states)]
+        parts = uniform.split([len(some) for some in probs])
+        return torch.cat([invert(some, part) for some, part in zip(probs, parts, strict=True)])
 
     def scores(self, states: Tensor) -> Iterator[Tensor]:
         """bias + sum_m theta[:, m, z_m] of joint states [n, M], a block of states at a time: [n', V]."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
 from trellis.kernels import scan
 from trellis.kernels.scan.naive import at_states, last_step, move, spread
@@ -173,7 +174,7 @@ def sample_prior(
     start: Tensor, transition: Transition, batch: int, steps: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
-    uniform = torch.rand(batch, steps, generator=generator, dtype=torch.float64, device=start.device)
+    uniform = draw_uniform((batch, steps), start.device, generator)
     states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
     transition = transition.ready(batch * steps)
     for t in range(1, steps):
@@ -192,7 +193,7 @@ def sample_posterior(
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
     _, probs, _ = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
-    uniform = torch.rand(probs.shape[:2], generator=generator, dtype=torch.float64, device=probs.device)
+    uniform = draw_uniform(probs.shape[:2], probs.device, generator)
     return name_states(scan.sample(chain.transition, probs, lengths, uniform), chain.narrow)
 
 

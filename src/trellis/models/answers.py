@@ -61,7 +61,7 @@ class Answers(LanguageModel):
             raise TrellisError(
                 f"Nothing to sample: {n} sentences of at most {max_tokens} tokens; both must be above 0."
             )
-        generator = torch.Generator(self.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         chain = self.chain()
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
         return self.sentences(chain.emission.sample(states, generator))
@@ -78,7 +78,7 @@ class Answers(LanguageModel):
         if not bool(queries.log_marginal(chain, tokens) > -torch.inf):
             raise TrellisError(f"The model gives {text!r} no probability, whatever is in its gaps.")
         given = queries.word_given_rest(chain, tokens)[0]
-        generator = torch.Generator(self.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         drawn = queries.sample_gaps(self.chain(samples).only(words), tokens.expand(samples, -1), generator=generator)
         best, _ = queries.best_gaps(chain, tokens)
         return Infilled([self.rank(given[t], n) for t in gaps], self.sentences(best)[0], self.sentences(drawn))

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from trellis.corpus import Vocabulary
+from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
+from trellis.operators.base import invert
 
 Ranked = list[tuple[str, float]]  # words with their probabilities, best first
 
@@ -117,10 +119,10 @@ class LanguageModel(SequenceModel, Saved):
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         """n sentences drawn from the model, each up to its end or max_tokens."""
-        generator = torch.Generator(self.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         state, drawn = self.sentence_start(n), []
         for _ in range(max_tokens):
-            tokens = torch.multinomial(self.forecast(state).exp(), 1, generator=generator)
+            tokens = invert(self.forecast(state).exp(), draw_uniform((n,), self.device, generator)).unsqueeze(-1)
             _, state = self.score(tokens, state)
             drawn.append(tokens)
             if bool((torch.cat(drawn, 1) == self.vocab.eos).any(1).all()):
@@ -133,6 +135,7 @@ class LanguageModel(SequenceModel, Saved):
         return [self.vocab.join(self.vocab.decode(row)) for row in rows]
 
     def rank(self, log_probs: Tensor, n: int) -> Ranked:
-        """The n best words of log-probabilities [V]."""
+        """The n best words of log-probabilities [V], fewer where fewer are possible."""
         top = log_probs.topk(max(0, min(n, len(self.vocab))))
-        return list(zip(self.vocab.decode(top.indices.tolist()), top.values.exp().tolist(), strict=True))
+        words, probs = self.vocab.decode(top.indices.tolist()), top.values.exp().tolist()
+        return [(word, prob) for word, prob in zip(words, probs, strict=True) if prob > 0]

@@ -195,7 +195,7 @@ class FHMM(nn.Module, LanguageModel):
         """log p(x) of sentences by importance sampling from the mean field, for any number of joint states: [B]."""
         batch = sentences(tokens, lengths).to(self.device)
         given = self.chains(), self.emission(), batch.tokens, batch.lengths, self.infer(batch)
-        generator = torch.Generator(self.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         return variational.sampled_log_likelihood(*given, samples, generator)
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
@@ -204,7 +204,7 @@ class FHMM(nn.Module, LanguageModel):
     @torch.no_grad()
     def draw(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Samples of the states of every layer [n, steps, M] and of the words [n, steps]."""
-        generator = torch.Generator(self.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         layers = [
             discrete.sample_prior(start, Kronecker([transition]), n, steps, generator)
             for start, transition in zip(*self.chains(), strict=True)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from trellis.config import suggestion
 from trellis.corpus import Vocabulary
 from trellis.devices import choose_device
@@ -50,7 +52,7 @@ def save_model(path: str | Path, model: Saved, about: dict[str, Any] | None = No
     save_tensors(path, model.tensors(), header)
 
 
-def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> LanguageModel:
     """Read a language model, as `load` does."""
     model = load(path, device)
     if not isinstance(model, LanguageModel):
@@ -61,7 +63,7 @@ def load_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     return model
 
 
-def load(path: str | Path, device: str = "cpu") -> Any:
+def load(path: str | Path, device: str | torch.device = "cpu") -> Any:
     """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it; to
     the CPU, the GPU (cuda), or whichever there is (auto)."""
     file, device = find_model(path), choose_device(device)

@@ -22,7 +22,8 @@ from trellis.types import Batch, Belief, Counts
 
 T = TypeVar("T")
 LARGEST_WRITTEN = 1 << 24  # entries of a matrix of transitions that is written out
-LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries that exist at a time while scoring
+LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of blocks that exist at a time while scoring
+LARGEST_BELIEFS = 1 << 25  # entries of beliefs over all states that exist at a time while scoring
 
 
 class Carried(NamedTuple):
@@ -159,9 +160,10 @@ class HMM(nn.Module, Answers):
 
     def steps_at_once(self, batch: int) -> int:
         """So many steps that the blocks between their live states, or beliefs over all, stay within bounds."""
-        _, _, emission = self.parts()
-        entries = 4 * self.num_states if emission.support is None else emission.support.shape[1] ** 2
-        return max(1, LARGEST_BLOCKS[self.device.type] // (max(batch, 1) * entries))
+        support = self.parts()[2].support
+        if support is None:
+            return max(1, LARGEST_BELIEFS // (max(batch, 1) * self.num_states))
+        return max(1, LARGEST_BLOCKS[self.device.type] // (max(batch, 1) * support.shape[1] ** 2))
 
     def score_piece(self, tokens: Tensor, state: Carried, lengths: Tensor | None) -> tuple[Tensor, Carried]:
         start, transition, emission = self.parts()

@@ -37,7 +37,8 @@ class Softmax(Unwritten):
         return cached(self, "row_norms", self.normalise_rows, self.queries, self.keys)
 
     def normalise_rows(self) -> Tensor:
-        return row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
+        norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
+        return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)  # a row without any: zero
 
     def prepare(self) -> None:
         _ = self.log_norm

@@ -51,9 +51,11 @@ class Dropout(nn.Module):
         features: int = 0, feature_rate: float = 0.0, states: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
-        end = rate if end is None else end
         if kind not in KINDS:
             raise TrellisError(f"model.dropout is {kind!r}; known are {', '.join(KINDS)}.")
+        if kind == "none" and end is not None:
+            raise TrellisError('model.dropout_end needs a dropout: set model.dropout = "state" or "unstructured".')
+        end = rate if end is None else end
         if kind == "state" and partition is None and not states:
             raise TrellisError(
                 "State dropout needs classes of states that no word of another class shares: "

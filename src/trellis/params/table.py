@@ -52,6 +52,8 @@ class TableParams(Params):
 
     @classmethod
     def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> TableParams:
+        if config.factored:
+            raise TrellisError('model.factored is about embeddings: use model.params = "neural".')
         return cls(config.states, len(words), support, seed=seed)
 
     @torch.no_grad()

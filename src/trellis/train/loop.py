@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 LARGEST_LOSS = 700.0  # nats per token whose perplexity is still a float
 SHORTEST_WINDOW = 1e-9  # seconds
+ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
+NO_PATH = "dropout may leave a text no path: try a lower model.dropout_rate, more states a word, a lower train.lr"
 
 ProgressFactory = Callable[[str, float | None, str], AbstractContextManager[Progress]]
 
@@ -175,15 +177,14 @@ class _Run:
         """The train loss of the present window; training ends here if a step in it broke."""
         loss = self.state.window_loss()
         if not math.isfinite(loss):
-            raise self._broken(f"the train loss or its gradient is {loss}")
+            raise self._broken(f"the train loss or its gradient is {loss}", ADVICE if math.isnan(loss) else NO_PATH)
         return loss
 
-    def _broken(self, reason: str) -> TrellisError:
+    def _broken(self, reason: str, advice: str = ADVICE) -> TrellisError:
         state, checkpoint = self.state, self.run_dir / LAST
         steps = f"Between steps {state.window_start + 1} and {state.step} "
         saved = f"the last good checkpoint is {checkpoint} (step {self.saved_step})"
         saved = saved if checkpoint.exists() else "no checkpoint was written yet"
-        advice = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
         return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
     def _tick(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -152,11 +152,12 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     if not resume:
         raise TrellisError(f"{folder} already holds a training: resume it, or name another folder.")
     before = load_config(folder / CONFIG)
-    for name in ("data", "model", "batches", "seed", "train.learner"):
+    parts = [f"{part}.{field.name}" for part in ("data", "model", "batches") for field in fields(getattr(config, part))]
+    for name in (*parts, "seed", "train.learner"):
         then, now = (attrgetter(name)(c) for c in (before, config))
         if then != now:
             raise TrellisError(
-                f"{folder} was trained with another {name} ({then}): resume with that, or name another folder."
+                f"{folder} was trained with {name} = {then!r}, not {now!r}: resume with that, or name another folder."
             )
 
 

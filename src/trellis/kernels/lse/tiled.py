@@ -23,7 +23,7 @@ class RowLogSumExp(torch.autograd.Function):
         out = torch.empty(len(q), dtype=torch.promote_types(dtype, torch.float32), device=q.device)
         for rows in chunks(len(q), len(k), q.device):
             out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
-        ctx.save_for_backward(q, k, out)
+        ctx.save_for_backward(q, k, out.masked_fill(out == -torch.inf, 0.0))  # whose logits are all -inf
         ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
         return out
 
