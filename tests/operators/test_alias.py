@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oracle import SMALLEST_P, chi_square
@@ -26,6 +26,7 @@ WEIGHTS = st.lists(st.one_of(st.just(0.0), st.just(1.0), st.floats(0.0, 1e6)), m
 
 
 @given(WEIGHTS.filter(lambda weights: sum(weights) > 0))
+@example([0.0, 2e-311])  # whose reciprocal is infinite
 def test_slots_add_up_to_the_weights(weights: list[float]) -> None:
     given_weights = torch.tensor([weights, weights[::-1]], dtype=torch.float64)
     table = alias_tables(given_weights)

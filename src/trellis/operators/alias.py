@@ -36,7 +36,7 @@ def alias_tables(weights: Tensor) -> Alias:
 def some_tables(weights: Tensor) -> tuple[Tensor, Tensor]:
     sizes = weights.double()
     total = sizes.sum(-1, keepdim=True)
-    sizes = sizes * (sizes.shape[1] / total.where(total > 0, 1.0))
+    sizes = sizes / total.where(total > 0, 1.0) * sizes.shape[1]
     lacking, excess = (1 - sizes).clamp(min=0).cumsum(-1), (sizes - 1).clamp(min=0).cumsum(-1)
     large, end = sizes > 1, sizes.shape[1] - 1
     before = torch.cat([torch.zeros_like(total), lacking[:, :-1]], -1)
