@@ -27,13 +27,13 @@ FROM_NUMBERS = {torch.tensor, torch.as_tensor}
 class Elsewhere(Tensor):
     """A tensor of the pretended GPU."""
 
-    device = property(lambda self: THERE)  # type: ignore[assignment]
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    device = property(lambda self: THERE)
+    is_cuda = property(lambda self: True)
     inner: Tensor
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> Elsewhere:
-        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made = Tensor._make_wrapper_subclass(
             cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
             device=ITS_NAME_INSIDE, requires_grad=inner.requires_grad,
         )  # fmt: skip

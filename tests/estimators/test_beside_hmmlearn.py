@@ -29,7 +29,7 @@ def twins(case: Case, **options: Any) -> tuple[Any, Any]:
     return models
 
 
-def same_training(ours: Any, theirs: Any, X: np.ndarray) -> None:
+def assert_same_training(ours: Any, theirs: Any, X: np.ndarray) -> None:
     for model in (ours, theirs):
         model.fit(X, LENGTHS)
     assert_close(list(ours.monitor_.history), list(theirs.monitor_.history))
@@ -43,13 +43,13 @@ def same_training(ours: Any, theirs: Any, X: np.ndarray) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_training_from_parameters_set_by_hand(case: Case, implementation: str) -> None:
     ours, theirs = twins(case, n_iter=ITERATIONS, tol=1e-3, implementation=implementation)
-    same_training(ours, theirs, case.data())
+    assert_same_training(ours, theirs, case.data())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_training_from_a_seed(case: Case) -> None:
     options = {"random_state": 5, "n_iter": ITERATIONS, "tol": 1e-3}
-    same_training(case.ours(**options), case.build(hmm, **options), case.data())
+    assert_same_training(case.ours(**options), case.build(hmm, **options), case.data())
 
 
 @pytest.mark.parametrize("case", [CATEGORICAL, POISSON, *GAUSSIANS], ids=str)
@@ -59,25 +59,25 @@ def test_training_from_a_generator_goes_on_where_it_stands(case: Case) -> None:
         for build in (case.ours, lambda **o: case.build(hmm, **o))
     )
     for _ in range(2):
-        same_training(ours, theirs, case.data())
+        assert_same_training(ours, theirs, case.data())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_training_with_priors(case: Case) -> None:
     ours, theirs = twins(case, n_iter=ITERATIONS, tol=-np.inf, **PRIORS[case.name])
-    same_training(ours, theirs, case.data())
+    assert_same_training(ours, theirs, case.data())
 
 
 @pytest.mark.parametrize("params", ["", "s", "t", "st", "e", "se", "te"])
 def test_training_of_some_parameters(params: str) -> None:
     ours, theirs = twins(CATEGORICAL, n_iter=5, tol=-np.inf, params=params)
-    same_training(ours, theirs, CATEGORICAL.data())
+    assert_same_training(ours, theirs, CATEGORICAL.data())
 
 
 @pytest.mark.parametrize("params", ["st", "stm", "m", "mc"])
 def test_training_of_some_parameters_of_gaussians(params: str) -> None:
     ours, theirs = twins(GAUSSIANS[2], n_iter=5, tol=-np.inf, params=params)
-    same_training(ours, theirs, GAUSSIANS[2].data())
+    assert_same_training(ours, theirs, GAUSSIANS[2].data())
 
 
 def test_covariances_alone_are_estimated_from_the_visits() -> None:
@@ -149,7 +149,7 @@ def test_forbidden_transitions_stay_forbidden() -> None:
     for model in models:
         model.startprob_ = np.array([1.0, 0.0, 0.0])
         model.transmat_ = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
-    same_training(*models, CATEGORICAL.data())
+    assert_same_training(*models, CATEGORICAL.data())
     assert (models[0].transmat_[[0, 1, 2, 2], [2, 0, 0, 1]] == 0).all()
 
 

@@ -34,7 +34,7 @@ def problem_of(batch: int, states: int, dtype: torch.dtype = torch.float64, vary
     )
 
 
-def same(one: object, other: object) -> None:
+def assert_same(one: object, other: object) -> None:
     """Two results of an engine are equal: tensors, beliefs, or tuples of them."""
     if isinstance(one, Tensor):
         assert isinstance(other, Tensor)
@@ -42,7 +42,7 @@ def same(one: object, other: object) -> None:
         assert_close(one, other)
     elif one is not None:
         for a, b in zip(one, other, strict=True):
-            same(a, b)
+            assert_same(a, b)
 
 
 @pytest.fixture
@@ -55,20 +55,20 @@ def restore_threads() -> Iterator[None]:
 @EITHER
 @SHAPES
 def test_outputs(batch: int, states: int, dtype: torch.dtype) -> None:
-    compare_outputs(problem_of(batch, states, dtype))
+    assert_same_outputs(problem_of(batch, states, dtype))
 
 
 @EITHER
 @VARYING
 def test_outputs_where_transitions_vary(varying: str, dtype: torch.dtype) -> None:
     for batch in (1, 3, lanes.LANES + 1):
-        compare_outputs(problem_of(batch, 5, dtype, varying))
+        assert_same_outputs(problem_of(batch, 5, dtype, varying))
 
 
-def compare_outputs(problem: Problem) -> None:
+def assert_same_outputs(problem: Problem) -> None:
     for name in ("filter", "smooth", "expect"):
-        same(getattr(cpu, name)(*problem), getattr(naive, name)(*problem))
-    same(cpu.score(*problem), naive.score(*problem))
+        assert_same(getattr(cpu, name)(*problem), getattr(naive, name)(*problem))
+    assert_same(cpu.score(*problem), naive.score(*problem))
     filtered = naive.filter(*problem)[1]
     uniform = torch.rand(filtered.shape[:2], generator=torch.Generator().manual_seed(0), dtype=problem.dtype)
     paths = [engine.sample(problem.transition, filtered, problem.lengths, uniform) for engine in (cpu, naive)]
@@ -125,7 +125,7 @@ def compare_gradients(problem: Problem) -> None:
     """Relative to the largest entry: sums over the batch grow with it."""
     for one, other in zip(gradients(cpu, problem), gradients(naive, problem), strict=True):
         size = other.abs().max().clamp(min=1.0) if other.numel() else 1.0
-        same(one / size, other / size)
+        assert_same(one / size, other / size)
 
 
 @pytest.mark.parametrize(("batch", "varying"), [(3, "no"), (cpu.LANES_FROM + 1, "no"), (3, "step"), (3, "sequence")])
@@ -151,7 +151,7 @@ def test_threads_do_not_change_results(batch: int, dtype: torch.dtype) -> None:
     for count in (1, 2):
         torch.set_num_threads(count)
         results.append((cpu.expect(*problem), cpu.smooth(*problem), cpu.mode(*problem), gradients(cpu, problem)))
-    same(*results)
+    assert_same(*results)
 
 
 @pytest.mark.usefixtures("restore_threads")
@@ -182,7 +182,7 @@ def test_without_numba_the_reference_serves(monkeypatch: pytest.MonkeyPatch) -> 
     expected = discrete.counts(*problem)
     monkeypatch.setattr(scan, "compiled", lambda name: None)
     assert scan.engine(problem.transition, problem.potentials.table) is whole
-    same(discrete.counts(*problem), expected)
+    assert_same(discrete.counts(*problem), expected)
 
 
 def test_numba_is_not_needed() -> None:
@@ -197,7 +197,7 @@ def test_inputs_are_left_alone() -> None:
         problem = problem_of(batch, 4)
         tensors = (problem.prior.probs, problem.transition.matrix, *problem.potentials[:2], problem.lengths)
         before = [tensor.clone() for tensor in tensors]
-        compare_outputs(problem)
+        assert_same_outputs(problem)
         gradients(cpu, problem)
         assert all(one.equal(other) for one, other in zip(tensors, before, strict=True))
 
@@ -211,8 +211,8 @@ def test_tensors_need_not_be_contiguous() -> None:
         Potentials(table.T.contiguous().T, rows.T.contiguous().T),
         problem.lengths,
     )
-    same(cpu.expect(*turned), cpu.expect(*problem))
-    same(cpu.mode(*turned), cpu.mode(*problem))
+    assert_same(cpu.expect(*turned), cpu.expect(*problem))
+    assert_same(cpu.mode(*turned), cpu.mode(*problem))
 
 
 def broken(**changes: Tensor) -> Problem:
@@ -253,4 +253,4 @@ def test_tokens_past_the_end_may_be_anything() -> None:
     problem = broken(rows=torch.tensor([[0, 1, 3, 99]] * 3), lengths=torch.tensor([3, 2, 3]))
     for engine in (cpu, naive):
         assert engine.score(*problem)[0].isfinite().all()
-    same(cpu.expect(*problem), naive.expect(*problem))
+    assert_same(cpu.expect(*problem), naive.expect(*problem))

@@ -85,10 +85,11 @@ class LogLinear:
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One word from each joint state, given by its digits: [n, M] -> [n]."""
-        uniform = draw_uniform(states.shape[:1], states.device, generator)
-        probs = [scores.softmax(-1) for scores in self.scores(states)]
-        parts = uniform.split([len(some) for some in probs])
-        return torch.cat([invert(some, part) for some, part in zip(probs, parts, strict=True)])
+        uniform, draws = draw_uniform(states.shape[:1], states.device, generator), []
+        for scores in self.scores(states):
+            draws.append(invert(scores.softmax(-1), uniform[: len(scores)]))
+            uniform = uniform[len(scores) :]
+        return torch.cat(draws)
 
     def scores(self, states: Tensor) -> Iterator[Tensor]:
         """bias + sum_m theta[:, m, z_m] of joint states [n, M], a block of states at a time: [n', V]."""
