@@ -37,7 +37,12 @@ COMMANDS = {
     "states": [],
     "states --measures": [],
 }
-ASKS = {"ngram": ["eval", "sample", "score"], "lstm": ["eval", "sample", "score"], "fhmm": ["embed"], "lds": ["embed"]}
+ASKS = {
+    "ngram": ["eval", "sample", "score"],
+    "lstm": ["eval", "sample", "score"],
+    "fhmm": ["eval", "sample", "score", "embed"],
+    "lds": ["embed"],
+}
 
 
 def said(capsys: pytest.CaptureFixture[str], command: str, *words: object) -> object:
