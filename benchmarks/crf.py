@@ -10,8 +10,8 @@ import torch
 from benchmarks.race import options
 from benchmarks.report import emit
 from trellis.corpus.tagged import load_tagged
-from trellis.learning.crf import CRFConfig, train_crf
-from trellis.models.crf import CRF
+from trellis.families.crf.learning import CRFConfig, train_crf
+from trellis.families.crf.model import CRF
 from trellis.tagging import FeatureTagger, TaggerConfig
 
 QUICK = 500  # sentences

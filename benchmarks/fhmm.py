@@ -19,8 +19,8 @@ from benchmarks.large_hmm import fresh_memory, peak_memory, settle
 from benchmarks.report import emit
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
-from trellis.learning.variational_em import StepwiseVariationalLearner
-from trellis.models import FHMM
+from trellis.families.factorial.model import FHMM
+from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.types import Batch
 
 BENCH = "fhmm"

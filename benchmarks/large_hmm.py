@@ -16,11 +16,11 @@ from benchmarks.report import emit
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Categorical, Partition
+from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
 from trellis.kernels.lse import row_logsumexp
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM
-from trellis.operators import Softmax
+from trellis.transitions import Softmax
 from trellis.types import Batch, Belief
 
 BENCH = "large-hmm"
@@ -147,7 +147,7 @@ def inference_step(states: int, classes: int, device: torch.device) -> Callable[
     def step() -> None:
         operator = Softmax(queries, keys, None, dtype)
         vars(operator)["row_norms"] = norms  # given, so that nothing of all states is computed
-        potentials = Categorical(table, partition, partition.num_states).potentials(tokens, whole=True)
+        potentials = Categorical(table, partition, partition.num_states).potentials(tokens, all_observed=True)
         first = torch.full((LANES, partition.live), 1 / partition.live, device=device)
         log_norms, _ = discrete.score(Belief(first, potentials.first_ids()), operator, potentials)
         torch.autograd.grad(log_norms.sum(), weights)

@@ -16,10 +16,10 @@ from benchmarks.report import emit
 from trellis.config import DataConfig
 from trellis.corpus import load_corpus
 from trellis.corpus.moments import Moments, choose_rows, count_moments
-from trellis.learning.asos import expect, maximise
-from trellis.learning.covariance import Covariances
-from trellis.learning.lds import PRIOR, PSEUDOCOUNT, count_text, fit_lds
-from trellis.learning.subspace import identify
+from trellis.families.lds.asos import expect, maximise
+from trellis.families.lds.covariance import Covariances
+from trellis.families.lds.learning import PRIOR, PSEUDOCOUNT, count_text, fit_lds
+from trellis.families.lds.subspace import identify
 
 T = TypeVar("T")
 BLOCKS, HORIZON = 4, 7

@@ -15,9 +15,9 @@ from benchmarks.report import emit
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
+from trellis.families.hmm.model import HMM
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM
-from trellis.operators import Dense, LowRank, Transition
+from trellis.transitions import Dense, LowRank, Transition
 from trellis.types import Batch
 
 BENCH = "low-rank"

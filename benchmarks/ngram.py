@@ -20,8 +20,9 @@ from benchmarks.race import options
 from benchmarks.report import emit
 from trellis.config import DataConfig
 from trellis.corpus import Corpus, Split, Streams, load_corpus
-from trellis.models import NGram, write_arpa
-from trellis.models.kneser_ney import count_ngrams
+from trellis.families.ngram.arpa import write_arpa
+from trellis.families.ngram.kneser_ney import count_ngrams
+from trellis.families.ngram.model import NGram
 from trellis.tasks.lm import evaluate
 
 ORDER, WINDOW = 5, 4096

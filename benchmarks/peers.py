@@ -37,8 +37,8 @@ class Trellis:
     def __init__(self, problem: Problem, dtype: str = "float32") -> None:
         import torch
 
-        from trellis.operators import Dense
         from trellis.params import TableParams
+        from trellis.transitions import Dense
         from trellis.types import Belief, Potentials
 
         self.problem, self.dtype = problem, getattr(torch, dtype)
@@ -63,7 +63,7 @@ class Trellis:
     def viterbi(self) -> Array:
         from trellis.inference import discrete
 
-        return discrete.mode(*self.chain)[0].numpy()
+        return discrete.viterbi(*self.chain)[0].numpy()
 
     def em(self, iterations: int) -> Parameters:
         from trellis.inference import discrete

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from trellis.engines import score
 from trellis.kernels.rows import pick, take
-from trellis.kernels.scan import score
-from trellis.operators import Dense
 from trellis.params.nets import Residual
+from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
 

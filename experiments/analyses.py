@@ -13,9 +13,11 @@ import torch
 from experiments.dropout_variance import dropout_variance
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Streams
-from trellis.emissions import LogLinear
-from trellis.inference.variational import infer
-from trellis.models import FHMM, HMM, LanguageModel
+from trellis.families.factorial.loglinear import LogLinear
+from trellis.families.factorial.mean_field import infer
+from trellis.families.factorial.model import FHMM
+from trellis.families.hmm.model import HMM
+from trellis.models.base import LanguageModel
 from trellis.tasks.lm import READINGS, evaluate
 from trellis.tasks.measures import check_normalisation, measure_states, numerical_rank
 from trellis.train.run import BATCHES, LEARNERS

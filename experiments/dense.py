@@ -21,7 +21,6 @@ from trellis.inference import discrete
 from trellis.inference.stationary import stationary
 from trellis.learning import cooccurrence, dense
 from trellis.learning.descent import minimise
-from trellis.operators import Dense
 from trellis.params.embedding import EmbeddingParams, fair_states, random_vectors
 from trellis.params.kernels import KERNELS, log_probabilities
 from trellis.tasks.cooccurrence import (
@@ -33,6 +32,7 @@ from trellis.tasks.cooccurrence import (
     normalised_nll,
     sampled,
 )
+from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
 Figures = dict[str, float | None]

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
-from trellis.models import HMM
-from trellis.operators import Dense
 from trellis.params.base import add_by_state
+from trellis.transitions import Dense
 from trellis.types import Batch, Belief
 
 

@@ -16,12 +16,12 @@ from torch.nn.functional import softplus
 
 from experiments import spectral_hmm
 from experiments.pictures import Series, draw
-from trellis.operators import LowRank, Sum
-from trellis.operators.banded import of_band
-from trellis.operators.lowrank import of_features
 from trellis.params.features import Exponential, Taylor, gaussian, orthogonal
 from trellis.tasks.measures import numerical_rank
 from trellis.train.run import write_text
+from trellis.transitions import LowRank, Sum
+from trellis.transitions.banded import of_band
+from trellis.transitions.lowrank import of_features
 
 FOLDER = Path(__file__).parent / "kernel-hmm"
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)

@@ -16,7 +16,7 @@ import trellis
 from trellis.cli.parser import finite
 from trellis.config import ModelConfig, RunConfig, build
 from trellis.errors import TrellisError
-from trellis.models import LDS
+from trellis.families.lds.model import LDS
 from trellis.train.run import write_text
 
 LDS_KEYS = "blocks", "horizon", "pseudocounts", "noise_prior", "noise", "whiten", "begin", "words"

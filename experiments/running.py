@@ -27,8 +27,7 @@ from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
-from trellis.models import load_model
-from trellis.models.files import FILE
+from trellis.families.files import FILE, load_model
 from trellis.train.checkpoint import LAST
 from trellis.train.metrics import VALID_ERROR, VALID_PPL
 from trellis.train.run import CONFIG, RunResult, train

@@ -20,9 +20,9 @@ from trellis.learning.spectral import (
     initial,
     moments,
 )
-from trellis.operators import Dense
-from trellis.operators.base import invert
 from trellis.params import TableParams
+from trellis.transitions import Dense
+from trellis.transitions.base import invert
 from trellis.types import Belief, Potentials
 
 STATES, SYMBOLS, LENGTH = 5, 20, 1000

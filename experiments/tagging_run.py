@@ -18,7 +18,7 @@ from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.corpus.tagsets import only, universal
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
-from trellis.learning.crf import CRFConfig
+from trellis.families.crf.learning import CRFConfig
 from trellis.tagging import FeatureTagger, TaggerConfig
 from trellis.tagging.encoders import ENCODERS, split_spec
 from trellis.tagging.templates import Attributes

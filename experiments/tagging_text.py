@@ -15,7 +15,7 @@ from trellis.corpus.brown import brown_clusters
 from trellis.corpus.read import read_lines
 from trellis.corpus.tagged import load_tagged
 from trellis.errors import TrellisError
-from trellis.models.files import FILE
+from trellis.families.files import FILE
 from trellis.storage import atomic_write
 from trellis.train.run import train
 

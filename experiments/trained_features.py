@@ -16,12 +16,13 @@ from experiments.feature_study import FOLDER, divergence, fit_features
 from experiments.pictures import Series, draw
 from trellis.config import load_config
 from trellis.corpus import Split, Streams, load_corpus
-from trellis.models import HMM, load_model
-from trellis.operators import LowRank, Softmax, Transition
-from trellis.operators.lowrank import of_features
+from trellis.families.files import load_model
+from trellis.families.hmm.model import HMM
 from trellis.params.features import Exponential, gaussian, orthogonal
 from trellis.tasks.lm import evaluate
 from trellis.train.run import CONFIG, write_text
+from trellis.transitions import LowRank, Softmax, Transition
+from trellis.transitions.lowrank import of_features
 
 FEATURES = (16, 32, 64, 128, 256, 1024, 4096)
 LEARNED = 256  # features up to which they are learned too

@@ -21,9 +21,9 @@ from trellis.corpus import Split, Vocabulary, load_corpus
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
-from trellis.learning.covariance import Covariances
-from trellis.learning.lds import begin_lds, count_text, improve
-from trellis.models import LDS
+from trellis.families.lds.covariance import Covariances
+from trellis.families.lds.learning import begin_lds, count_text, improve
+from trellis.families.lds.model import LDS
 from trellis.tasks.probe import binomial_p, fit_probe, normal_form
 from trellis.train.lds import SUBSPACE
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from oracle import SMALLEST_P, chi_square
 from strategies import Problem, assert_close, random_problem
 from trellis.inference import discrete, queries
-from trellis.operators import Dense, Transition
+from trellis.transitions import Dense, Transition
 from trellis.types import Belief
 
 BATCH, STEPS, LIVE, SYMBOLS, DRAWS = 2, 4, 2, 4, 100
@@ -177,7 +177,7 @@ class OperatorConformance(ABC):
     ) -> None:
         given = random_problem(4, BATCH, STEPS, operator.num_states, SYMBOLS, live, missing=missing)
         ours, dense = given._replace(transition=operator), given._replace(transition=Dense(operator.dense()))
-        for function in (discrete.score, discrete.filter, discrete.smooth, discrete.mode):
+        for function in (discrete.score, discrete.filter, discrete.smooth, discrete.viterbi):
             for one, other in zip(function(*ours), function(*dense), strict=True):
                 close_fields(one, other)
         paths = [discrete.sample_posterior(*p, seeded(5)) for p in (ours, dense)]

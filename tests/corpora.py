@@ -9,7 +9,8 @@ import torch
 
 from trellis.corpus import Split, Vocabulary
 from trellis.emissions import Partition
-from trellis.models import FHMM, HMM
+from trellis.families.factorial.model import FHMM
+from trellis.families.hmm.model import HMM
 
 WORDS = ["<eos>", "the", "cat", "dog", "sees", "a", "<unk>"]
 

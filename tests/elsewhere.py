@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from trellis.kernels import engines
+from trellis.kernels import optional
 
 THERE, ITS_NAME_INSIDE = torch.device("cuda", 0), torch.device("meta")  # torch accepts meta tensors without a GPU
 MOVES = {"_to_copy", "copy_"}
@@ -113,24 +113,24 @@ def renamed(value: Any) -> Any:
 @contextmanager
 def pretended_gpu() -> Iterator[None]:
     """torch sees a GPU, for which there are no compiled kernels."""
-    import_module = engines.import_module
+    import_module = optional.import_module
 
     def without_triton(name: str) -> ModuleType:
         if name.endswith(".triton"):
             raise ImportError(name)
         return import_module(name)
 
-    engines.installed.cache_clear()
+    optional.installed.cache_clear()
     try:
         with (
             mock.patch("torch.cuda.is_available", return_value=True),
             mock.patch("torch.cuda.device_count", return_value=1),
             mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
             mock.patch("torch.backends.cudnn.is_acceptable", return_value=False),
-            mock.patch.object(engines, "import_module", without_triton),
+            mock.patch.object(optional, "import_module", without_triton),
             Operations(),
             Names(),
         ):
             yield
     finally:
-        engines.installed.cache_clear()
+        optional.installed.cache_clear()

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from strategies import distributions
-from trellis.emissions import LogLinear
-from trellis.inference.variational import Chains
-from trellis.operators import Kronecker
-from trellis.operators.kronecker import outer
+from trellis.families.factorial.loglinear import LogLinear
+from trellis.families.factorial.mean_field import Chains
+from trellis.transitions import Kronecker
+from trellis.transitions.kronecker import outer
 from trellis.types import Belief, Potentials
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.corpus.moments import Moments, choose_rows, count_moments
-from trellis.emissions.onehot import Whitening
-from trellis.params.lds import Parameters
+from trellis.families.lds.onehot import Whitening
+from trellis.families.lds.parameters import Parameters
 
 
 def markov_text(seed: int = 0, words: int = 12, states: int = 4, tokens: int = 4000) -> np.ndarray:

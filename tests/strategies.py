@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle import Paths
-from trellis.operators import Dense
+from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10, torch.int64: 0.0}

@@ -14,7 +14,7 @@ from oracle import Paths
 from trellis.config import ModelConfig, RunConfig, apply_overrides
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged
-from trellis.models import TagHMM
+from trellis.families.tag_hmm.model import TagHMM
 from trellis.params.base import Support
 from trellis.train.tagger import Texts
 

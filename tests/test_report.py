@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trellis.corpus import Split, Vocabulary
-from trellis.models import HMM, LanguageModel, NGram
+from trellis.families.hmm.model import HMM
+from trellis.families.ngram.model import NGram
+from trellis.models.base import LanguageModel
 from trellis.report import write_report
 from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
 from trellis.report.format import FIGURES, Column, percent, perplexity, text, word

@@ -8,7 +8,9 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pag
 from typing import TYPE_CHECKING, Any
 
 from trellis.errors import TrellisError
-from trellis.models import HMM, LDS, load, load_model
+from trellis.families.files import load, load_model
+from trellis.families.hmm.model import HMM
+from trellis.families.lds.model import LDS
 
 if TYPE_CHECKING:
     from trellis.estimators import (

@@ -16,12 +16,12 @@ class Batch(NamedTuple):
     tokens: Tensor  # [B, T] int64; -1 marks a missing observation
     lengths: Tensor  # [B] int64
     fresh: Tensor  # [B] bool: this row begins a new sequence, so any carried state is dropped first
-    full: bool = False  # known without looking: every length is T
-    begins: bool | None = None  # known without looking: all rows are fresh (True), or none is (False)
+    equal_lengths: bool = False  # known without looking: every length is T
+    all_fresh: bool | None = None  # known without looking: all rows are fresh (True), or none is (False)
 
     def to(self, device: torch.device) -> Batch:
         tokens, lengths, fresh = (field.to(device, non_blocking=True) for field in self[:3])
-        return Batch(tokens, lengths, fresh, self.full, self.begins)
+        return Batch(tokens, lengths, fresh, self.equal_lengths, self.all_fresh)
 
 
 class Belief(NamedTuple):
@@ -54,7 +54,7 @@ class Potentials(NamedTuple):
     rows: Tensor  # [B, T] int64
     ids: Tensor | None = None  # [B, T, k] int64
     groups: Groups | None = None  # the same ids, where they come from a few sets
-    whole: bool = False  # known without looking: no observation is missing
+    all_observed: bool = False  # known without looking: no observation is missing
 
     @classmethod
     def of(cls, log_potentials: Tensor, ids: Tensor | None = None) -> Potentials:
@@ -72,17 +72,17 @@ class Potentials(NamedTuple):
         return (self.rows < 0) & self.inside(lengths)
 
     def has_gaps(self, lengths: Tensor) -> bool:
-        return not self.whole and bool(self.gaps(lengths).any())
+        return not self.all_observed and bool(self.gaps(lengths).any())
 
     def gather(self) -> Tensor:
         """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
-        if self.whole:
+        if self.all_observed:
             return take(self.table, self.rows)
         return take(self.table, self.rows.clamp(min=0)).masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
 
     def first_ids(self) -> Tensor | None:
         """The live states of the first step, [B, k]; None where all states are."""
-        if self.ids is None or (not self.whole and bool((self.rows[:, 0] < 0).any())):
+        if self.ids is None or (not self.all_observed and bool((self.rows[:, 0] < 0).any())):
             return None
         return self.ids[:, 0]
 

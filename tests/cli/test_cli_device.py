@@ -12,7 +12,9 @@ from elsewhere import THERE, pretended_gpu
 from running import run
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
-from trellis.models import HMM, LanguageModel, load, load_model
+from trellis.families.files import load, load_model
+from trellis.families.hmm.model import HMM
+from trellis.models.base import LanguageModel
 from trellis.report.states import state_sections
 from trellis.report.voice import voice_section
 

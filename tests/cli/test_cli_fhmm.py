@@ -16,7 +16,7 @@ import torch
 
 import trellis
 from running import run
-from trellis.models import FHMM
+from trellis.families.factorial.model import FHMM
 from trellis.storage import load_tensors
 
 SMALL = ["--model", "fhmm", "--states", "3", "--set", "model.layers=2", "--set", "batches.order=sentences",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trellis.cli import console
-from trellis.models.answers import Infilled
+from trellis.models.chain import Infilled
 from trellis.report.format import Column, perplexity
 from trellis.tasks.bands import Band
 from trellis.tasks.bootstrap import Difference

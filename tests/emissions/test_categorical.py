@@ -12,8 +12,8 @@ from oracle import SMALLEST_P, chi_square
 from strategies import assert_close, distributions
 from trellis.emissions import Categorical
 from trellis.inference import discrete, queries
-from trellis.inference.discrete import spread
-from trellis.operators import Dense
+from trellis.inference.discrete import to_dense
+from trellis.transitions import Dense
 from trellis.types import Belief
 
 STATES, WORDS, LIVE, BATCH, STEPS = 8, 6, 4, 5, 7
@@ -66,18 +66,18 @@ def test_score_filter_and_smooth(gaps: bool) -> None:
     sparse, full = pair.problems()
     (log_norms, belief), (expected, expected_belief) = discrete.score(*sparse), discrete.score(*full)
     assert_close(log_norms, expected)
-    assert_close(spread(belief, STATES), expected_belief.probs)
+    assert_close(to_dense(belief, STATES), expected_belief.probs)
     one, other = discrete.filter(*sparse), discrete.filter(*full)
     assert_close(one.log_norms, other.log_norms)
     assert_close(pair.everywhere(one.probs), other.probs)
-    assert_close(spread(one.belief, STATES), other.belief.probs)
+    assert_close(to_dense(one.belief, STATES), other.belief.probs)
     assert_close(pair.everywhere(discrete.smooth(*sparse).probs), discrete.smooth(*full).probs)
 
 
 @GAPS
 def test_mode(gaps: bool) -> None:
     sparse, full = make_pair(gaps).problems()
-    (path, score), (expected_path, expected_score) = discrete.mode(*sparse), discrete.mode(*full)
+    (path, score), (expected_path, expected_score) = discrete.viterbi(*sparse), discrete.viterbi(*full)
     assert_close(score, expected_score)
     assert path.equal(expected_path)
 
@@ -109,7 +109,7 @@ def test_gradients(gaps: bool) -> None:
         leaves = [x.clone().requires_grad_() for x in (pair.prior.probs, pair.transition.matrix, emission.table)]
         potentials = Categorical(leaves[2], emission.support, STATES).potentials(pair.tokens)
         log_norms, belief = discrete.score(Belief(leaves[0]), Dense(leaves[1]), potentials, pair.lengths)
-        loss = log_norms.sum() + spread(belief, STATES).square().sum()
+        loss = log_norms.sum() + to_dense(belief, STATES).square().sum()
         found.append(torch.autograd.grad(loss, leaves))
     (prior, matrix, table), expected = found
     assert_close(prior, expected[0])

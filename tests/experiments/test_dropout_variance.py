@@ -13,7 +13,7 @@ from experiments.dropout_variance import dense_logits, draw, dropout_variance, r
 from oracle import SMALLEST_P, chi_square
 from trellis.corpus.batches import Streams
 from trellis.errors import TrellisError
-from trellis.models import HMM
+from trellis.families.hmm.model import HMM
 from trellis.types import Batch
 
 EXACT = 1e-9
@@ -41,7 +41,7 @@ def test_the_loss_is_that_of_the_smaller_model(model: HMM, batch: Batch) -> None
         small.params.start_logits.copy_(begin.log())
         small.params.transition_logits.copy_(matrix.log())
         small.params.emission_logits.copy_(emission.dense()[:, kept].clamp(min=-1e30))
-    expected = -small.loss(batch, None)[0].detach() / batch.lengths.sum()
+    expected = -small.log_likelihood(batch, None)[0].detach() / batch.lengths.sum()
     loss = restricted_loss(dense_logits(model), SUPPORT, batch, kept)
     assert float(loss) == pytest.approx(float(expected), abs=EXACT)
 

@@ -13,7 +13,7 @@ from experiments.pictures import Series, draw
 from strategies import assert_close
 from trellis.config import ModelConfig, RunConfig
 from trellis.corpus import Corpus
-from trellis.models import HMM
+from trellis.families.hmm.model import HMM
 
 NEAR = 0.3
 CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")

@@ -7,12 +7,13 @@ import torch
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
+from trellis.families.factorial.model import FHMM
+from trellis.families.factorial.variational_em import StepwiseVariationalLearner
+from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
 from trellis.learning.gradient import GradientLearner
-from trellis.learning.variational_em import StepwiseVariationalLearner
-from trellis.models import FHMM, HMM
-from trellis.operators import Dense
 from trellis.params import NeuralParams
+from trellis.transitions import Dense
 from trellis.types import Batch, Belief, Potentials
 
 try:
@@ -45,7 +46,7 @@ def chain(device: str) -> tuple[Belief, Dense, Potentials, torch.Tensor]:
 
 def test_inference_agrees() -> None:
     here, there = chain("cpu"), chain("cuda")
-    for function in (discrete.score, discrete.filter, discrete.smooth, discrete.mode, discrete.counts):
+    for function in (discrete.score, discrete.filter, discrete.smooth, discrete.viterbi, discrete.counts):
         for ours, theirs in zip(flat(function(*here)), flat(function(*there)), strict=True):
             torch.testing.assert_close(theirs.cpu(), ours, **CLOSE)
 
@@ -84,8 +85,8 @@ def large(device: str) -> tuple[float, torch.Tensor]:
     model = HMM.build(Vocabulary(words, [1] * len(words)), config, True, 0, partition).to(device).train()
     tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))
     batch = Batch(tokens, torch.full((4,), 9), torch.ones(4, dtype=torch.bool), True, True).to(torch.device(device))
-    _, state = model.loss(batch, None)
-    log_likelihood, _ = model.loss(batch._replace(fresh=~batch.fresh, begins=False), state)
+    _, state = model.log_likelihood(batch, None)
+    log_likelihood, _ = model.log_likelihood(batch._replace(fresh=~batch.fresh, all_fresh=False), state)
     log_likelihood.backward()
     assert isinstance(model.params, NeuralParams)
     assert model.params.words.grad is not None
@@ -137,7 +138,7 @@ def low_rank(device: str, choices: dict[str, object]) -> list[float]:
     learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3), 100)
     tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))
     first = Batch(tokens, torch.full((4,), 9), torch.ones(4, dtype=torch.bool), True, True)
-    onward = first._replace(fresh=~first.fresh, begins=False)
+    onward = first._replace(fresh=~first.fresh, all_fresh=False)
     return [float(learner.step(batch).log_likelihood) for batch in (first, *[onward] * 9)]
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from oracle import SMALLEST_P, Paths, cells, chi_square, log
 from strategies import TOLERANCE, Problem, assert_close, distributions, problems, random_problem
+from trellis import engines
 from trellis.inference import discrete
-from trellis.kernels import scan
-from trellis.operators import Dense
+from trellis.transitions import Dense
 from trellis.types import Belief, Counts, Potentials
 
 DTYPES = (torch.float32, torch.float64)
@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test runs with numba and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "naive":
-            patch.setattr(scan, "compiled", lambda name: None)
+            patch.setattr(engines, "optional_engine", lambda name: None)
         yield request.param
 
 
@@ -60,7 +60,7 @@ def test_filter_and_score(problem: Problem) -> None:
     assert_close(scored, log_norms)
     last = [f[n - 1] for f, n in zip(filtered, problem.lengths.tolist(), strict=True) if n]
     for carried in (belief, result.belief):
-        everywhere = discrete.spread(carried, problem.num_states)
+        everywhere = discrete.to_dense(carried, problem.num_states)
         assert_close(everywhere[problem.lengths > 0], np.array(last).reshape(-1, problem.num_states))
     assert_close(discrete.log_likelihood(*problem), log([p.likelihood for p in paths]), TOLERANCE[problem.dtype])
 
@@ -95,7 +95,7 @@ def test_counts(problem: Problem) -> None:
     added = {2: pairs.sum((0, 1)), 3: pairs.sum(0), 4: pairs}[problem.transition.matrix.dim()]
     assert_close(result.transition, added)
     assert_close(result.emission, expected_visits(problem, paths))
-    assert_close(discrete.spread(belief, states), discrete.spread(discrete.score(*problem)[1], states))
+    assert_close(discrete.to_dense(belief, states), discrete.to_dense(discrete.score(*problem)[1], states))
 
 
 def expected_visits(problem: Problem, paths: list[Paths]) -> np.ndarray:
@@ -112,7 +112,7 @@ def expected_visits(problem: Problem, paths: list[Paths]) -> np.ndarray:
 @examples
 @given(any_problem)
 def test_mode(problem: Problem) -> None:
-    path, scores = discrete.mode(*problem)
+    path, scores = discrete.viterbi(*problem)
     for b, p in enumerate(problem.paths()):
         assert_close(scores[b], log(p.weights.max()), TOLERANCE[problem.dtype])
         assert (path[b, p.num_steps :] == -1).all()
@@ -178,7 +178,7 @@ def test_windows_with_carried_belief_equal_the_whole(live: int | None, batch: in
         prior = Belief(discrete.move(belief, problem.transition, None))
         parts.append(scored)
     assert_close(torch.cat(parts, 1), whole)
-    assert_close(discrete.spread(belief, 4), discrete.spread(last, 4))
+    assert_close(discrete.to_dense(belief, 4), discrete.to_dense(last, 4))
 
 
 @pytest.mark.parametrize("live", [None, 2])
@@ -210,7 +210,7 @@ def test_counts_of_a_window_include_the_transition_into_it(live: int | None, mis
 def test_counts_with_carried_at_live_states(live: int | None) -> None:
     problem = random_problem(9, 3, 4, 3, live=live)
     narrow = discrete.score(*problem)[1]
-    wide = Belief(discrete.spread(narrow, 3))
+    wide = Belief(discrete.to_dense(narrow, 3))
     prior = Belief(discrete.move(narrow, problem.transition, None))
     continues = torch.zeros(3, dtype=torch.bool)
     results = [discrete.counts(prior, *problem[1:], carried=c, fresh=continues)[0] for c in (narrow, wide)]
@@ -225,8 +225,8 @@ def test_a_prior_at_live_states_is_the_prior_over_all(missing: float) -> None:
     problem.potentials.rows[:, 0] = problem.potentials.rows[:, 0].clamp(min=0)
     ids = problem.potentials.ids[:, 0]
     narrow = problem._replace(prior=Belief(problem.prior.probs.gather(-1, ids), ids))
-    wide = problem._replace(prior=Belief(discrete.spread(narrow.prior, 4)))
-    for function in (discrete.score, discrete.smooth, discrete.mode):
+    wide = problem._replace(prior=Belief(discrete.to_dense(narrow.prior, 4)))
+    for function in (discrete.score, discrete.smooth, discrete.viterbi):
         assert_close(function(*narrow)[0], function(*wide)[0], TOLERANCE[torch.float64])
     for one, other in zip(discrete.counts(*narrow)[0], discrete.counts(*wide)[0], strict=True):
         assert_close(one, other)
@@ -263,7 +263,7 @@ def test_impossible_sequences_are_minus_infinity_and_never_nan(batch: int, varyi
     assert result.emission.sum() == 3 * (~dead).sum()
     assert result.transition.sum() == 2 * (~dead).sum()
     assert (belief.probs[dead] == 0).all()
-    path, score = discrete.mode(*problem)
+    path, score = discrete.viterbi(*problem)
     assert (score[dead] == -torch.inf).all()
     assert (path[~dead] == 0).all()
     drawn = discrete.sample_posterior(*problem)
@@ -295,11 +295,11 @@ def test_words_past_the_end_do_not_matter() -> None:
         for padding in (-1, 0, 3):
             padded = Potentials(table, rows.masked_fill(outside, padding), ids)
             other = problem._replace(potentials=padded)
-            for function in (discrete.filter, discrete.smooth, discrete.mode):
+            for function in (discrete.filter, discrete.smooth, discrete.viterbi):
                 assert_close(function(*other)[0], function(*problem)[0])
                 assert_close(function(*other)[1].double(), function(*problem)[1].double())
             one, two = discrete.filter(*other).belief, discrete.filter(*problem).belief
-            assert_close(discrete.spread(one, 3), discrete.spread(two, 3))
+            assert_close(discrete.to_dense(one, 3), discrete.to_dense(two, 3))
             draws = [discrete.sample_posterior(*p, torch.Generator().manual_seed(0)) for p in (other, problem)]
             assert draws[0].equal(draws[1])
             assert ((draws[0] < 0) == outside).all()
@@ -315,7 +315,7 @@ def test_a_sequence_without_steps_keeps_its_prior(batch: int) -> None:
     assert belief.probs.equal(prior.probs)
     belief.probs.sum().backward()
     assert (prior.probs.grad == 1).all()
-    path, score = discrete.mode(*problem)
+    path, score = discrete.viterbi(*problem)
     assert (path == -1).all()
     assert (score == 0).all()
     result, _ = discrete.counts(*problem)

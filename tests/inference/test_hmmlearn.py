@@ -61,7 +61,7 @@ def test_likelihood_and_posteriors(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_viterbi(seed: int) -> None:
     twins = Twins(seed)
-    path, scores = discrete.mode(*twins.problem)
+    path, scores = discrete.viterbi(*twins.problem)
     for b, sentence in enumerate(twins.sentences):
         score, states = twins.theirs.decode(sentence, algorithm="viterbi")
         np.testing.assert_allclose(scores[b].item(), score, rtol=TOLERANCE)

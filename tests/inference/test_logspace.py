@@ -10,7 +10,7 @@ import torch
 
 from strategies import assert_close, random_problem
 from trellis.inference import discrete, logspace
-from trellis.operators import Dense
+from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
 

@@ -8,9 +8,9 @@ import torch
 from scipy.special import logsumexp
 
 from strategies import Problem, assert_close, distributions, random_problem
+from trellis import engines
 from trellis.inference import discrete
-from trellis.kernels import scan
-from trellis.operators import Dense
+from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
 LONG = 1_000_000
@@ -64,7 +64,7 @@ def test_counts_of_a_million_words(million: Problem) -> None:
 
 
 def test_best_path_and_sample_of_a_million_words(million: Problem) -> None:
-    path, score = discrete.mode(*million)
+    path, score = discrete.viterbi(*million)
     drawn = discrete.sample_posterior(*million, torch.Generator().manual_seed(0))
     for states in (path, drawn):
         assert ((states >= 0) & (states < 4)).all()
@@ -97,7 +97,7 @@ def test_against_log_space(batch: int) -> None:
 def test_the_reference_is_as_precise(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(3, 2, 2000, 5, symbols=50, shortest=2000)
     exact = discrete.log_likelihood(*problem)
-    monkeypatch.setattr(scan, "compiled", lambda name: None)
+    monkeypatch.setattr(engines, "optional_engine", lambda name: None)
     np.testing.assert_allclose(discrete.log_likelihood(*problem), exact, rtol=1e-12)
     single = discrete.log_likelihood(*in_dtype(problem, torch.float32))
     np.testing.assert_allclose(single, exact, rtol=SINGLE_PRECISION)

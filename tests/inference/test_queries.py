@@ -15,7 +15,7 @@ from oracle import SMALLEST_P, Paths, cells, chi_square, completions, log, margi
 from strategies import assert_close, distributions
 from trellis.emissions import Categorical
 from trellis.inference import queries
-from trellis.operators import Dense
+from trellis.transitions import Dense
 from trellis.types import Belief
 
 STATES, WORDS = 3, 3

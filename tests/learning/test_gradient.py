@@ -32,7 +32,7 @@ class Quadratic(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.linspace(-1, 1, 4, dtype=torch.float64))
 
-    def loss(self, batch: Batch, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    def log_likelihood(self, batch: Batch, state: Tensor | None) -> tuple[Tensor, Tensor]:
         belief = torch.zeros(4, dtype=torch.float64) if state is None else state
         log_likelihood = -((batch.tokens - self.weight) ** 2).sum() / 2 + self.weight @ belief
         return log_likelihood, belief + 0.1 * self.weight / self.weight.detach()

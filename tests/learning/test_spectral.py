@@ -12,6 +12,7 @@ from oracle import sentences
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
 from trellis.learning.gradient import GradientLearner
 from trellis.learning.spectral import (
     SMALLEST,
@@ -28,7 +29,6 @@ from trellis.learning.spectral import (
     misfit,
     moments,
 )
-from trellis.models import HMM
 from trellis.types import Batch
 
 STATES, SYMBOLS = 3, 6
@@ -85,7 +85,9 @@ def test_gradients_can_begin_with_an_estimate() -> None:
     learner = GradientLearner(hmm, TrainConfig(learner="gradient", lr=0.01), 30)
     everything = Batch(torch.from_numpy(text), torch.full((40,), 50), torch.ones(40, dtype=torch.bool), True, True)
     reached = [float(learner.step(everything).log_likelihood) for _ in range(30)]
-    assert reached[-1] > reached[0] > float(HMM.new(vocab, STATES).double().loss(everything, None)[0].detach())
+    assert (
+        reached[-1] > reached[0] > float(HMM.new(vocab, STATES).double().log_likelihood(everything, None)[0].detach())
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,15 +14,15 @@ from strategies import Largest, assert_close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.families.files import load_model, save_model
+from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM, load_model
-from trellis.models.files import save_model
-from trellis.operators import LowRank, Sum
 from trellis.params import LowRankParams, LowRankTable
 from trellis.params.base import NOTHING
 from trellis.params.dropout import Dropped
 from trellis.params.features import FEATURE_MAPS
+from trellis.transitions import LowRank, Sum
 from trellis.types import Batch
 
 VOCABULARY = vocabulary()
@@ -106,7 +106,7 @@ def test_loss_and_gradients_are_those_of_the_dense_matrix(support: str, choices:
         for word in line[1:]:
             belief = (belief @ matrix) * emission[word]
         total = total + belief.sum().log()
-    loss, _ = hmm.loss(batch(), None)
+    loss, _ = hmm.log_likelihood(batch(), None)
     assert_close(loss, total)
     weights = [w for w in hmm.params.parameters() if w.requires_grad]
     for one, other in zip(torch.autograd.grad(loss, weights), torch.autograd.grad(total, weights), strict=True):
@@ -128,11 +128,11 @@ def test_gradients_learn_it(kind: str, choices: dict[str, Any]) -> None:
     hmm = model(kind, **choices)
     learner = GradientLearner(hmm, TrainConfig(learner="gradient", lr=0.05), 60)
     text = batch(4, 12)
-    before = float(hmm.eval().loss(text, None)[0].detach())
+    before = float(hmm.eval().log_likelihood(text, None)[0].detach())
     hmm.train()
     for _ in range(60):
         assert learner.step(text).log_likelihood.isfinite()
-    assert float(hmm.eval().loss(text, None)[0].detach()) > before + 10
+    assert float(hmm.eval().log_likelihood(text, None)[0].detach()) > before + 10
 
 
 @pytest.mark.parametrize("band", [0, 8])
@@ -143,7 +143,7 @@ def test_a_step_of_training_makes_nothing_of_the_size_of_the_matrix(band: int) -
     text = batch(4, 6)
     with Largest() as largest:
         learner.step(text)
-        learner.step(text._replace(fresh=torch.zeros(4, dtype=torch.bool), begins=False))
+        learner.step(text._replace(fresh=torch.zeros(4, dtype=torch.bool), all_fresh=False))
     assert 0 < largest.entries <= 4 * states * (features + band)
 
 

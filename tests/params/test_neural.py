@@ -13,10 +13,9 @@ from strategies import assert_close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM, LARGEST_BLOCKS, Carried
 from trellis.inference import discrete
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM
-from trellis.models.hmm import LARGEST_BLOCKS, Carried
 from trellis.params import Dropped, NeuralParams, Params, TableParams
 from trellis.params.base import NOTHING
 from trellis.params.nets import Residual
@@ -36,7 +35,7 @@ def config(**choices: Any) -> ModelConfig:
 
 def neural(support: str, **choices: Any) -> NeuralParams:
     params = NeuralParams(VOCABULARY.words, config(**choices), SUPPORTS[support]).double()
-    params.favour(torch.linspace(-1, 1, WORDS, dtype=torch.float64))
+    params.shift_word_logits(torch.linspace(-1, 1, WORDS, dtype=torch.float64))
     return params
 
 
@@ -237,7 +236,7 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
         dropped = twin.dropout.draw(twin.params.partition) or NOTHING
         begins = state is None
         batch = Batch(part, torch.tensor([5, 5]), torch.full((2,), begins), True, begins)
-        ours, state = hmm.loss(batch, state)
+        ours, state = hmm.log_likelihood(batch, state)
         expected, belief = dense_loss(hmm, part, dropped, before)
         assert_close(ours, expected)
         weights = list(hmm.parameters())
@@ -258,17 +257,17 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
 def test_ragged_batches_under_dropout(support: str, lengths: list[int]) -> None:
     hmm = model("neural", support, "state", 0.25)
     tokens = torch.randint(WORDS, (2, 5), generator=torch.Generator().manual_seed(1))
-    _, state = hmm.loss(Batch(tokens, torch.tensor([5, 5]), torch.tensor([True, True]), True, True), None)
+    _, state = hmm.log_likelihood(Batch(tokens, torch.tensor([5, 5]), torch.tensor([True, True]), True, True), None)
     seen = hmm.dropout.draws.clone()
     ragged = Batch(tokens, torch.tensor(lengths), torch.tensor([True, False]))
-    together, after = hmm.loss(ragged, state)
+    together, after = hmm.log_likelihood(ragged, state)
     total = 0.0
     for row, length in enumerate(lengths):
         if length:
             hmm.dropout.draws.copy_(seen)
             mine = Carried(type(state.belief)(*(x[row : row + 1] for x in state.belief)), state.fresh[row : row + 1])
             one = Batch(tokens[row : row + 1, :length], torch.tensor([length]), ragged.fresh[row : row + 1])
-            total += hmm.loss(one, mine)[0].item()
+            total += hmm.log_likelihood(one, mine)[0].item()
     assert together.item() == pytest.approx(total, abs=1e-9)
     assert after.fresh.tolist() == [length == 0 and row == 0 for row, length in enumerate(lengths)]
 
@@ -291,7 +290,7 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
     with torch.no_grad():
         whole, state = hmm.score(tokens, hmm.start(3), lengths)
         monkeypatch.setitem(LARGEST_BLOCKS, "cpu", 100)
-        monkeypatch.setattr("trellis.models.hmm.LARGEST_BELIEFS", 25)
+        monkeypatch.setattr("trellis.families.hmm.model.LARGEST_BELIEFS", 25)
         pieces, again = hmm.score(tokens, hmm.start(3), lengths)
         assert_close(pieces, whole)
         assert_close(hmm.forecast(again), hmm.forecast(state))

@@ -12,9 +12,13 @@ import torch
 from corpora import vocabulary
 from trellis.corpus import Split
 from trellis.errors import TrellisError
-from trellis.learning.lds import count_text, fit_lds
-from trellis.models import FHMM, HMM, LDS, FeedForward, save_model
-from trellis.models.base import Saved
+from trellis.families.factorial.model import FHMM
+from trellis.families.files import save_model
+from trellis.families.hmm.model import HMM
+from trellis.families.lds.learning import count_text, fit_lds
+from trellis.families.lds.model import LDS
+from trellis.families.neural.feedforward import FeedForward
+from trellis.models.base import PersistedModel
 from trellis.tagging import encoders
 from trellis.tagging.encoders import ENCODERS, SWEEPS, Encoder, split_spec
 
@@ -22,7 +26,7 @@ CLOSE = 1e-5
 SENTENCES = [["the", "cat"], ["unheard", "dog", "the", "cat", "sat"], ["sat"]]
 
 
-def saved(folder: Path, model: Saved, kind: str) -> Encoder:
+def saved(folder: Path, model: PersistedModel, kind: str) -> Encoder:
     save_model(folder / "model.safetensors", model)
     kind, file = split_spec(f"{kind}:{folder}")
     return ENCODERS[kind](file)

@@ -10,7 +10,7 @@ from corpora import hmm
 from taggers import CONFIG, tagger, texts
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
-from trellis.models import save_model
+from trellis.families.files import save_model
 from trellis.tagging import HMMTagger, load_tagger
 from trellis.tasks.tagging import score_tags, word_counts
 from trellis.train.tagger import train_tagger

@@ -10,8 +10,9 @@ import pytest
 from corpora import vocabulary
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
-from trellis.learning.crf import CRFConfig
-from trellis.models import HMM, save_model
+from trellis.families.crf.learning import CRFConfig
+from trellis.families.files import save_model
+from trellis.families.hmm.model import HMM
 from trellis.tagging import FeatureTagger, TaggerConfig, load_tagger
 from trellis.tagging.crf import spread, window
 

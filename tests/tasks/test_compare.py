@@ -15,7 +15,8 @@ from corpora import WORDS, split, vocabulary
 from trellis.config import RunConfig, from_dict
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.models import LSTM, load_model
+from trellis.families.files import load_model
+from trellis.families.neural.rnn import LSTM
 from trellis.tasks.compare import INTERPOLATED, Text, around, compare, worst_contexts
 from trellis.tasks.lm import evaluate, in_text_order
 from trellis.train.run import train

@@ -10,7 +10,7 @@ import torch
 from corpora import hmm, split, vocabulary
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.models import NGram
+from trellis.families.ngram.model import NGram
 from trellis.tasks.lm import Evaluation, evaluate, perplexity
 
 EXACT = 1e-8

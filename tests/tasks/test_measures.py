@@ -12,7 +12,8 @@ from oracle import Paths
 from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.models import HMM, NGram
+from trellis.families.hmm.model import HMM
+from trellis.families.ngram.model import NGram
 from trellis.tasks import measures
 from trellis.tasks.measures import check_normalisation, measure_states, visit_states
 

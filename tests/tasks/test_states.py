@@ -8,8 +8,8 @@ import torch
 
 from corpora import hmm
 from trellis.inference.discrete import stationary
-from trellis.operators import Dense
 from trellis.tasks.states import summarise_states
+from trellis.transitions import Dense
 
 
 @pytest.mark.parametrize("carry", [False, True])

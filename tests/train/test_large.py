@@ -13,9 +13,9 @@ from trellis.config import BatchConfig, ModelConfig, TrainConfig
 from trellis.corpus import Streams
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models import HMM
 from trellis.tasks.lm import perplexity
 from trellis.train.loop import fit
 from trellis.train.state import TrainState

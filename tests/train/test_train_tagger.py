@@ -18,7 +18,8 @@ from trellis.config import apply_overrides
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.errors import TrellisError
-from trellis.models import TagHMM, load
+from trellis.families.files import load
+from trellis.families.tag_hmm.model import TagHMM
 from trellis.tasks.tagging import score_tags
 from trellis.train import run
 from trellis.train.checkpoint import LAST, load_weights

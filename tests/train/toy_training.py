@@ -39,7 +39,7 @@ class Bigram(nn.Module):
         self.dropout = nn.Dropout(0.2)
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
-    def loss(self, batch: Batch, state: tuple[Tensor] | None) -> tuple[Tensor, tuple[Tensor]]:
+    def log_likelihood(self, batch: Batch, state: tuple[Tensor] | None) -> tuple[Tensor, tuple[Tensor]]:
         memory = torch.zeros(len(batch.tokens), WIDTH) if state is None else state[0]
         memory = torch.where(batch.fresh[:, None], 0.0, memory)
         inputs, targets = self.embed[batch.tokens[:, :-1]], batch.tokens[:, 1:]
@@ -94,7 +94,7 @@ class ToyTraining:
 
     def perplexity(self) -> float:
         with torch.no_grad():
-            results = [(self.model.loss(batch, None)[0], batch.tokens[:, 1:].numel()) for batch in self.valid]
+            results = [(self.model.log_likelihood(batch, None)[0], batch.tokens[:, 1:].numel()) for batch in self.valid]
         total, tokens = (sum(column) for column in zip(*results, strict=True))
         return float(torch.exp(-total / tokens))
 

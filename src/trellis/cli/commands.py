@@ -22,8 +22,13 @@ from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.models import FHMM, HMM, LDS, LanguageModel, NGram, load, load_model, read_about, write_arpa
-from trellis.models.base import Saved
+from trellis.families.factorial.model import FHMM
+from trellis.families.files import load, load_model, read_about
+from trellis.families.hmm.model import HMM
+from trellis.families.lds.model import LDS
+from trellis.families.ngram.arpa import write_arpa
+from trellis.families.ngram.model import NGram
+from trellis.models.base import LanguageModel, PersistedModel
 from trellis.report import write_comparison, write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
@@ -272,7 +277,7 @@ def tag(args: argparse.Namespace) -> Answer:
     return actions[args.action](args)
 
 
-def stateful(model: Saved, command: str) -> HMM:
+def stateful(model: PersistedModel, command: str) -> HMM:
     """The model, if it has hidden states, one at a time."""
     if isinstance(model, FHMM):
         raise TrellisError(f"'trellis {command}' is for HMMs; the layers of a {model.name} model have no single state.")

@@ -27,8 +27,8 @@ from trellis.report.format import (
 )
 
 if TYPE_CHECKING:
-    from trellis.models.answers import Infilled
     from trellis.models.base import Ranked
+    from trellis.models.chain import Infilled
     from trellis.tasks.compare import Context, Row
     from trellis.tasks.states import StateSummary
     from trellis.train.run import Figures

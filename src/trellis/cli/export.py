@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from trellis.errors import TrellisError
-from trellis.models import HMM
+from trellis.families.hmm.model import HMM
 from trellis.storage import atomic_write
 
 

@@ -13,7 +13,8 @@ import torch
 from trellis.cli import console
 from trellis.cli.answer import Answer
 from trellis.errors import TrellisError
-from trellis.models import LDS, load
+from trellis.families.files import load
+from trellis.families.lds.model import LDS
 from trellis.report.dynamics import draw_dynamics
 from trellis.storage import atomic_write, save_tensors
 

@@ -17,7 +17,7 @@ from trellis.cli import commands, lds, tag
 from trellis.cli.answer import Answer
 from trellis.config import RunConfig
 from trellis.errors import TrellisError
-from trellis.models.lds import VECTORS
+from trellis.families.lds.model import VECTORS
 from trellis.progress import set_quiet
 
 

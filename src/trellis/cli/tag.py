@@ -13,7 +13,7 @@ from trellis.cli.answer import Answer
 from trellis.config import DataConfig, ModelConfig, RunConfig, TrainConfig, apply_overrides
 from trellis.corpus.tagged import FORMATS, TAGGED, Tagged, load_tagged, read_tagged
 from trellis.errors import TrellisError
-from trellis.models.files import FILE as MODEL
+from trellis.families.files import FILE as MODEL
 from trellis.tagging import FeatureTagger, Tagger, TaggerConfig, load_tagger
 from trellis.tagging.base import FILE
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags

@@ -71,9 +71,9 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
     inside = steps < windows.lengths[:, None]
     ids = tokens[np.where(inside, windows.starts[:, None] + steps, 0) % tokens.size]
     padded = np.where(inside, ids, 0).astype(np.int64)
-    begins = bool(windows.fresh[0]) if (windows.fresh == windows.fresh[0]).all() else None
+    all_fresh = bool(windows.fresh[0]) if (windows.fresh == windows.fresh[0]).all() else None
     lengths, fresh = torch.from_numpy(windows.lengths.astype(np.int64)), torch.from_numpy(windows.fresh)
-    return Batch(torch.from_numpy(padded), lengths, fresh, bool(inside.all()), begins)
+    return Batch(torch.from_numpy(padded), lengths, fresh, bool(inside.all()), all_fresh)
 
 
 class Streams(Batches):

@@ -30,13 +30,15 @@ class Categorical:
         """[V, k]; None: all states."""
         return self.sets if self.partition is None else self.partition.support
 
-    def potentials(self, tokens: Tensor, whole: bool = False) -> Potentials:
-        """The potentials of tokens [B, T]; -1 is a missing word, which a `whole` text has not."""
-        words = tokens if whole else tokens.clamp(min=0)
+    def potentials(self, tokens: Tensor, all_observed: bool = False) -> Potentials:
+        """The potentials of tokens [B, T]; -1 is a missing word, which an `all_observed` text has not."""
+        words = tokens if all_observed else tokens.clamp(min=0)
         if self.partition is not None:
             groups = self.partition.groups(self.partition.word_class[words])
-            return Potentials(self.table, tokens, groups.sets[groups.rows], groups, whole)
-        return Potentials(self.table, tokens, None if self.sets is None else self.sets[words], whole=whole)
+            return Potentials(self.table, tokens, groups.sets[groups.rows], groups, all_observed)
+        return Potentials(
+            self.table, tokens, None if self.sets is None else self.sets[words], all_observed=all_observed
+        )
 
     def collect(self, tokens: Tensor, visits: Tensor) -> Tensor:
         """Expected visits of the rows of the potentials of `tokens`, as EM adds them up: here as they are."""

@@ -25,9 +25,9 @@ class Product(Categorical):
         tags, words = symbols.clamp(min=0) // len(self.table), symbols % len(self.table)
         return words.masked_fill(symbols < 0, -1), tags
 
-    def potentials(self, symbols: Tensor, whole: bool = False) -> Potentials:
+    def potentials(self, symbols: Tensor, all_observed: bool = False) -> Potentials:
         words, tags = self.parted(symbols)
-        spoken = super().potentials(words, whole)
+        spoken = super().potentials(words, all_observed)
         return self.joined(spoken, torch.cat([torch.zeros_like(self.tags[:1]), self.tags]), tags)
 
     def joined(self, spoken: Potentials, table: Tensor, rows: Tensor) -> Potentials:

@@ -16,7 +16,7 @@ from trellis.estimators.blocks import Block
 from trellis.estimators.exact import Chain
 from trellis.estimators.monitor import ConvergenceMonitor
 from trellis.inference import discrete
-from trellis.operators import Dense, Stacked
+from trellis.transitions import Dense, Stacked
 from trellis.types import Belief, Counts, Potentials
 
 Parameters = dict[str, Tensor]  # named like the attributes of the estimator

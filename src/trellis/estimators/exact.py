@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trellis.inference import discrete, logspace
-from trellis.operators import Transition
+from trellis.transitions import Transition
 from trellis.types import Belief, Counts, Posterior, Potentials
 
 Chain = tuple[Belief, Transition, Potentials, Tensor]

@@ -19,8 +19,8 @@ from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators.fitted import one_of
 from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
-from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
-from trellis.models.fhmm import FHMM
+from trellis.families.factorial.model import FHMM
+from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.tasks.lm import evaluate
 from trellis.types import Batch
 

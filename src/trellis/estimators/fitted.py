@@ -92,7 +92,7 @@ class FittedHMM(BaseEstimator):
         observed, blocks = self._question(X, lengths)
         log_prob, states = 0.0, np.empty(len(observed.values), np.int64)
         for block, problem in self._chains(blocks):
-            path, scores = discrete.mode(*problem)
+            path, scores = discrete.viterbi(*problem)
             log_prob += float(scores.sum())
             block.restore(path, states)
         return log_prob, states

@@ -11,8 +11,8 @@ import numpy as np
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
-from trellis.learning.lds import PRIOR, PSEUDOCOUNT, count_text, fit_lds
-from trellis.models.lds import LDS
+from trellis.families.lds.learning import PRIOR, PSEUDOCOUNT, count_text, fit_lds
+from trellis.families.lds.model import LDS
 
 
 class LDSVectors:

@@ -7,9 +7,9 @@ from functools import partial
 from torch import Tensor
 
 from trellis.kernels import team
-from trellis.kernels.engines import installed
+from trellis.kernels.optional import installed
 
-kernels = partial(installed, "kalman", "numba")
+kernels = partial(installed, "kernels.kalman.numba")
 
 
 def compiled(*given: Tensor) -> bool:

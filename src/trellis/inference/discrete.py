@@ -2,7 +2,7 @@
 
 The chain is a prior belief over the first state, a transition operator, and potentials o_t(z) for every step:
     p(z, x) = prior(z_0) o_0(z_0) prod_t A(z_{t-1}, z_t) o_t(z_t).
-The forward pass itself is in `trellis.kernels.scan.naive`; here are its uses. Every function takes
+The forward pass itself is in `trellis.engines.reference`; here are its uses. Every function takes
     prior       Belief over the first step's states ([B, K], or [B, k] at the live states of step 0)
     transition  any `Transition`
     potentials  `Potentials`; a missing observation is marginalised
@@ -16,12 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis import engines
 from trellis.devices import draw_uniform
+from trellis.engines.reference import at_states, last_step, move, to_dense
 from trellis.errors import TrellisError
-from trellis.kernels import scan
-from trellis.kernels.scan.naive import at_states, last_step, move, spread
-from trellis.operators import Transition
-from trellis.operators.base import invert
+from trellis.transitions import Transition
+from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
 MAX_ROUNDS, SETTLED = 2000, 1e-7
@@ -31,12 +31,12 @@ __all__ = [
     "counts_apart",
     "filter",
     "log_likelihood",
-    "mode",
     "move",
     "sample_posterior",
     "sample_prior",
     "score",
     "smooth",
+    "viterbi",
 ]
 
 
@@ -61,7 +61,7 @@ def live_chain(prior: Belief, transition: Transition, potentials: Potentials, le
     the two regimes."""
     ids = potentials.ids
     if ids is None or potentials.has_gaps(lengths):
-        return Chain(Belief(spread(prior, transition.num_states)), transition, potentials, None)
+        return Chain(Belief(to_dense(prior, transition.num_states)), transition, potentials, None)
     blocks = transition.along(ids, potentials.groups)
     start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
     return Chain(Belief(start), blocks, potentials._replace(ids=None, groups=None), ids)
@@ -73,7 +73,7 @@ def score(
     """log p(x_t | x_<t) [B, T] (zero past the end) and the belief to carry on; differentiable in every parameter."""
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief = scan.score(chain.prior, chain.transition, chain.potentials, lengths)
+    log_norms, belief = engines.score(chain.prior, chain.transition, chain.potentials, lengths)
     return log_norms, name_belief(belief, chain.narrow, lengths)
 
 
@@ -94,7 +94,7 @@ def filter(prior: Belief, transition: Transition, potentials: Potentials, length
     """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap); zero past the end."""
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, probs, belief = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
+    log_norms, probs, belief = engines.filter(chain.prior, chain.transition, chain.potentials, lengths)
     return Filtered(log_norms, probs, name_belief(belief, chain.narrow, lengths))
 
 
@@ -102,7 +102,7 @@ def smooth(prior: Belief, transition: Transition, potentials: Potentials, length
     """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials, rounded to 0 where it falls below."""
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, probs = scan.smooth(chain.prior, chain.transition, chain.potentials, lengths)
+    log_norms, probs = engines.smooth(chain.prior, chain.transition, chain.potentials, lengths)
     return Posterior(log_norms.sum(1, dtype=torch.float64), probs.clamp_(min=0))
 
 
@@ -136,27 +136,27 @@ def counts_apart(
     transition comes before the first step, so it is counted only where transitions do not vary with time."""
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief, entry, moves, visits = scan.expect(chain.prior, chain.transition, chain.potentials, lengths)
+    log_norms, belief, entry, moves, visits = engines.expect(chain.prior, chain.transition, chain.potentials, lengths)
     first = chain.prior
     if chain.narrow is not None:
         moves = transition.collect(chain.narrow[:, :-1], chain.narrow[:, 1:], moves)
         belief = name_belief(belief, chain.narrow, lengths)
         first = Belief(first.probs, chain.narrow[:, 0])
-        entry = spread(Belief(entry, first.ids), transition.num_states)
-    starts = entry * spread(first, transition.num_states)
+        entry = to_dense(Belief(entry, first.ids), transition.num_states)
+    starts = entry * to_dense(first, transition.num_states)
     if fresh is not None and carried is not None and not bool(fresh.all()):
         if transition.at(0) is not transition:
             raise TrellisError(
                 "Expected transitions into a carried sequence need transitions that do not vary with time."
             )
         starts = starts * fresh.unsqueeze(-1)
-        before = spread(carried, transition.num_states) * ~fresh.unsqueeze(-1)
+        before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.bilinear(before, entry)
     starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below
     return Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits), belief
 
 
-def mode(
+def viterbi(
     prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The most probable path of states [B, T] (-1 past the end) and its log-probability log p(z, x) [B].
@@ -166,7 +166,7 @@ def mode(
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
     all_live = chain.potentials.widen(transition.num_states)
-    path, scores = scan.mode(chain.prior, chain.transition, all_live, lengths)
+    path, scores = engines.viterbi(chain.prior, chain.transition, all_live, lengths)
     return name_states(path, chain.narrow), scores
 
 
@@ -192,9 +192,9 @@ def sample_posterior(
     """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
     lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    _, probs, _ = scan.filter(chain.prior, chain.transition, chain.potentials, lengths)
+    _, probs, _ = engines.filter(chain.prior, chain.transition, chain.potentials, lengths)
     uniform = draw_uniform(probs.shape[:2], probs.device, generator)
-    return name_states(scan.sample(chain.transition, probs, lengths, uniform), chain.narrow)
+    return name_states(engines.sample(chain.transition, probs, lengths, uniform), chain.narrow)
 
 
 @torch.no_grad()

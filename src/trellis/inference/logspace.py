@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.operators import Transition
+from trellis.transitions import Transition
 from trellis.types import Belief, Counts, Posterior, Potentials
 
 FLOOR = -1e300  # stands for -inf, so that differences of two of them are numbers

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from trellis.emissions import Categorical
-from trellis.inference.discrete import full_lengths, log_likelihood, mode, sample_posterior
-from trellis.kernels.scan import naive
-from trellis.operators import Transition
+from trellis.engines import reference
+from trellis.inference.discrete import full_lengths, log_likelihood, sample_posterior, viterbi
+from trellis.transitions import Transition
 from trellis.types import Belief, Potentials
 
 
@@ -67,18 +67,18 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     x_t, so the answer stands even where x_t contradicts the rest."""
     lengths = full_lengths(potentials, lengths)
     transition, states = chain.transition, chain.transition.num_states
-    steps = naive.Steps(potentials, states, lengths)
-    filtered = naive.run_forward(chain.prior, transition, steps)[1]
-    predicted = [naive.spread(chain.prior, states)]
+    steps = reference.Steps(potentials, states, lengths)
+    filtered = reference.run_forward(chain.prior, transition, steps)[1]
+    predicted = [reference.to_dense(chain.prior, states)]
     for t, probs in enumerate(filtered[:-1]):
-        predicted.append(naive.move(Belief(probs, steps.ids(t)), transition.at(t), None))
+        predicted.append(reference.move(Belief(probs, steps.ids(t)), transition.at(t), None))
     rest, answers = torch.ones_like(predicted[0]), []
     for t in reversed(range(len(steps))):
         ids, inside = steps.ids(t), steps.inside(t).unsqueeze(-1)
         answers.append(normalised(predicted[t] * rest) * inside)
         if t > 0:
-            message = Belief(steps.weights(t)[0] * naive.at_states(rest, ids), ids)
-            rest = torch.where(inside, normalised(naive.pull(message, transition.at(t - 1), None)), rest)
+            message = Belief(steps.weights(t)[0] * reference.at_states(rest, ids), ids)
+            rest = torch.where(inside, normalised(reference.pull(message, transition.at(t - 1), None)), rest)
     return torch.stack(answers[::-1], 1)
 
 
@@ -110,5 +110,5 @@ def best_gaps(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> tu
 
     The words are maximised jointly with the states; summing over states first has no efficient exact answer."""
     scores, words = (chain.gaps or chain.emission).best()
-    path, log_prob = mode(chain.prior, chain.transition, chain.with_gaps(tokens, scores), lengths)
+    path, log_prob = viterbi(chain.prior, chain.transition, chain.with_gaps(tokens, scores), lengths)
     return torch.where((tokens < 0) & (path >= 0), words[path.clamp(min=0)], tokens), log_prob

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trellis.inference import discrete
-from trellis.operators import Dense
+from trellis.transitions import Dense
 
 
 def stationary(matrix: Tensor) -> Tensor:

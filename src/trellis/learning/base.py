@@ -61,10 +61,10 @@ class Learner(Protocol):
         ...
 
 
-class LossModel(Protocol):
+class GradientModel(Protocol):
     """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
 
-    def loss(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
+    def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the belief after it (or None).
 
         For a full batch nothing here may wait for the device. A model may also have `advance(done)`, which is told how

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM, Carried
 from trellis.learning.base import StepResult
-from trellis.models.hmm import HMM, Carried
 from trellis.types import Batch, Counts
 
 

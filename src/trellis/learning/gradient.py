@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
-from trellis.learning.base import LossModel, StepResult
+from trellis.learning.base import GradientModel, StepResult
 from trellis.learning.graph import Graphed
 from trellis.learning.schedule import make_schedule
 from trellis.types import Batch
@@ -28,7 +28,7 @@ class GradientLearner:
 
     def __init__(self, model: nn.Module, config: TrainConfig, total_steps: int = 0) -> None:
         self.model = model.train()
-        self.loss_model = cast(LossModel, model)
+        self.trained = cast(GradientModel, model)
         self.weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not self.weights:
             raise TrellisError(f"{type(model).__name__} has no weights that gradients could train.")
@@ -50,11 +50,11 @@ class GradientLearner:
         """One gradient step on the batch's mean negative log-likelihood."""
         tokens = int(batch.lengths.sum())
         self.prepare()
-        belief = {} if batch.begins else self.belief
+        belief = {} if batch.all_fresh else self.belief
         given = batch.to(self.device)
         tensors = {"tokens": given.tokens, "lengths": given.lengths, "fresh": given.fresh}
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
-        made = self.run(tensors, (batch.full, batch.begins), steady=batch.full)
+        made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=batch.equal_lengths)
         self.steps += 1
         self.belief = _under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)
@@ -77,19 +77,19 @@ class GradientLearner:
 
     def update(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
         """The step itself: all of it on the device."""
-        full, begins = choice
-        batch = Batch(given["tokens"], given["lengths"], given["fresh"], full, begins)
+        equal_lengths, all_fresh = choice
+        batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = _under("belief.", given)
         self.optimizer.zero_grad()
-        log_likelihood, state = self.loss_model.loss(
-            batch, self.loss_model.state_from_tensors(belief) if belief else None
+        log_likelihood, state = self.trained.log_likelihood(
+            batch, self.trained.state_from_tensors(belief) if belief else None
         )
         (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
         self.optimizer.step()
         if self.average:
             self.average.update()
-        carried = {} if state is None else _plain(self.loss_model.state_to_tensors(state))
+        carried = {} if state is None else _plain(self.trained.state_to_tensors(state))
         log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in carried.items()}
 

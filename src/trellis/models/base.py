@@ -13,7 +13,7 @@ from torch import Tensor
 from trellis.corpus import Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
-from trellis.operators.base import invert
+from trellis.transitions.base import invert
 
 Ranked = list[tuple[str, float]]  # words with their probabilities, best first
 
@@ -40,7 +40,7 @@ class SequenceModel(ABC):
         """log p(next token | past): [B, V]."""
 
 
-class Saved(ABC):
+class PersistedModel(ABC):
     """A model that reads text, and can be saved and loaded."""
 
     vocab: Vocabulary
@@ -61,7 +61,7 @@ class Saved(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Saved:
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> PersistedModel:
         """The model that `settings` and `tensors` (of the CPU) came from."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Saved(ABC):
         return rows[0]
 
 
-class LanguageModel(SequenceModel, Saved):
+class LanguageModel(SequenceModel, PersistedModel):
     """The text face of a SequenceModel."""
 
     def sentence_start(self, batch: int) -> Any:

@@ -14,8 +14,8 @@ from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
 from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
-from trellis.operators import Transition
 from trellis.params.dropout import Dropped
+from trellis.transitions import Transition
 from trellis.types import Counts
 
 NOTHING = Dropped()
@@ -38,7 +38,7 @@ class Params(nn.Module, ABC):
         """Untrained parameters."""
 
     @abstractmethod
-    def favour(self, scores: Tensor) -> None:
+    def shift_word_logits(self, scores: Tensor) -> None:
         """Make words more probable in every state, by scores [V] that are added to their logits."""
 
     def set_support(self, support: Support) -> None:
@@ -103,5 +103,7 @@ def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical
     if isinstance(support, Partition):
         allowed = support.allowed
         logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
-        return Categorical(class_log_softmax(logits, support), support, num_states)
+        return Categorical(
+            class_log_softmax(logits, support.word_class, support.words, support.begins), support, num_states
+        )
     return Categorical(logits - take(add_by_state(logits, support, num_states), support), support, num_states)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from trellis.emissions import Categorical
-from trellis.operators import Dense
 from trellis.params.kernels import KERNELS, log_probabilities
+from trellis.transitions import Dense
 
 ROLES = ("u", "z", "z_start", "v", "w")
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig, suggestion
 from trellis.errors import TrellisError
 from trellis.kernels.rows import take
-from trellis.operators import Sum, Transition
-from trellis.operators.banded import of_band
-from trellis.operators.lowrank import of_features
 from trellis.params.base import NOTHING, Support, restored_support
 from trellis.params.dropout import Dropped
 from trellis.params.features import FEATURE_MAPS
 from trellis.params.neural import SETTINGS, NeuralParams
 from trellis.params.table import TableParams, replace
+from trellis.transitions import Sum, Transition
+from trellis.transitions.banded import of_band
+from trellis.transitions.lowrank import of_features
 
 
 def operator(

@@ -17,12 +17,12 @@ from trellis.config import ModelConfig, suggestion
 from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
 from trellis.kernels.rows import pick, take
-from trellis.operators import Dense, Softmax, Transition
 from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
 from trellis.params.dropout import Dropped
 from trellis.params.kernels import KERNELS
 from trellis.params.nets import Residual, Spelling
 from trellis.params.words import ClassLogits, every_logit
+from trellis.transitions import Dense, Softmax, Transition
 
 ROLES = ("in", "out", "start", "emission")
 TYINGS = {  # which embedding table serves each role of a state
@@ -85,7 +85,7 @@ class NeuralParams(Params):
         return cls(words, config, support, seed)
 
     @torch.no_grad()
-    def favour(self, scores: Tensor) -> None:
+    def shift_word_logits(self, scores: Tensor) -> None:
         self.word_bias.add_(scores)
 
     def embed(self, role: str, ids: Tensor | None = None) -> Tensor:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
-from trellis.operators import Dense, Transition
 from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
 from trellis.params.dropout import Dropped
+from trellis.transitions import Dense, Transition
 from trellis.types import Counts
 
 LOG_ZERO = -1e30  # the logit of a probability that EM has estimated as zero: exp gives 0, and gradients stay finite
@@ -57,7 +57,7 @@ class TableParams(Params):
         return cls(config.states, len(words), support, seed=seed)
 
     @torch.no_grad()
-    def favour(self, scores: Tensor) -> None:
+    def shift_word_logits(self, scores: Tensor) -> None:
         self.emission_logits.add_(scores.unsqueeze(-1))
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trellis.models.lds import Pair
+from trellis.families.lds.model import Pair
 from trellis.report.markup import Markup, element
 
 WIDTH, HEIGHT, MARGIN = 1100, 30, 16  # pixels: of the whole, of a pair, around

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
-from trellis.models.hmm import HMM
 from trellis.report.curves import draw_curves, read_curves
 from trellis.report.format import FIGURES, Column, compact, figure_rows, perplexity, text, whole
 from trellis.report.markup import Markup, element, section

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from trellis.models.hmm import HMM
+from trellis.families.hmm.model import HMM
 from trellis.report.format import percent, probability, word
 from trellis.report.heatmap import draw_transitions, shade
 from trellis.report.markup import Markup, element, section

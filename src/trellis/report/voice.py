@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trellis.corpus import GAP
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
-from trellis.models.hmm import HMM
 from trellis.report.format import probability, text, word
 from trellis.report.heatmap import shade
 from trellis.report.markup import Markup, element, section

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trellis.config import suggestion
 from trellis.errors import TrellisError
-from trellis.models.files import intact
+from trellis.families.files import intact
 from trellis.tagging.base import FILE, Tagger, read_tagger
 from trellis.tagging.crf import FeatureTagger, TaggerConfig
 from trellis.tagging.hmm import HMMTagger

@@ -18,8 +18,8 @@ from trellis.config import build, suggestion
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import SCHEMES, convert, units_of
 from trellis.errors import TrellisError
-from trellis.learning.crf import CRFConfig, train_crf
-from trellis.models.crf import CRF, Features
+from trellis.families.crf.learning import CRFConfig, train_crf
+from trellis.families.crf.model import CRF, Features
 from trellis.storage import atomic_write
 from trellis.tagging.base import (
     Tagger,

@@ -17,10 +17,13 @@ from trellis.corpus.brown import read_paths
 from trellis.corpus.read import read_lines
 from trellis.corpus.tokenize import UNK, treat
 from trellis.errors import TrellisError
+from trellis.families.factorial.model import FHMM
+from trellis.families.files import find_model, load
+from trellis.families.hmm.model import HMM
+from trellis.families.lds.model import LDS
+from trellis.families.neural.feedforward import FeedForward
 from trellis.inference import discrete
-from trellis.models import FHMM, HMM, LDS, FeedForward, load
-from trellis.models.base import Saved
-from trellis.models.files import find_model
+from trellis.models.base import PersistedModel
 from trellis.tagging.templates import Attributes
 
 PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
@@ -98,7 +101,7 @@ def read_vector(numbers: list[str], size: int, where: str) -> np.ndarray:
 class ModelEncoder(Encoder):
     """What a trained model says of the tokens of whole sentences, many at a time."""
 
-    kind: ClassVar[type[Saved]]
+    kind: ClassVar[type[PersistedModel]]
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
         self.model = load(file, device)
@@ -142,7 +145,7 @@ class HMMStates(ModelEncoder):
     @torch.no_grad()
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         chain = self.model.chain(len(tokens))
-        return discrete.mode(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)[0]
+        return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)[0]
 
     def write(self, rows: np.ndarray) -> Any:
         return [[str(state)] for state in rows.tolist()]

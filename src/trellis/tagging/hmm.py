@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trellis.errors import TrellisError
-from trellis.models import TagHMM, load, save_model
-from trellis.models.files import FILE
+from trellis.families.files import FILE, load, save_model
+from trellis.families.tag_hmm.model import TagHMM
 from trellis.tagging.base import Tagger, check_sentences
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
-from trellis.models import load_model, read_about
+from trellis.families.files import load_model, read_about
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bootstrap
 from trellis.tasks.data import load_split

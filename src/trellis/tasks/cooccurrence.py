@@ -11,7 +11,7 @@ from trellis.emissions import Categorical
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
 from trellis.learning.cooccurrence import count_pairs
-from trellis.operators import Dense
+from trellis.transitions import Dense
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.errors import TrellisError
-from trellis.models import LanguageModel
+from trellis.models.base import LanguageModel
 
 ALL = "all"
 

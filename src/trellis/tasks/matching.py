@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from trellis.corpus.tagged import Tagged
-from trellis.models.tag_hmm import TagHMM
+from trellis.families.tag_hmm.model import TagHMM
 
 
 def state_counts(model: TagHMM, tagged: Tagged) -> np.ndarray:

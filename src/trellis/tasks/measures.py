@@ -13,10 +13,10 @@ from torch import Tensor
 
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
 from trellis.models.base import LanguageModel
-from trellis.models.hmm import HMM
-from trellis.operators import Transition
+from trellis.transitions import Transition
 from trellis.types import Batch
 
 CHUNK = 1 << 26  # numbers of a transition matrix in memory at a time

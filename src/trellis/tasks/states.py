@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.families.hmm.model import HMM
 from trellis.models.base import Ranked
-from trellis.models.hmm import HMM
 
 
 class StateSummary(NamedTuple):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
-from trellis.learning.covariance import Covariances
-from trellis.learning.lds import begin_lds, count_text, improve
-from trellis.models.files import FILE, load, read_about, save_model
-from trellis.models.lds import LDS
+from trellis.families.files import FILE, load, read_about, save_model
+from trellis.families.lds.covariance import Covariances
+from trellis.families.lds.learning import begin_lds, count_text, improve
+from trellis.families.lds.model import LDS
 from trellis.progress import progress
 from trellis.train.checkpoint import BEST, LAST
 from trellis.train.metrics import MetricsFile

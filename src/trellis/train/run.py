@@ -18,15 +18,20 @@ from trellis.corpus import Corpus, Split, load_corpus
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
+from trellis.families.factorial.model import FHMM
+from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
+from trellis.families.files import FILE, family, load, save_model
+from trellis.families.hmm.model import HMM
+from trellis.families.lds.model import LDS
+from trellis.families.neural.base import NeuralModel
+from trellis.families.neural.feedforward import FeedForward
+from trellis.families.neural.rnn import LSTM, RNN
+from trellis.families.ngram.model import ORDERS, NGram
+from trellis.families.tag_hmm.model import TagHMM
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.learning.variational_em import StepwiseVariationalLearner, VariationalEMLearner
-from trellis.models import FHMM, HMM, LDS, LSTM, RNN, FeedForward, LanguageModel, TagHMM, load, save_model
-from trellis.models.base import Saved
-from trellis.models.files import FILE, family
-from trellis.models.neural import NeuralModel
-from trellis.models.ngram import ORDERS, NGram
+from trellis.models.base import LanguageModel, PersistedModel
 from trellis.params import TableParams
 from trellis.params.support import SUPPORTS
 from trellis.storage import atomic_write, claimed
@@ -161,7 +166,9 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
             )
 
 
-def train_in(folder: Path, model_class: type[Saved], config: RunConfig, corpus: Corpus, resume: bool) -> RunResult:
+def train_in(
+    folder: Path, model_class: type[PersistedModel], config: RunConfig, corpus: Corpus, resume: bool
+) -> RunResult:
     """`train` in a folder that is ours."""
     if issubclass(model_class, NGram):
         order = ORDERS.get(config.model.family, config.model.order)

@@ -16,10 +16,10 @@ from trellis.corpus import Corpus, Sentences, Split, load_corpus
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.emissions import Partition
+from trellis.families.tag_hmm.model import TagHMM
 from trellis.learning.base import Learner
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models.tag_hmm import TagHMM
 from trellis.params import Support
 from trellis.params.support import SUPPORTS, apportion
 from trellis.tasks.lm import READINGS, evaluate

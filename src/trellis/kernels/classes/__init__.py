@@ -5,23 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.emissions import Partition
-from trellis.kernels.engines import installed
+from trellis.kernels.optional import installed
 from trellis.kernels.rows import take
 
 
-def class_log_softmax(logits: Tensor, partition: Partition) -> Tensor:
-    """Each column over the words of a class: logits [V, k] -> [V, k]; a column that is all -inf stays so."""
-    engine = installed("classes") if logits.is_cuda and logits.dtype is torch.float32 else None
+def class_log_softmax(logits: Tensor, word_class: Tensor, words: Tensor, begins: Tensor) -> Tensor:
+    """Each column over the words of a class: logits [V, k] -> [V, k]; a column that is all -inf stays so.
+
+    The class of every word [V], the words class by class [V], and where among them each class begins [C + 1]."""
+    engine = installed("kernels.classes.triton") if logits.is_cuda and logits.dtype is torch.float32 else None
     if engine is None:
-        return by_adding(logits, partition)
-    return engine.class_log_softmax(logits, partition.words, partition.begins)
+        return by_adding(logits, word_class, len(begins) - 1)
+    return engine.class_log_softmax(logits, words, begins)
 
 
-def by_adding(logits: Tensor, partition: Partition) -> Tensor:
+def by_adding(logits: Tensor, word_class: Tensor, num_classes: int) -> Tensor:
     """The reference."""
-    index, empty = partition.word_class, logits.new_full((partition.num_classes, logits.shape[1]), -torch.inf)
-    top = empty.scatter_reduce(0, index[:, None].expand_as(logits), logits.detach(), "amax")
+    empty = logits.new_full((num_classes, logits.shape[1]), -torch.inf)
+    top = empty.scatter_reduce(0, word_class[:, None].expand_as(logits), logits.detach(), "amax")
     shift = top.masked_fill(top == -torch.inf, 0.0)
-    total = torch.zeros_like(shift).index_add(0, index, (logits - shift[index]).exp())
-    return logits - take(total.where(total > 0, 1.0).log() + shift, index)
+    total = torch.zeros_like(shift).index_add(0, word_class, (logits - shift[word_class]).exp())
+    return logits - take(total.where(total > 0, 1.0).log() + shift, word_class)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.kernels.engines import installed
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import Mask
+from trellis.kernels.optional import installed
 
 
 def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
     dtype = dtype or queries.dtype
-    engine = installed("lse") if queries.is_cuda and dtype is torch.bfloat16 else None
+    engine = installed("kernels.lse.triton") if queries.is_cuda and dtype is torch.bfloat16 else None
     if engine is None or not engine.fits(queries.shape[1]):
         return tiled.row_logsumexp(queries, keys, mask, dtype)
     return engine.row_logsumexp(queries, keys, mask, dtype)

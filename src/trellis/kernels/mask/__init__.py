@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.kernels.engines import installed
+from trellis.kernels.optional import installed
 
 WORD = 0xFFFFFFFF
 ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # what a key is for
@@ -43,7 +43,7 @@ def mix(value: Tensor) -> Tensor:
 
 def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
     """Pseudorandom numbers below 2^32, one for each id, that depend on the seed, the step [] and the purpose."""
-    engine = installed("mask") if ids.is_cuda else None
+    engine = installed("kernels.mask.triton") if ids.is_cuda else None
     if engine is not None:
         return engine.keys((seed * COLUMNS) & WORD, step, purpose, ids, ROWS)
     return mix(mix(mix(step + seed * COLUMNS) + purpose) + ids * ROWS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from trellis.kernels.engines import installed
+from trellis.kernels.optional import installed
 
 
 def add_norm(x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """(s - mean s) / sd s * scale + shift of each row of s = x + y: [n, d], [n, d], [d], [d] -> [n, d]."""
-    engine = installed("norm") if x.is_cuda else None
+    engine = installed("kernels.norm.triton") if x.is_cuda else None
     if engine is None or not engine.fits(x.shape[1]):
         return nn.functional.layer_norm(x + y, x.shape[-1:], scale.to(x.dtype), shift.to(x.dtype))
     return engine.add_norm(x, y, scale, shift)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trellis.kernels.engines import installed
 from trellis.kernels.lse.tiled import product
+from trellis.kernels.optional import installed
 from trellis.kernels.rows import add_rows
 
 
@@ -38,7 +38,9 @@ class SetLogits(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
-        ctx.engine = (installed("pairs") if q.is_cuda and dtype is torch.bfloat16 else None) or sys.modules[__name__]
+        ctx.engine = (
+            installed("kernels.pairs.triton") if q.is_cuda and dtype is torch.bfloat16 else None
+        ) or sys.modules[__name__]
         ctx.save_for_backward(q, k, before, after)
         ctx.dtypes = queries.dtype, keys.dtype
         wide = torch.promote_types(dtype, torch.float32)

@@ -164,7 +164,7 @@ def unpack(worker, workers, packed, out):
 
 
 @njit(nogil=True, cache=True)
-def mode(worker, workers, log_prior, log_matrix, log_table, rows, lengths, path, scores):
+def viterbi(worker, workers, log_prior, log_matrix, log_table, rows, lengths, path, scores):
     """Viterbi: fill path [B, T] and scores [B], float64."""
     for block in range(worker, (rows.shape[0] + LANES - 1) // LANES, workers):
         mode_block(block, log_prior, log_matrix, log_table, rows, lengths, path, scores)

@@ -138,14 +138,16 @@ def add_outer(left, right, out):
 
 
 @njit(nogil=True, cache=True)
-def mode(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
+def viterbi(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
     """Viterbi: fill path [B, T] and scores [B], float64."""
     for b in range(worker, rows.shape[0], workers):
-        scores[b] = mode_one(log_prior[b], log_matrices, b * by_row, by_step, log_table, rows[b], lengths[b], path[b])
+        scores[b] = viterbi_one(
+            log_prior[b], log_matrices, b * by_row, by_step, log_table, rows[b], lengths[b], path[b]
+        )
 
 
 @njit(fastmath=MATHS, cache=True)
-def mode_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
+def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
     narrow = log_matrices.shape[0] == 1 and states <= NARROW

@@ -1,0 +1,92 @@
+"""The pass over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of live
+states on a GPU; plain torch elsewhere: homogeneous.py for one transition and all states live, reference.py for anything."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from trellis.engines import homogeneous, reference
+from trellis.kernels.optional import installed
+from trellis.transitions import Dense, LogBlocks, Transition
+from trellis.types import Belief, Potentials
+
+LONG = 256  # steps for each sequence of a batch
+LARGEST_BLOCK = 1024
+LARGEST_ON_HOST = 512  # states of a matrix that stays in a core's cache
+
+
+def optional_engine(name: str) -> ModuleType | None:
+    """The engine `compiled` (numba) or `triton`, where what it needs is installed."""
+    return installed(f"engines.{name}")
+
+
+def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
+    """The module whose functions fit this problem."""
+    if ids is not None:
+        return reference
+    plain = reference if transition.varies else homogeneous
+    if not isinstance(transition, Dense):
+        return plain
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        return optional_engine("compiled") or plain
+    if values.is_cuda and values.dtype is torch.float32 and fits_gpu(transition):
+        return optional_engine("triton") or plain
+    return plain
+
+
+def fits_gpu(transition: Dense) -> bool:
+    """Blocks [B, T-1, k, k] that one program can walk through."""
+    blocks = transition.logits if isinstance(transition, LogBlocks) else transition.matrix
+    return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
+
+
+def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log p(x_t | x_<t) [B, T] and the last belief; differentiable."""
+    if better_on_host(transition, potentials):
+        there = potentials.table.device
+        here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
+        norms, belief = score(Belief(prior.probs.cpu()), Dense(transition.dense().cpu()), here, lengths.cpu())
+        return norms.to(there), Belief(belief.probs.to(there))
+    return engine(transition, potentials.table, potentials.ids).score(prior, transition, potentials, lengths)
+
+
+def better_on_host(transition: Transition, potentials: Potentials) -> bool:
+    """A few long sequences, step by step, keep a GPU waiting for its next launch; compiled code on the CPU does not."""
+    batch, steps = potentials.rows.shape
+    few_and_long = potentials.table.is_cuda and steps >= LONG * batch
+    small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
+    if not (few_and_long and small) or potentials.ids is not None or torch.is_grad_enabled():
+        return False
+    return engine(transition, potentials.table) is homogeneous and optional_engine("compiled") is not None
+
+
+def filter(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero past the end) and the last belief."""
+    return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
+
+
+def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
+    return engine(transition, potentials.table, potentials.ids).smooth(prior, transition, potentials, lengths)
+
+
+def expect(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+    """Expected transitions, visits of the table's rows, and what else EM needs."""
+    return engine(transition, potentials.table, potentials.ids).expect(prior, transition, potentials, lengths)
+
+
+def viterbi(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The most probable path [B, T] and its log-probability [B]."""
+    return engine(transition, potentials.table, potentials.ids).viterbi(prior, transition, potentials, lengths)
+
+
+def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    """Paths from p(z | x) [B, T], given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
+    chosen = engine(transition, filtered)
+    plain = chosen in (reference, homogeneous)
+    return chosen.sample(transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype))

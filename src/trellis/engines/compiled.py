@@ -1,0 +1,291 @@
+"""The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.engines import reference
+from trellis.errors import TrellisError
+from trellis.kernels import team
+from trellis.kernels.scan import blocks, lanes, serial
+from trellis.transitions import Dense
+from trellis.types import Belief, Potentials
+
+Array = np.ndarray[Any, Any]
+LANES_FROM = 16  # from this many sequences on, many at once beat one at a time
+BLOCKS_FROM = 32  # from this many states on, states side by side beat sequences side by side
+BLOCK_SIZE = 128  # sequences of one block at most
+THREAD_WORTH = 200_000  # multiplications that make up for waking a thread
+
+
+class Problem(NamedTuple):
+    """Everything the compiled functions read, as arrays."""
+
+    prior: Array  # [B, K]
+    matrices: Array  # [M, K, K]
+    strides: tuple[int, int]  # sequence b, step t uses matrix b * strides[0] + t * strides[1]
+    table: Array  # [N, K]: potentials, scaled to a maximum of one
+    scale: Array  # [N]: log of what was taken out of each row
+    rows: Array  # [B, T]
+    lengths: Array  # [B]
+
+    @property
+    def layout(self) -> ModuleType:
+        """The module made for such sizes."""
+        if len(self.matrices) != 1 or len(self.rows) < LANES_FROM:
+            return serial
+        return lanes if self.prior.shape[1] < BLOCKS_FROM else blocks
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        return (self.matrices, *self.strides) if self.layout is serial else (self.matrices[0],)
+
+    @property
+    def observed(self) -> tuple[Array, Array, Array]:
+        return self.table, self.rows, self.lengths
+
+    def blas(self) -> AbstractContextManager[Any]:
+        """Where library products are used, each worker has one thread for them."""
+        return nullcontext() if self.layout is serial else team.OneBlasThread()
+
+
+def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
+    """Arrays out of tensors; the exponential is taken here, once per row of the table."""
+    check(rows.shape, table.shape[1], lengths, matrix, prior)
+    check_rows(table, rows, lengths)
+    weights = array(table)
+    scale = weights.max(-1)
+    scale[scale == -np.inf] = 0
+    matrices, strides = stack(matrix)
+    tail = np.exp(weights - scale[:, None]), scale, array(rows), array(lengths)
+    return Problem(array(prior), array(matrices), strides, *tail)
+
+
+def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior: Tensor) -> None:
+    """Refuse whatever compiled code would read out of bounds; `shape` is that of the rows, [B, T]."""
+    batch, steps = shape
+    leading = {2: (), 3: (steps - 1,)}.get(matrix.dim(), (batch, steps - 1))
+    wanted = {"transition": (*leading, states, states), "prior": (batch, states), "lengths": (batch,)}
+    given = {"transition": matrix, "prior": prior, "lengths": lengths}
+    for name, size in wanted.items():
+        if given[name].shape != size:
+            raise TrellisError(
+                f"The {name} of {batch} sequences of {steps} steps over {states} states must have the shape "
+                f"{list(size)}, not {list(given[name].shape)}."
+            )
+    wrong = (lengths < 0) | (lengths > steps)
+    if bool(wrong.any()):
+        found = int(lengths[wrong][0])
+        raise TrellisError(f"Lengths must lie between 0 and the {steps} steps of the batch; found {found}.")
+
+
+def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
+    """Refuse a token that has no row in the table; what lies past the end is never read."""
+    if rows.numel() == 0 or array(rows).max() < len(table):
+        return
+    inside = torch.arange(rows.shape[1]) < lengths[:, None]
+    highest = int(rows.masked_fill(~inside, -1).max())
+    if highest >= len(table):
+        raise TrellisError(
+            f"Token {highest} is outside the vocabulary of {len(table)}; encode the text with the model's own."
+        )
+
+
+def log(values: Array, out: Array | None = None) -> Array:
+    """The logarithm, -inf of zero. NumPy's, since torch would wake its own threads for so little."""
+    with np.errstate(divide="ignore"):
+        return np.log(values, out=out)
+
+
+def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
+    log(values[worker::workers], out[worker::workers])
+
+
+def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    """All matrices in one stack [M, K, K], and how its index grows with sequence and step."""
+    strides = {2: (0, 0), 3: (0, 1)}.get(matrix.dim(), (matrix.shape[1], 1))
+    return matrix.reshape(-1, *matrix.shape[-2:]), strides
+
+
+def array(tensor: Tensor) -> Array:
+    return tensor.detach().contiguous().numpy()
+
+
+def crew(units: int, shape: tuple[int, ...], states: int) -> int:
+    """How many threads share so many units of work over [B, T] tokens: one where there is little to do."""
+    return team.size(min(units, 1 + math.prod(shape) * states**2 // THREAD_WORTH))
+
+
+def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
+    """How each layout keeps a_t of `kept` steps; `standard` undoes it."""
+    batch, states = problem.prior.shape
+    size = min(BLOCK_SIZE, -(-batch // crew(batch, problem.rows.shape, states)))
+    return {
+        serial: (batch, kept, states),
+        lanes: (-(-batch // lanes.LANES), kept, states, lanes.LANES),
+        blocks: (-(-batch // size), kept, size, states),
+    }[problem.layout]
+
+
+def standard(problem: Problem, alphas: Array) -> Tensor:
+    """a_t as [B, T, K]."""
+    if problem.layout is serial:
+        return torch.from_numpy(alphas)
+    packed = alphas.swapaxes(2, 3) if problem.layout is lanes else alphas
+    out = np.empty((*problem.rows.shape, problem.prior.shape[1]), alphas.dtype)
+    team.share(lanes.unpack, crew(len(alphas), out.shape, 1), packed, out)
+    return torch.from_numpy(out)
+
+
+def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
+    """c_t [B, T], a_t in the layout's own order (of the last step alone unless `keep`), and the last a_t [B, K]."""
+    dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
+    norms, last = np.ones((batch, steps), dtype), problem.prior.copy()
+    alphas = np.zeros(alphas_shape(problem, steps if keep else 1), dtype)
+    workers = crew(len(alphas), problem.rows.shape, states)
+    arguments = problem.prior, *problem.operands, *problem.observed, alphas, norms, last
+    with problem.blas():
+        team.share(problem.layout.forward, workers, *arguments)
+    return norms, alphas, last
+
+
+class Gradient(NamedTuple):
+    """dL/dprior [B, K], dL/dA (like the matrices), dL/dlog table [N, K]."""
+
+    prior: Array
+    matrices: Array
+    table: Array
+
+
+def run_adjoint(
+    problem: Problem,
+    norms: Array,
+    alphas: Array,
+    weights: Array,
+    last_grad: Array | None = None,
+    smoothing: bool = False,
+) -> Gradient:
+    """The backward pass for L = sum_t weights_t log c_t + <last_grad, last belief>.
+
+    For smoothing, a_t b_t take the place of the alphas, and only the gradient of the prior is computed."""
+    dtype, states = problem.table.dtype, problem.prior.shape[1]
+    d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
+    workers = crew(len(alphas), problem.rows.shape, states)
+    copies = workers if problem.strides[0] == 0 else 1
+    added = np.dtype(np.float64) if problem.layout is serial else dtype  # token by token, a long text outgrows float32
+    d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
+    d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), added)
+    passed = norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
+    with problem.blas():
+        team.share(problem.layout.adjoint, workers, *problem.operands, *problem.observed, *passed)
+    return Gradient(d_prior, total(d_matrices, dtype), total(d_table, dtype))
+
+
+def total(parts: Array, dtype: np.dtype[Any]) -> Array:
+    """The sum over the workers."""
+    return (parts.sum(0) if len(parts) > 1 else parts[0]).astype(dtype, copy=False)
+
+
+def log_norms(problem: Problem, norms: Array) -> Tensor:
+    """log c_t with the scales put back: [B, T], zero past the end and -inf where impossible."""
+    logs = np.empty_like(norms)
+    workers = crew(len(norms), norms.shape, 1)
+    team.share(share_log, workers, norms, logs)
+    team.share(serial.add_scales, workers, problem.scale, problem.rows, problem.lengths, logs)
+    return torch.from_numpy(logs)
+
+
+def possible(logs: Tensor) -> Array:
+    """reference.possible as an array: one for every step of a possible sequence, zero for an impossible one: [B, T]."""
+    weights = np.empty(logs.shape, logs.numpy().dtype)
+    weights[:] = (logs.numpy().min(1, initial=0.0) > -np.inf)[:, None]
+    return weights
+
+
+class Score(torch.autograd.Function):
+    """(log c_t [B, T], last belief [B, K]) as a differentiable function of prior, matrix and log table."""
+
+    @staticmethod
+    def forward(ctx: Any, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Any:
+        problem = pose(prior, matrix, table, rows, lengths)
+        norms, alphas, last = run_forward(problem, keep=any(ctx.needs_input_grad))
+        ctx.problem, ctx.norms, ctx.alphas, ctx.matrix_shape = problem, norms, alphas, matrix.shape
+        return log_norms(problem, norms), torch.from_numpy(last)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        weights, last_grad = grads
+        gradient = run_adjoint(ctx.problem, ctx.norms, ctx.alphas, array(weights), array(last_grad))
+        d_matrix = torch.from_numpy(gradient.matrices).view(ctx.matrix_shape)
+        return torch.from_numpy(gradient.prior), d_matrix, torch.from_numpy(gradient.table), None, None
+
+
+def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log c_t [B, T] and the last belief; differentiable."""
+    norms, last = Score.apply(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    return norms, Belief(last)
+
+
+def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
+    problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    norms, alphas, last = run_forward(problem, keep=True)
+    return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))
+
+
+def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log c_t [B, T] and p(z_t | x) [B, T, K]."""
+    problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    norms, alphas, _ = run_forward(problem, keep=True)
+    logs = log_norms(problem, norms)
+    run_adjoint(problem, norms, alphas, possible(logs), smoothing=True)
+    return logs, standard(problem, alphas)
+
+
+def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+    """The expected statistics of EM."""
+    problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    norms, alphas, last = run_forward(problem, keep=True)
+    logs = log_norms(problem, norms)
+    gradient = run_adjoint(problem, norms, alphas, possible(logs))
+    moves = torch.from_numpy(problem.matrices * gradient.matrices).view(transition.matrix.shape)
+    entry, visits = torch.from_numpy(gradient.prior), torch.from_numpy(gradient.table)
+    return reference.Expected(logs, Belief(torch.from_numpy(last)), entry, moves, visits)
+
+
+def viterbi(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The most probable path [B, T] (-1 past the end) and its log-probability [B]."""
+    check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
+    batch, steps = potentials.rows.shape
+    matrices, strides = stack(transition.matrix)
+    log_prior, log_matrices = log(array(prior.probs)), log(array(matrices))
+    check_rows(potentials.table, potentials.rows, lengths)
+    tail = (array(potentials.table), array(potentials.rows), array(lengths))
+    path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
+    if len(log_matrices) == 1 and batch >= LANES_FROM:
+        workers = crew(-(-batch // lanes.LANES), path.shape, transition.num_states)
+        team.share(lanes.viterbi, workers, log_prior, log_matrices[0], *tail, path, scores)
+    else:
+        workers = crew(batch, path.shape, transition.num_states)
+        team.share(serial.viterbi, workers, log_prior, log_matrices, *strides, *tail, path, scores)
+    return torch.from_numpy(path), torch.from_numpy(scores).to(potentials.table.dtype)
+
+
+def sample(transition: Dense, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    """Paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 past the end."""
+    check(uniform.shape, filtered.shape[2], lengths, transition.matrix, filtered[:, 0])
+    matrices, strides = stack(transition.matrix)
+    path = np.full(filtered.shape[:2], -1, np.int64)
+    tail = (array(filtered), array(lengths), array(uniform), path)
+    workers = crew(len(path), path.shape, transition.num_states)
+    team.share(serial.sample, workers, array(matrices), *strides, *tail)
+    return torch.from_numpy(path)

@@ -1,0 +1,120 @@
+"""The functions of reference.py where all states are live at every step and transitions do not vary with time: products
+with the operator step by step, everything else for all steps at once, the gradient of the transitions included.
+
+See reference.py for the recursions. Time comes first here, [T, B, K], so that a step is one piece of memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.engines import reference
+from trellis.transitions import Transition
+from trellis.types import Belief, Potentials
+
+
+class Run:
+    """Both passes over one problem, without gradients."""
+
+    def __init__(self, prior: Tensor, transition: Transition, log_weights: Tensor, lengths: Tensor) -> None:
+        self.transition, self.lengths = transition, lengths
+        steps = torch.arange(len(log_weights), device=lengths.device).unsqueeze(-1)
+        self.inside = (steps < lengths).to(log_weights.dtype).unsqueeze(-1)  # [T, B, 1]
+        scale = log_weights.amax(-1, keepdim=True)
+        scale = scale.masked_fill(scale == -torch.inf, 0.0)
+        self.weights = (log_weights - scale).exp()
+        self.filtered, self.norms = torch.empty_like(self.weights), torch.empty_like(scale)
+        smallest = torch.finfo(scale.dtype).tiny
+        for t, weight in enumerate(self.weights):
+            joint = (prior if t == 0 else transition.forward(self.filtered[t - 1])) * weight
+            norm = torch.sum(joint, -1, keepdim=True, out=self.norms[t])
+            torch.div(joint, torch.threshold_(norm, smallest, torch.inf), out=self.filtered[t])
+        log_norms = (self.norms.log() + scale).masked_fill(self.norms == torch.inf, -torch.inf)
+        self.log_norms = log_norms.masked_fill(self.inside == 0, 0.0).squeeze(-1).T.contiguous()  # [B, T]
+
+    def last(self) -> Tensor:
+        """a_t of each sequence's last step: [B, K]."""
+        return reference.last_step(self.filtered.transpose(0, 1), self.lengths)
+
+    def adjoint(self, grads: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """a_t b_t and w_t [T, B, K], given g [B, T] and dL/d(last belief) [B, K]."""
+        futures, pulls = torch.empty_like(self.filtered), self.weights * (self.inside / self.norms)
+        grads = grads.T.unsqueeze(-1) * self.inside
+        message = torch.zeros_like(pulls[0])
+        for t in reversed(range(len(pulls))):
+            if last is not None:
+                message = message + last * (self.lengths - 1 == t).unsqueeze(-1)
+            shift = grads[t] - (message * self.filtered[t]).sum(-1, keepdim=True)
+            pulls[t] *= torch.add(message, shift, out=futures[t])
+            if t > 0:
+                message = self.transition.backward(pulls[t])
+        return self.filtered * futures * self.inside, pulls
+
+
+class Score(torch.autograd.Function):
+    """(log c_t [B, T], last belief [B, K]) of a `Run`, differentiable in its prior [B, K], its predictions a_{t-1} A
+    [B, T-1, K] for given a_{t-1}, and its log-potentials [T, B, K]."""
+
+    @staticmethod
+    def forward(ctx: Any, prior: Tensor, predicted: Tensor, log_weights: Tensor, run: Run) -> Any:
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        return run.log_norms.clone(), run.last()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        norms = torch.zeros_like(ctx.run.log_norms) if grads[0] is None else grads[0]
+        posterior, pulls = ctx.run.adjoint(norms, grads[1])
+        return pulls[0], pulls[1:].transpose(0, 1), posterior, None
+
+
+def pose(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The prior [B, K], and the log-potentials by time: [T, B, K]."""
+    rows = potentials.rows if potentials.all_observed else potentials.rows.masked_fill(~potentials.inside(lengths), -1)
+    return reference.first_step(prior, None, transition.num_states), potentials._replace(rows=rows.T).gather()
+
+
+def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log c_t [B, T] and the last belief; differentiable."""
+    begin, log_weights = pose(prior, transition, potentials, lengths)
+    transition.prepare()
+    with torch.no_grad():
+        run = Run(begin, transition, log_weights, lengths)
+    if not torch.is_grad_enabled():
+        return run.log_norms, Belief(reference.or_prior(run.last(), begin, lengths))
+    before = run.filtered[:-1].transpose(0, 1)
+    predicted = transition.forward(before) if before.numel() else before
+    log_norms, last = Score.apply(begin, predicted, log_weights, run)
+    return log_norms, Belief(reference.or_prior(last, begin, lengths))
+
+
+def filter(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
+    if torch.is_grad_enabled():
+        return reference.filter(prior, transition, potentials, lengths)
+    begin, log_weights = pose(prior, transition, potentials, lengths)
+    run = Run(begin, transition, log_weights, lengths)
+    return (
+        run.log_norms,
+        (run.filtered * run.inside).transpose(0, 1),
+        Belief(reference.or_prior(run.last(), begin, lengths)),
+    )
+
+
+def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log c_t [B, T] and p(z_t | x) [B, T, K]."""
+    if torch.is_grad_enabled():
+        return reference.smooth(prior, transition, potentials, lengths)
+    begin, log_weights = pose(prior, transition, potentials, lengths)
+    run = Run(begin, transition, log_weights, lengths)
+    return run.log_norms, run.adjoint(reference.possible(run.log_norms))[0].transpose(0, 1)
+
+
+expect, viterbi, sample = reference.expect, reference.viterbi, reference.sample

@@ -1,0 +1,263 @@
+"""The reference: one pass over time in plain torch, for any operator, on any device, differentiable throughout.
+
+Scaled arithmetic: with p_t = a_{t-1} A the prediction and o_t the potentials of step t,
+    a_t = p_t o_t / c_t,    c_t = sum_z p_t(z) o_t(z) = p(x_t | x_<t).
+The adjoint of L = sum_t g_t log c_t runs backwards; with m_t = dL/da_t the message from the future,
+    b_t = g_t + m_t - <m_t, a_t>,    w_t = o_t b_t / c_t,    m_{t-1} = A w_t,
+and then dL/dlog o_t = a_t b_t (the posterior when g = 1), dL/dA = sum_t a_{t-1} w_t', dL/dprior = w_0.
+
+Each step has its live states (`ids`), or all of them where the observation of any sequence in the batch is missing:
+so sparse models pay only for what is live, and a gap in the text is still exact.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.transitions import Transition
+from trellis.transitions.base import invert
+from trellis.types import Belief, Potentials
+
+
+def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
+    """The distribution one step on, at the states `ids` (all where None): [B, k] -> [B, k']."""
+    if belief.ids is not None and ids is not None:
+        return (belief.probs.unsqueeze(-2) @ transition.blocks(belief.ids, ids)).squeeze(-2)
+    return at_states(transition.forward(to_dense(belief, transition.num_states)), ids)
+
+
+def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
+    """A m, the message one step back, at the states `ids` (all where None): [B, k'] -> [B, k]."""
+    if message.ids is not None and ids is not None:
+        return (transition.blocks(ids, message.ids) @ message.probs.unsqueeze(-1)).squeeze(-1)
+    return at_states(transition.backward(to_dense(message, transition.num_states)), ids)
+
+
+def to_dense(belief: Belief, num_states: int) -> Tensor:
+    """Over all states, zero at those not named: [B, k] -> [B, K]."""
+    if belief.ids is None:
+        return belief.probs
+    return belief.probs.new_zeros(len(belief.probs), num_states).scatter(-1, belief.ids, belief.probs)
+
+
+def at_states(full: Tensor, ids: Tensor | None) -> Tensor:
+    """The entries of the named states: [B, K] -> [B, k]."""
+    return full if ids is None else full.gather(-1, ids)
+
+
+def first_step(prior: Belief, ids: Tensor | None, num_states: int) -> Tensor:
+    """The prior at the live states of step 0: [B, k]; one given at live states must name these very ones."""
+    if prior.ids is not None and ids is not None:
+        return prior.probs
+    return at_states(to_dense(prior, num_states), ids)
+
+
+class Steps:
+    """The potentials step by step: which states are live, their scaled weights, and the scale that was taken out."""
+
+    def __init__(self, potentials: Potentials, num_states: int, lengths: Tensor) -> None:
+        self.num_states, self.lengths = num_states, lengths
+        self.full = potentials.ids is None
+        self.wide = [True] * potentials.rows.shape[1] if self.full else potentials.gaps(lengths).any(0).tolist()
+        self.potentials = potentials._replace(rows=potentials.rows.masked_fill(~potentials.inside(lengths), -1))
+        learning = self.full and potentials.table.requires_grad and torch.is_grad_enabled()
+        self.written = self.potentials.gather() if learning else None  # [B, T, K]: one gradient of the table, not T
+
+    def __len__(self) -> int:
+        return len(self.wide)
+
+    def inside(self, t: int) -> Tensor:
+        """Which sequences have a step t: [B] bool."""
+        return t < self.lengths
+
+    def ids(self, t: int) -> Tensor | None:
+        return None if self.wide[t] or self.potentials.ids is None else self.potentials.ids[:, t]
+
+    def log_weights(self, t: int) -> Tensor:
+        """log o_t at the live states: [B, k]."""
+        if self.written is not None:
+            return self.written[:, t]
+        table, rows, ids, *_ = self.potentials
+        here = Potentials(table, rows[:, t : t + 1], None if ids is None else ids[:, t : t + 1])
+        return (here.widen(self.num_states) if self.wide[t] else here).gather()[:, 0]
+
+    def weights(self, t: int) -> tuple[Tensor, Tensor]:
+        """exp(log o_t - scale) [B, k] and the scale [B], so that the largest weight is one."""
+        log_weights = self.log_weights(t)
+        scale = log_weights.detach().amax(-1)
+        scale = scale.masked_fill(scale == -torch.inf, 0.0)
+        return (log_weights - scale.unsqueeze(-1)).exp(), scale
+
+    def stack(self, values: list[Tensor]) -> Tensor:
+        """[B, T, k], or [B, T, K] where a gap made some step wide."""
+        if not self.full and any(self.wide):
+            beliefs = [Belief(v, self.ids(t)) for t, v in enumerate(values)]
+            values = [to_dense(b, self.num_states) for b in beliefs]
+        return torch.stack(values, 1)
+
+
+def run_forward(prior: Belief, transition: Transition, steps: Steps) -> tuple[list[Tensor], list[Tensor]]:
+    """Normalisers c_t with their scale as log c_t [B], and filtered a_t [B, k], for each t.
+
+    A c_t beneath the smallest normal number, whose reciprocal might be infinite, counts as zero."""
+    log_norms: list[Tensor] = []
+    filtered: list[Tensor] = []
+    for t in range(len(steps)):
+        ids, inside = steps.ids(t), steps.inside(t)
+        if t == 0:
+            predicted = first_step(prior, ids, transition.num_states)
+        else:
+            predicted = move(Belief(filtered[-1], steps.ids(t - 1)), transition.at(t - 1), ids)
+        weights, scale = steps.weights(t)
+        joint = predicted * weights
+        norm = joint.sum(-1)
+        possible = norm >= torch.finfo(norm.dtype).tiny
+        safe = norm.masked_fill(~(possible & inside), 1.0)
+        log_norm = (safe.log() + scale).masked_fill(~possible, -torch.inf)
+        log_norms.append(log_norm.masked_fill(~inside, 0.0))
+        filtered.append((joint / safe.unsqueeze(-1)).masked_fill(~possible.unsqueeze(-1), 0.0))
+    return log_norms, filtered
+
+
+def last_step(values: Tensor, lengths: Tensor) -> Tensor:
+    """Each sequence's last entry, the first where it has no steps: [B, T, k] -> [B, k]."""
+    return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
+
+
+def or_prior(last: Tensor, prior: Tensor, lengths: Tensor) -> Tensor:
+    """The belief after each sequence's last step [B, k]; the prior where it has none."""
+    return torch.where((lengths == 0).unsqueeze(-1), prior, last)
+
+
+def last_belief(stacked: Tensor, steps: Steps) -> Belief:
+    """a_t and its live states at each sequence's last step, out of a_t [B, T, k]; the prior where it has no steps."""
+    probs, ids = last_step(stacked, steps.lengths), steps.potentials.ids
+    return Belief(probs, None if ids is None or any(steps.wide) else last_step(ids, steps.lengths))
+
+
+def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log c_t [B, T] and the last belief."""
+    steps = Steps(potentials, transition.num_states, lengths)
+    log_norms, filtered = run_forward(prior, transition, steps)
+    return torch.stack(log_norms, 1), last_belief(steps.stack(filtered), steps)
+
+
+def filter(
+    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    steps = Steps(potentials, transition.num_states, lengths)
+    log_norms, filtered = run_forward(prior, transition, steps)
+    stacked = steps.stack(filtered)
+    inside = potentials.inside(lengths).unsqueeze(-1)
+    return torch.stack(log_norms, 1), stacked * inside, last_belief(stacked, steps)
+
+
+def adjoint(
+    transition: Transition, steps: Steps, log_norms: list[Tensor], filtered: list[Tensor], weights: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """b_t and w_t [B, k] for each t, given g [B, T]."""
+    futures: list[Tensor] = []
+    pulls: list[Tensor] = []
+    message = torch.zeros_like(filtered[-1])
+    for t in reversed(range(len(steps))):
+        inside = steps.inside(t).unsqueeze(-1)
+        future = message + (weights[:, t] - (message * filtered[t]).sum(-1)).unsqueeze(-1)
+        potential, scale = steps.weights(t)
+        gain = (scale - log_norms[t]).masked_fill(log_norms[t] == -torch.inf, -torch.inf).exp()
+        futures.append(future * inside)
+        pulls.append((potential * future * gain.unsqueeze(-1)) * inside)
+        if t > 0:
+            message = pull(Belief(pulls[-1], steps.ids(t)), transition.at(t - 1), steps.ids(t - 1))
+    return futures[::-1], pulls[::-1]
+
+
+def possible(log_norms: Tensor) -> Tensor:
+    """g = 1 for every step of a possible sequence, 0 for an impossible one: [B, T]."""
+    return (log_norms.sum(1, keepdim=True) > -torch.inf).to(log_norms.dtype).expand_as(log_norms)
+
+
+def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    steps = Steps(potentials, transition.num_states, lengths)
+    log_norms, filtered = run_forward(prior, transition, steps)
+    stacked = torch.stack(log_norms, 1)
+    futures, _ = adjoint(transition, steps, log_norms, filtered, possible(stacked))
+    return stacked, steps.stack([a * b for a, b in zip(filtered, futures, strict=True)])
+
+
+class Expected(NamedTuple):
+    """What `expect` gives."""
+
+    log_norms: Tensor  # [B, T]
+    belief: Belief  # of the last step
+    entry: Tensor  # [B, k]: w_0 = d log p(x) / d prior
+    moves: Tensor  # expected transitions, in the operator's own statistics
+    visits: Tensor  # [N, k]: expected visits of the rows of the table
+
+
+def expect(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> Expected:
+    """The expected statistics of EM."""
+    steps = Steps(potentials, transition.num_states, lengths)
+    if potentials.ids is not None and any(steps.wide):
+        result = expect(prior, transition, potentials.widen(transition.num_states), lengths)
+        posterior = result.visits.view(*potentials.rows.shape, -1).gather(-1, potentials.ids)
+        return result._replace(visits=add_rows(steps.potentials, posterior))
+    log_norms, filtered = run_forward(prior, transition, steps)
+    stacked = torch.stack(log_norms, 1)
+    futures, pulls = adjoint(transition, steps, log_norms, filtered, possible(stacked))
+    visits = add_rows(steps.potentials, torch.stack([a * b for a, b in zip(filtered, futures, strict=True)], 1))
+    moves = transitions(transition, steps, filtered, pulls)
+    return Expected(stacked, last_belief(steps.stack(filtered), steps), pulls[0], moves, visits)
+
+
+def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:
+    """Posteriors [B, T, k] added up by the row of the table that was observed: [N, k]."""
+    seen = posterior * (potentials.rows >= 0).unsqueeze(-1)
+    rows = potentials.rows.clamp(min=0).flatten()
+    return torch.zeros_like(potentials.table).index_add(0, rows, seen.flatten(0, 1))
+
+
+def transitions(transition: Transition, steps: Steps, filtered: list[Tensor], pulls: list[Tensor]) -> Tensor:
+    """Expected transitions in the operator's own statistics."""
+    left, right = torch.stack(filtered, 1)[:, :-1], torch.stack(pulls, 1)[:, 1:]
+    if steps.potentials.ids is None:
+        return transition.bilinear(left, right)
+    before, after = steps.potentials.ids[:, :-1], steps.potentials.ids[:, 1:]
+    pairs = transition.blocks(before, after) * left.unsqueeze(-1) * right.unsqueeze(-2)
+    return transition.collect(before, after, pairs)
+
+
+def viterbi(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The most probable path [B, T] (as indices of live states, -1 past the end) and its log-probability [B]."""
+    steps = Steps(potentials, transition.num_states, lengths)
+    scores = (prior.probs.log() + steps.log_weights(0)).masked_fill(lengths.unsqueeze(-1) == 0, 0.0)
+    pointers: list[Tensor] = []
+    for t in range(1, len(steps)):
+        inside = steps.inside(t).unsqueeze(-1)
+        best, argument = transition.at(t - 1).best(scores)
+        pointers.append(torch.where(inside, argument, torch.arange(argument.shape[-1], device=argument.device)))
+        scores = torch.where(inside, best + steps.log_weights(t), scores)
+    score, state = scores.max(-1)
+    path = [state]
+    for pointer in reversed(pointers):
+        path.append(pointer.gather(-1, path[-1].unsqueeze(-1)).squeeze(-1))
+    outside = torch.arange(len(steps), device=lengths.device) >= lengths[:, None]
+    return torch.stack(path[::-1], 1).masked_fill(outside, -1), score
+
+
+def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+    """Paths [B, T] from p(z | x) given a_t [B, T, K], drawn backwards by inversion of `uniform`; -1 past the end."""
+    batch, steps, _ = filtered.shape
+    path = torch.full((batch, steps), -1, dtype=torch.int64, device=filtered.device)
+    for t in reversed(range(steps)):
+        draw = invert(filtered[:, t], uniform[:, t])
+        if t + 1 < steps:
+            after = path[:, t + 1].clamp(min=0)
+            continued = transition.at(t).sample_prev(after, filtered[:, t], uniform[:, t])
+            draw = torch.where(t + 1 < lengths, continued, draw)
+        path[:, t] = torch.where(t < lengths, draw, -1)
+    return path

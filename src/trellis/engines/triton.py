@@ -1,0 +1,80 @@
+"""The functions of reference.py for blocks [B, T-1, k, k] on a GPU, by the kernels of `trellis.kernels.scan.triton`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.engines import reference
+from trellis.kernels.scan.triton import Run
+from trellis.transitions import Dense, LogBlocks
+from trellis.types import Belief, Potentials
+
+
+def pose(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
+    """The operands of a `Run`."""
+    blocks, log_norm = (
+        (transition.logits, transition.log_norm) if isinstance(transition, LogBlocks) else (transition.matrix, None)
+    )
+    return prior.probs, blocks, log_norm, potentials.gather(), lengths
+
+
+def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
+    """a_t of each sequence's last step, the prior where it has none: [B, k]."""
+    return reference.or_prior(reference.last_step(alphas, lengths), prior, lengths)
+
+
+class Score(torch.autograd.Function):
+    """(log c_t [B, T], last belief [B, k]) as a differentiable function of everything but the lengths."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, prior: Tensor, blocks: Tensor, log_norm: Tensor | None, weights: Tensor, lengths: Tensor
+    ) -> Any:
+        norms, alphas = Run(prior, blocks, log_norm, weights, lengths).forward()
+        ctx.save_for_backward(prior, blocks, log_norm, weights, lengths, norms, alphas)
+        return norms, last_belief(prior, alphas, lengths)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        *given, norms, alphas = ctx.saved_tensors
+        run = Run(*given)
+        d_prior, d_weights, d_blocks, d_log_norm = run.adjoint(norms, alphas, grads[0], grads[1], True)
+        return d_prior, d_blocks, d_log_norm if run.logits else None, d_weights, None
+
+
+def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log c_t [B, T] and the last belief; differentiable."""
+    norms, last = Score.apply(*pose(prior, transition, potentials, lengths))
+    return norms, Belief(last)
+
+
+def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    norms, alphas = Run(*pose(prior, transition, potentials, lengths)).forward()
+    return norms, alphas, Belief(last_belief(prior.probs, alphas, lengths))
+
+
+def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    run = Run(*pose(prior, transition, potentials, lengths))
+    norms, alphas = run.forward()
+    return norms, run.adjoint(norms, alphas, reference.possible(norms), None, pairs=False)[1]
+
+
+def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+    """The expected statistics of EM."""
+    run = Run(*pose(prior, transition, potentials, lengths))
+    norms, alphas = run.forward()
+    entry, posterior, moves, _ = run.adjoint(norms, alphas, reference.possible(norms), None, pairs=True)
+    moves = moves if run.logits else moves * run.blocks
+    outside = ~potentials.inside(lengths)
+    visits = reference.add_rows(potentials._replace(rows=potentials.rows.masked_fill(outside, -1)), posterior)
+    return reference.Expected(norms, Belief(last_belief(prior.probs, alphas, lengths)), entry, moves, visits)
+
+
+viterbi, sample = reference.viterbi, reference.sample

@@ -1,0 +1,220 @@
+"""Training a CRF: by L-BFGS on the whole text, by AdaGrad on batches of it, or by crfsuite."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.config import suggestion
+from trellis.errors import TrellisError
+from trellis.families.crf.model import CRF, Features
+from trellis.progress import progress
+
+PERIOD = 10  # iterations over which the loss must go down by the fraction `tolerance`
+CURVATURE = 0.1  # about p (1 - p) of a label
+FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # of crfsuite's files
+
+
+@dataclass(frozen=True)
+class CRFConfig:
+    """How to train; the loss is -log p(y | x) + l2 |w|^2 over the whole text."""
+
+    learner: str = "lbfgs"  # lbfgs | adagrad | crfsuite
+    l2: float = 1.0
+    l1: float = 0.0  # crfsuite alone
+    iterations: int = 150  # adagrad: epochs
+    tolerance: float = 1e-4
+    history: int = 6  # lbfgs
+    lr: float = 0.1  # adagrad
+    batch: int = 64  # adagrad: sentences
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        least = {"l2": 0, "l1": 0, "iterations": 1, "tolerance": 0, "history": 1, "batch": 1}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise TrellisError(f"crf.{name} is {getattr(self, name)}: it must be at least {bound}.")
+
+
+def train_crf(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> CRF:
+    """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""
+    if config.learner not in LEARNERS:
+        raise TrellisError(
+            f"The learner {config.learner!r} of a CRF is not known{suggestion(config.learner, LEARNERS)}"
+        )
+    if config.l1 and config.learner != "crfsuite":
+        raise TrellisError(f"An l1 of {config.l1} asks for the learner crfsuite.")
+    LEARNERS[config.learner](crf.to(config.device), features.to(config.device), gold.to(config.device), config)
+    return crf.cpu()
+
+
+def loss(crf: CRF, features: Features, gold: Tensor, l2: float) -> Tensor:
+    """-log p(y | x) + l2 |w|^2, in float64."""
+    penalty = sum(weight.square().sum(dtype=torch.float64) for weight in crf.parameters())
+    return l2 * penalty - crf.log_likelihood(features, gold).sum()
+
+
+def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
+    """Towards the optimum, which is unique, in coordinates that are about equally curved.
+
+    The loss is that of a token, since the optimiser has thresholds of its own."""
+    features = features.invert(len(crf.attribute))
+    weights, scales = list(crf.parameters()), equal_curvature(crf, features, config.l2)
+    free = [(weight.detach() / scale).requires_grad_() for weight, scale in zip(weights, scales, strict=True)]
+    descent = torch.optim.LBFGS(
+        free, max_iter=1, max_eval=20, history_size=config.history, line_search_fn="strong_wolfe",
+        tolerance_grad=0.0, tolerance_change=0.0,
+    )  # fmt: skip
+
+    @torch.no_grad()
+    def put() -> None:
+        for weight, value, scale in zip(weights, free, scales, strict=True):
+            torch.mul(value, scale, out=weight)
+
+    def evaluate() -> Tensor:
+        put()
+        crf.zero_grad()
+        value = loss(crf, features, gold, config.l2) / len(gold)
+        value.backward()
+        for weight, own, scale in zip(weights, free, scales, strict=True):
+            own.grad = None if weight.grad is None else weight.grad * scale
+        return value.detach()
+
+    recent: deque[float] = deque(maxlen=PERIOD)
+    with progress("training the CRF", config.iterations, "iterations") as bar:
+        for _ in range(config.iterations):
+            now = float(descent.step(evaluate))
+            bar.update(loss=now)
+            bar.advance(1)
+            if len(recent) == PERIOD and recent[0] - now < config.tolerance * abs(now):
+                break
+            recent.append(now)
+    put()
+
+
+@torch.no_grad()
+def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
+    """(2 l2 + p (1 - p) c) ** -1/2 for the weights of each feature, whose squares in the text add up to c."""
+    counts = features.ids.bincount(minlength=len(crf.attribute)).to(crf.attribute)
+    squares = features.dense.square().sum(0).to(crf.dense)
+    moves = torch.full_like(crf.transition[:, 0], len(features.offsets) / len(crf.transition))
+    return [(2 * l2 + CURVATURE * sums).rsqrt().unsqueeze(-1) for sums in (counts, squares, moves)]
+
+
+def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
+    """On shuffled batches of sentences, each with its share of the penalty."""
+    descent = torch.optim.Adagrad(crf.parameters(), lr=config.lr)
+    generator = torch.Generator().manual_seed(config.seed)
+    count = len(features.lengths)
+    with progress("training the CRF", config.iterations, "epochs") as bar:
+        for _ in range(config.iterations):
+            total = torch.zeros((), dtype=torch.float64, device=gold.device)
+            for chosen in torch.randperm(count, generator=generator).split(config.batch):
+                descent.zero_grad()
+                part, labels = take(features, gold, chosen.to(gold.device))
+                value = loss(crf, part, labels, config.l2 * len(chosen) / count)
+                value.backward()
+                descent.step()
+                total += value.detach()
+            bar.update(loss=float(total))
+            bar.advance(1)
+
+
+def take(features: Features, gold: Tensor, chosen: Tensor) -> tuple[Features, Tensor]:
+    """Some of the sentences."""
+    lengths = features.lengths[chosen]
+    tokens = concatenated_ranges(features.starts[chosen], lengths)
+    ends = torch.cat([features.offsets, features.offsets.new_tensor([len(features.ids)])])
+    sizes = (ends[1:] - ends[:-1])[tokens]
+    ids = features.ids[concatenated_ranges(features.offsets[tokens], sizes)]
+    return Features(ids, sizes.cumsum(0) - sizes, features.dense[tokens], lengths), gold[tokens]
+
+
+def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """start, start + 1, ... of each range, one after the other."""
+    before = lengths.cumsum(0) - lengths
+    return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
+
+
+def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
+    """By python-crfsuite, whose attributes and labels are our numbers; its weights become ours."""
+    if crf.dense.numel():
+        raise TrellisError("The learner crfsuite is for sparse features; train real-valued ones with lbfgs or adagrad.")
+    try:
+        import pycrfsuite
+    except ImportError as error:
+        raise TrellisError("The learner crfsuite needs python-crfsuite: pip install python-crfsuite.") from error
+    trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
+    trainer.set_params({"c1": config.l1, "c2": config.l2, "max_iterations": config.iterations,
+                        "period": PERIOD, "delta": config.tolerance, "feature.possible_transitions": True})  # fmt: skip
+    for attributes, labels in sentences(features, gold):
+        trainer.append(attributes, labels)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        trainer.train(str(path))
+        copy_crfsuite(crf, path)
+
+
+def sentences(features: Features, gold: Tensor) -> Iterator[tuple[list[list[str]], list[str]]]:
+    """Attributes of each token, and labels, of each sentence, all written as numbers."""
+    names = [str(i) for i in range(int(features.ids.max()) + 1)]
+    ids, bounds = features.ids.tolist(), [*features.offsets.tolist(), len(features.ids)]
+    labels, first = [str(label) for label in gold.tolist()], 0
+    for length in features.lengths.tolist():
+        tokens = range(first, first + length)
+        yield [[names[i] for i in ids[bounds[t] : bounds[t + 1]]] for t in tokens], labels[first : first + length]
+        first += length
+
+
+@torch.no_grad()
+def copy_crfsuite(crf: CRF, path: Path) -> None:
+    """The weights of a crfsuite model whose attributes and labels are called by our numbers."""
+    import pycrfsuite
+
+    tagger = pycrfsuite.Tagger()
+    tagger.open(str(path))
+    tagger.dump(str(path.with_suffix(".txt")))
+    names = dumped_names(path.with_suffix(".txt"))
+    labels, attributes = (torch.tensor(names[section]) for section in ("LABELS", "ATTRIBUTES"))
+    kinds, sources, targets, weights = stored_features(path.read_bytes())
+    state = kinds == 0
+    targets = labels[targets]
+    crf.attribute[attributes[sources[state]], targets[state]] = weights[state].to(crf.attribute)
+    crf.transition[labels[sources[~state]], targets[~state]] = weights[~state].to(crf.transition)
+
+
+def dumped_names(path: Path) -> dict[str, list[int]]:
+    """The names behind crfsuite's numbers, section by section of its dump; here they are numbers too."""
+    names: dict[str, list[int]] = {}
+    section = ""
+    for line in path.read_text().splitlines():
+        if line.endswith("= {"):
+            section = line.split()[0]
+        elif section in ("LABELS", "ATTRIBUTES") and ":" in line:
+            names.setdefault(section, []).append(int(line.split(":")[1]))
+    return names
+
+
+def stored_features(data: bytes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Kind, source, target and weight of every feature in a crfsuite file, to all digits."""
+    (begin,) = struct.unpack_from("<I", data, 28)  # of the chunk of features: its name, size, count, and they
+    (count,) = struct.unpack_from("<I", data, begin + 8)
+    table = np.frombuffer(data, FEATURE, count, begin + 12)
+    kind, source, target = (torch.from_numpy(table[name].astype(np.int64)) for name in ("kind", "source", "target"))
+    return kind, source, target, torch.from_numpy(table["weight"].copy())
+
+
+LEARNERS: dict[str, Callable[[CRF, Features, Tensor, CRFConfig], None]] = {
+    "lbfgs": by_lbfgs,
+    "adagrad": by_adagrad,
+    "crfsuite": by_crfsuite,
+}

@@ -1,0 +1,86 @@
+"""How the emissions of a factorial HMM follow its mean field: ways to raise their part of the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trellis.families.factorial.ascent import word_places
+from trellis.families.factorial.mean_field import Field
+from trellis.families.factorial.model import FHMM
+from trellis.families.factorial.parameters import LayeredParams
+from trellis.families.factorial.slope import Slope, emission_slope
+from trellis.types import Batch
+
+LONGEST = 1.0  # step of iterative scaling
+
+
+class Seen(NamedTuple):
+    """Some tokens and their mean field."""
+
+    words: Tensor  # [n]
+    probs: Tensor  # [n, S]: q
+    tilts: Tensor  # [n, S]: c
+
+    @classmethod
+    def of(cls, batch: Batch, field: Field) -> Seen:
+        """The words of a batch, where the field is."""
+        places = word_places(batch.tokens, batch.lengths)
+        words, there = batch.tokens.flatten()[places], places.to(field.probs.device, non_blocking=True)
+        probs, tilts = (value.flatten(0, 1).index_select(0, there) for value in field)
+        return cls(words.to(probs.device, non_blocking=True), probs, tilts)
+
+    def visits(self, num_words: int) -> Tensor:
+        """Expected visits of (word, state): [V, S]."""
+        return self.probs.new_zeros(num_words, self.probs.shape[1]).index_add_(0, self.words, self.probs)
+
+
+@torch.no_grad()
+def guess_visits(params: LayeredParams) -> Tensor:
+    """The visits per token before any text is seen, each layer on its own, its states equally frequent: [V, S]."""
+    shares = torch.cat([torch.full((size,), 1 / size) for size in params.sizes]).to(params.bias)
+    return (params.unigram.unsqueeze(-1) + params.theta()).softmax(0) * shares
+
+
+@torch.no_grad()
+def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float) -> None:
+    """Iterative scaling: theta_xmk += log(wanted / expected) / M, which raises the bound of a batch whose own visits
+    are the wanted ones. Wanted are running visits per token [V, S], with every word as frequent as in the corpus and
+    every state as in the batch (share'),
+        freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk,
+    so that a word met rarely is drawn towards all states alike. With one layer this is stepwise EM."""
+    slope, tiny = emission_slope(params.emission(), *seen), torch.finfo(running.dtype).tiny
+    share = running.sum(0).clamp(min=tiny)
+    count = running[:, : params.sizes[0]].sum(-1, keepdim=True)  # the same for every layer
+    words = (running + pseudocount * share) * (params.unigram.exp().unsqueeze(-1) / (count + pseudocount))
+    wanted, expected = words * (seen.probs.mean(0) / share), slope.expected / len(seen.words)
+    ratio = wanted.clamp(min=tiny).log() - expected.clamp(min=tiny).log()
+    params.words.add_((ratio / len(params.sizes)).clamp(-LONGEST, LONGEST))
+
+
+def descend(params: LayeredParams, slope: Slope, tokens: int) -> None:
+    """Add the gradient of minus the bound per token to the parameters."""
+    torch.autograd.backward([params.theta(), params.bias + 0], [-slope.theta / tokens, -slope.bias / tokens])
+
+
+def climb(model: FHMM, weights: Iterable[nn.Parameter], seen: Seen, iterations: int, pull: float, near: bool) -> None:
+    """L-BFGS on the bound per token, less pull / 2 |weights - centre|^2; the centre is where they are (`near`) or 0."""
+    weights = list(weights)
+    centres = [weight.detach().clone() if near else torch.zeros_like(weight) for weight in weights]
+    optimizer = torch.optim.LBFGS(weights, max_iter=iterations, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        slope = emission_slope(model.params.emission(), *seen)
+        descend(model.params, slope, len(seen.words))
+        loss = -slope.value / len(seen.words)
+        for weight, centre in zip(weights, centres, strict=True):
+            if weight.grad is not None:
+                weight.grad.add_(weight.detach() - centre, alpha=pull)
+            loss = loss + pull / 2 * (weight.detach() - centre).square().sum()
+        return loss
+
+    optimizer.step(closure)

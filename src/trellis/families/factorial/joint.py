@@ -1,0 +1,83 @@
+"""A factorial HMM as one HMM over joint states: what is exact about it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.families.factorial.loglinear import LogLinear
+from trellis.families.factorial.parameters import LayeredParams
+from trellis.families.hmm.model import Carried
+from trellis.inference import discrete
+from trellis.transitions import Kronecker
+from trellis.transitions.kronecker import outer
+from trellis.types import Belief, Potentials
+
+ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 28}  # tokens x joint states that exist at a time
+
+
+class Joint(NamedTuple):
+    """K joint states; a step of the chain is a product of Kronecker factors."""
+
+    start: Tensor  # [K]
+    transition: Kronecker
+    emission: LogLinear
+    log_partition: Tensor  # [K]
+    table: Tensor | None  # [V, K]: log p(x | z), where it is small
+
+    @classmethod
+    def of(cls, params: LayeredParams, emission: LogLinear) -> Joint:
+        starts, transitions = params.chains()
+        start, partition = outer([start.unsqueeze(0) for start in starts])[0], emission.log_partition()
+        words = torch.arange(emission.num_words, device=start.device)
+        small = len(start) * len(words) <= ENTRIES[start.device.type]
+        table = emission.log_probs(words, partition) if small else None
+        return cls(start, Kronecker(transitions), emission, partition, table)
+
+    def potentials(self, tokens: Tensor) -> Potentials:
+        """Of tokens [B, T]; -1 is a missing word."""
+        if self.table is not None:
+            return Potentials(self.table, tokens)
+        return self.emission.potentials(tokens, self.log_partition)
+
+    def sentences(self, tokens: Tensor) -> tuple[Belief, Kronecker, Potentials]:
+        """New sentences [B, T] as `discrete` takes them."""
+        tokens = tokens.to(self.start.device)
+        return Belief(self.start.expand(len(tokens), -1).contiguous()), self.transition, self.potentials(tokens)
+
+    def prior(self, state: Carried) -> Belief:
+        """The distribution of the next joint state: [B, K]."""
+        onward = self.transition.forward(state.belief.probs)
+        return Belief(torch.where(state.fresh.unsqueeze(-1), self.start, onward))
+
+    def forecast(self, state: Carried) -> Tensor:
+        """log p(next word): [B, V]."""
+        return self.emission.predict(self.prior(state).probs, self.log_partition)
+
+    def score(self, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
+        """log p(x_t | past) [B, T] and what comes after, a few sentences at a time."""
+        pieces = []
+        for part in torch.arange(len(tokens), device=tokens.device).split(self.room(tokens)):
+            before = Carried(Belief(state.belief.probs[part]), state.fresh[part])
+            pieces.append(self.score_rows(tokens[part], before, lengths[part]))
+        after = Carried(Belief(torch.cat([s.belief.probs for _, s in pieces])), torch.cat([s.fresh for _, s in pieces]))
+        return torch.cat([scores for scores, _ in pieces]), after
+
+    def score_rows(self, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
+        """`score`, a few steps at a time."""
+        steps, pieces = max(1, self.room(tokens) // len(tokens)), []
+        for first in range(0, tokens.shape[1], steps):
+            left = (lengths - first).clamp(0, steps)
+            given = self.prior(state), self.transition, self.potentials(tokens[:, first : first + steps])
+            log_norms, belief = discrete.score(*given, left)
+            idle = left == 0
+            probs = torch.where(idle.unsqueeze(-1), state.belief.probs, belief.probs)
+            state = Carried(Belief(probs), state.fresh & idle)
+            pieces.append(log_norms)
+        return torch.cat(pieces, 1), state
+
+    def room(self, tokens: Tensor) -> int:
+        """How many tokens are worked on at a time."""
+        return max(1, ENTRIES[tokens.device.type] // len(self.start))

@@ -1,0 +1,99 @@
+"""Log-linear emissions of several layers at once: p(x | z_1 ... z_M) = exp(bias_x + sum_m theta[x, m, z_m]) / Z(z)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from trellis.devices import draw_uniform
+from trellis.transitions.base import invert
+from trellis.transitions.kronecker import outer, outer_sum
+from trellis.types import Potentials
+
+ENTRIES = 1 << 25  # of a table that exist at a time
+
+
+class LogLinear:
+    """theta [V, S] holds the layers side by side, S = sum_m K_m; bias [V]. There are K = prod_m K_m joint states."""
+
+    def __init__(self, theta: Tensor, bias: Tensor, sizes: Sequence[int]) -> None:
+        self.theta, self.bias, self.sizes = theta, bias, tuple(sizes)
+
+    @property
+    def num_words(self) -> int:
+        return len(self.bias)
+
+    @property
+    def num_states(self) -> int:
+        return math.prod(self.sizes)
+
+    def layers(self) -> tuple[Tensor, ...]:
+        """theta of each layer: [V, K_m]."""
+        return self.theta.split(self.sizes, -1)
+
+    def log_partition(self) -> Tensor:
+        """log Z of every joint state: [K]."""
+        return self.log_totals().to(self.theta.dtype)
+
+    def log_totals(self) -> Tensor:
+        """log sum_x exp(score) of every joint state, [K] in float64, as one product between the joint states of the
+        first and the last layers."""
+        shift = self.theta.detach().amax(0)
+        left, right = self.halves(shift)
+        weight = (self.bias.double() - self.bias.detach().max()).exp()
+        total = (left.T @ (right * weight.unsqueeze(-1))).flatten().log() + self.bias.detach().max()
+        return total + outer_sum(shift.double().split(self.sizes))
+
+    def halves(self, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """exp(sum_m theta - shift) over the joint states of the first and of the last layers: [V, K'], [V, K'']."""
+        layers = (self.theta.double() - shift).exp().split(self.sizes, -1)
+        middle = len(layers) // 2
+        ones = torch.ones_like(layers[0][:, :1])
+        return outer([ones, *layers[:middle]]), outer(layers[middle:])
+
+    def log_probs(self, words: Tensor, log_partition: Tensor | None = None) -> Tensor:
+        """log p(word | z) of some words: [n] -> [n, K]."""
+        partition = self.log_partition() if log_partition is None else log_partition
+        scores = outer_sum([layer[words] for layer in self.layers()])
+        return scores + self.bias[words].unsqueeze(-1) - partition
+
+    def potentials(self, tokens: Tensor, log_partition: Tensor | None = None) -> Potentials:
+        """The potentials of tokens [B, T] over joint states; -1 is a missing word."""
+        rows = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
+        words = tokens.flatten().clamp(min=0)
+        return Potentials(self.log_probs(words, log_partition), rows.masked_fill(tokens < 0, -1))
+
+    def predict(self, probs: Tensor, log_partition: Tensor | None = None) -> Tensor:
+        """log p(word) when the joint state is distributed as probs: [B, K] -> [B, V]."""
+        partition = self.log_partition() if log_partition is None else log_partition
+        return self.mix(probs, -partition).log().to(probs.dtype)
+
+    def mix(self, probs: Tensor, log_weights: Tensor) -> Tensor:
+        """sum_z p(z) weight(z) exp(score of x in z), in float64: [B, K], [K] -> [B, V]."""
+        shift = self.theta.amax(0)
+        left, right = self.halves(shift)
+        weights = probs.double() * (outer_sum(shift.double().split(self.sizes)) + log_weights).exp()
+        spoken = [((left @ w.view(left.shape[1], -1)) * right).sum(-1) for w in weights]
+        return torch.stack(spoken) * self.bias.double().exp()
+
+    def log_partition_at(self, states: Tensor) -> Tensor:
+        """log Z of some joint states, given by their digits: [n, M] -> [n]."""
+        return torch.cat([scores.logsumexp(-1) for scores in self.scores(states)])
+
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One word from each joint state, given by its digits: [n, M] -> [n]."""
+        uniform, draws = draw_uniform(states.shape[:1], states.device, generator), []
+        for scores in self.scores(states):
+            draws.append(invert(scores.softmax(-1), uniform[: len(scores)]))
+            uniform = uniform[len(scores) :]
+        return torch.cat(draws)
+
+    def scores(self, states: Tensor) -> Iterator[Tensor]:
+        """bias + sum_m theta[:, m, z_m] of joint states [n, M], a block of states at a time: [n', V]."""
+        columns = states + torch.tensor((0, *self.sizes[:-1]), device=states.device).cumsum(0)
+        table = self.theta.T.contiguous()
+        for piece in columns.split(max(1, ENTRIES // self.num_words)):
+            yield self.bias + sum(table[column] for column in piece.unbind(-1))

@@ -1,0 +1,246 @@
+"""The factorial HMM: layers of hidden chains that speak together; variational and, where small, exact inference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trellis.config import ModelConfig, suggestion
+from trellis.corpus import Vocabulary
+from trellis.errors import TrellisError
+from trellis.families.factorial import mean_field
+from trellis.families.factorial.joint import Joint
+from trellis.families.factorial.loglinear import LogLinear
+from trellis.families.factorial.mean_field import Chains, Field, Inferred
+from trellis.families.factorial.parameters import LayeredParams
+from trellis.families.hmm.model import Carried
+from trellis.inference import discrete
+from trellis.models.base import LanguageModel
+from trellis.transitions import Kronecker
+from trellis.transitions.kronecker import digits, marginals
+from trellis.types import Batch, Belief, Filtered, Posterior
+
+MOST_JOINT_STATES = 1 << 20  # for exact inference
+SWEEPS = 10  # of coordinate ascent where features are asked for
+
+
+class FHMM(nn.Module, LanguageModel):
+    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
+
+    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
+    exact for a noisy-or, which has none."""
+
+    family = "fhmm"
+
+    def __init__(self, vocab: Vocabulary, params: LayeredParams, bound: str = "tilted") -> None:
+        super().__init__()
+        if bound not in mean_field.BOUNDS:
+            raise TrellisError(f"model.bound is {bound!r}, which is not known{suggestion(bound, mean_field.BOUNDS)}")
+        self.vocab, self.params, self.bound = vocab, params, bound
+        self.memory: tuple[Any, Joint] | None = None
+
+    @classmethod
+    def new(
+        cls,
+        vocab: Vocabulary,
+        sizes: tuple[int, ...],
+        bound: str = "tilted",
+        dim: int = 0,
+        seed: int = 0,
+        combine: str = "log-linear",
+    ) -> FHMM:
+        """Untrained: words near their frequency, layers of `sizes` states apart."""
+        params = LayeredParams(sizes, len(vocab), dim, seed, combine)
+        frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
+        params.set_unigram((frequency / frequency.sum()).log())
+        return cls(vocab, params, bound)
+
+    @classmethod
+    def build(cls, vocab: Vocabulary, config: ModelConfig, seed: int) -> FHMM:
+        """The untrained model that a configuration describes."""
+        factors = {"scalar": 0, "neural": config.dim}
+        if config.params not in factors:
+            raise TrellisError(
+                f"model.params is {config.params!r}, which is not known{suggestion(config.params, factors)}"
+            )
+        return cls.new(vocab, layer_sizes(config), config.bound, factors[config.params], seed, config.combine)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """States of each layer."""
+        return self.params.sizes
+
+    @property
+    def name(self) -> str:
+        return f"fhmm-{len(self.sizes)}-{'+'.join(str(size) for size in dict.fromkeys(self.sizes))}"
+
+    @property
+    def num_states(self) -> int:
+        """Joint states."""
+        return math.prod(self.sizes)
+
+    def chains(self) -> Chains:
+        return Chains(*self.params.chains())
+
+    def emission(self) -> LogLinear:
+        """The emission, once its numbers were looked at."""
+        emission = self.params.emission()
+        if not bool(emission.theta.isfinite().all() & emission.bias.isfinite().all()):
+            raise TrellisError(
+                "The model's parameters are not all finite numbers; train it again with a lower train.lr."
+            )
+        return emission
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether there is a mean field."""
+        return self.params.combine == "log-linear"
+
+    def check_joint(self) -> None:
+        """Exact scores ask for few joint states."""
+        if self.num_states > MOST_JOINT_STATES:
+            raise TrellisError(
+                f"The layers have {self.num_states:,} joint states, more than the {MOST_JOINT_STATES:,} that exact "
+                "scores allow; use fewer layers or states."
+            )
+
+    def joint(self) -> Joint:
+        """The model over joint states."""
+        self.check_joint()
+        return Joint.of(self.params, self.emission())
+
+    def exact(self) -> Joint:
+        """`joint`, kept until a parameter changes; computed afresh where gradients are asked for."""
+        if torch.is_grad_enabled():
+            return self.joint()
+        version = tuple((p._version, p.data_ptr()) for p in self.params.parameters())
+        if self.memory is None or self.memory[0] != version:
+            self.memory = version, self.joint()
+        return self.memory[1]
+
+    def start(self, batch: int) -> Carried:
+        self.check_joint()
+        nothing = self.params.bias.new_zeros(1, 1).expand(batch, self.num_states)
+        return Carried(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=self.device))
+
+    def reset(self, state: Carried, where: Tensor) -> Carried:
+        return Carried(Belief(state.belief.probs[: len(where)]), state.fresh[: len(where)] | where)
+
+    def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
+        lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
+        return self.exact().score(tokens, state, lengths)
+
+    def forecast(self, state: Carried) -> Tensor:
+        return self.exact().forecast(state)
+
+    def log_likelihood(self, batch: Batch, state: None) -> tuple[Tensor, None]:
+        """The exact log-likelihood of sentences, for training by gradient."""
+        log_probs, _ = self.score(batch.tokens, self.start(len(batch.tokens)), batch.lengths)
+        return log_probs.sum(dtype=torch.float64), None
+
+    def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
+        return {}
+
+    def state_from_tensors(self, tensors: dict[str, Tensor]) -> None:
+        return None
+
+    def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
+        """The mean field of sentences, begun from `field` where one is given; best given a batch on the CPU."""
+        if not self.has_bound:
+            raise TrellisError(f"A {self.params.combine} has no mean field; ask for what is exact.")
+        tokens, emission = batch.tokens, self.emission()
+        if tokens.numel() and int(tokens.max()) >= len(self.vocab):
+            raise TrellisError(f"Token {int(tokens.max())} is not among the {len(self.vocab)} words of the vocabulary.")
+        return mean_field.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
+
+    @torch.no_grad()
+    def posterior(
+        self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False, sweeps: int = SWEEPS
+    ) -> Posterior:
+        """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
+        `exact`: p(z_m | x) and log p(x)."""
+        if self.has_bound and not exact:
+            result = self.infer(sentences(tokens, lengths), sweeps)
+            return Posterior(result.bound, result.field.probs)
+        found = discrete.smooth(*self.exact().sentences(tokens), lengths)
+        return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
+
+    @torch.no_grad()
+    def filtered(self, tokens: Tensor) -> Filtered:
+        """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
+        found = discrete.filter(*self.exact().sentences(tokens))
+        return found._replace(probs=marginals(found.probs, self.sizes))
+
+    @torch.no_grad()
+    def best_path(self, tokens: Tensor, lengths: Tensor | None = None, sweeps: int = SWEEPS) -> tuple[Tensor, Tensor]:
+        """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B];
+        for a noisy-or the most probable path of joint states, and its log p(z, x)."""
+        if not self.has_bound:
+            path, log_prob = discrete.viterbi(*self.exact().sentences(tokens), lengths)
+            layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)
+            return layers.masked_fill((path < 0).unsqueeze(-1), -1), log_prob
+        batch = sentences(tokens, lengths)
+        result, chains = self.infer(batch, sweeps), self.chains()
+        parts, ends = result.potentials.split(self.sizes, -1), batch.lengths.to(self.device)
+        paths = [discrete.viterbi(*mean_field.chain(chains, m, p, ends))[0] for m, p in enumerate(parts)]
+        return torch.stack(paths, -1), result.bound
+
+    @torch.no_grad()
+    def sampled_log_likelihood(
+        self, tokens: Tensor, lengths: Tensor | None = None, samples: int = 100, seed: int = 0
+    ) -> Tensor:
+        """log p(x) of sentences by importance sampling from the mean field, for any number of joint states: [B]."""
+        batch = sentences(tokens, lengths).to(self.device)
+        given = self.chains(), self.emission(), batch.tokens, batch.lengths, self.infer(batch)
+        generator = torch.Generator().manual_seed(seed)
+        return mean_field.sampled_log_likelihood(*given, samples, generator)
+
+    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        return self.sentences(self.draw(n, max_tokens, seed)[1])
+
+    @torch.no_grad()
+    def draw(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Samples of the states of every layer [n, steps, M] and of the words [n, steps]."""
+        generator = torch.Generator().manual_seed(seed)
+        layers = [
+            discrete.sample_prior(start, Kronecker([transition]), n, steps, generator)
+            for start, transition in zip(*self.chains(), strict=True)
+        ]
+        states = torch.stack(layers, -1)
+        return states, self.emission().sample(states.flatten(0, 1), generator).view(n, steps)
+
+    def settings(self) -> dict[str, Any]:
+        params = self.params
+        return {"sizes": list(self.sizes), "dim": params.dim, "bound": self.bound, "combine": params.combine}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in self.params.state_dict().items()}
+
+    @classmethod
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> FHMM:
+        combine = settings.get("combine", "log-linear")  # older files do not say
+        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"], combine=combine)
+        params.to(tensors["bias"]).load_state_dict(tensors)
+        model = cls(vocab, params, settings["bound"]).eval()
+        model.emission()
+        return model
+
+
+def sentences(tokens: Tensor, lengths: Tensor | None) -> Batch:
+    """New sentences [B, T], all of length T where nothing else is said."""
+    lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
+    return Batch(tokens, lengths, torch.ones_like(lengths, dtype=torch.bool), all_fresh=True)
+
+
+def layer_sizes(config: ModelConfig) -> tuple[int, ...]:
+    """The states of each layer: model.layer_states, or model.layers times model.states."""
+    if not config.layer_states:
+        return (config.states,) * config.layers
+    try:
+        return tuple(int(size) for size in config.layer_states.split(","))
+    except ValueError as error:
+        raise TrellisError(f'model.layer_states is {config.layer_states!r}; write numbers, as in "20,10,5".') from error

@@ -1,0 +1,75 @@
+"""Parameters of a factorial HMM: a chain for every layer, and scores of words that the layers add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from trellis.config import suggestion
+from trellis.errors import TrellisError
+from trellis.families.factorial.loglinear import LogLinear
+from trellis.families.factorial.noisy_or import NoisyOr
+from trellis.params.table import LOG_ZERO
+
+SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
+
+
+COMBINATIONS = "log-linear", "noisy-or"  # of what the layers say
+
+
+class LayeredParams(nn.Module):
+    """Logits of starts [K_m] and transitions [K_m, K_m]; theta [V, S], S = sum_m K_m, or its factors [V, d] and [d, S];
+    the bias [V] is what is added to the log of the words' frequency."""
+
+    unigram: Tensor
+
+    def __init__(
+        self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0, combine: str = COMBINATIONS[0]
+    ) -> None:
+        super().__init__()
+        if combine not in COMBINATIONS:
+            raise TrellisError(f"model.combine is {combine!r}, which is not known{suggestion(combine, COMBINATIONS)}")
+        if not sizes or min(sizes) < 1:
+            raise TrellisError(
+                f"The layers have {list(sizes)} states: give at least one layer, each of at least 1 state."
+            )
+        self.sizes, self.dim, self.combine = tuple(sizes), dim, combine
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int, spread: float = SPREAD) -> nn.Parameter:
+            return nn.Parameter(spread * torch.randn(shape, generator=generator))
+
+        self.starts = nn.ParameterList([normal(size) for size in sizes])
+        self.transitions = nn.ParameterList([normal(size, size) for size in sizes])
+        width = sum(sizes)
+        self.words = normal(num_words, dim or width, spread=math.sqrt(SPREAD) if dim else SPREAD)
+        self.states = normal(dim, width, spread=math.sqrt(SPREAD / dim)) if dim else None
+        self.bias = nn.Parameter(torch.zeros(num_words))
+        self.register_buffer("unigram", torch.zeros(num_words))
+
+    def set_unigram(self, log_frequency: Tensor) -> None:
+        """How probable the words [V] are where no layer says otherwise."""
+        self.unigram.copy_(log_frequency)
+
+    def theta(self) -> Tensor:
+        """[V, S]."""
+        return self.words if self.states is None else self.words @ self.states
+
+    def emission(self) -> LogLinear:
+        """In a noisy-or every state may speak a word, and so may the leak, about as often as the word is."""
+        if self.combine == "noisy-or":
+            return NoisyOr(self.unigram.unsqueeze(-1) + self.theta(), self.unigram + self.bias, self.sizes)
+        return LogLinear(self.theta(), self.unigram + self.bias, self.sizes)
+
+    def chains(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Start [K_m] and transition [K_m, K_m] of each layer."""
+        return [logits.softmax(-1) for logits in self.starts], [logits.softmax(-1) for logits in self.transitions]
+
+    @torch.no_grad()
+    def maximise(self, starts: Sequence[Tensor], transitions: Sequence[Tensor], pseudocount: float) -> None:
+        """Starts and transitions from their expected counts."""
+        for logits, counts in zip([*self.starts, *self.transitions], [*starts, *transitions], strict=True):
+            logits.copy_((counts + pseudocount).log().clamp(min=LOG_ZERO))

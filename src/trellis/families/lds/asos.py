@@ -1,0 +1,232 @@
+"""EM with approximate second order statistics: what an E-step averages over a text, from its lagged covariances alone.
+
+At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recursions, and so do their covariances:
+    Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
+    Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
+    X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
+closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
+however long the text is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from trellis.families.lds.covariance import Covariances, in_turn
+from trellis.families.lds.onehot import IndefiniteError, OneHot, Whitening
+from trellis.families.lds.parameters import Parameters, restrict_noise, whiten_state
+from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
+
+ROUNDS, SETTLED = 200, 1e-13
+
+
+class Filter:
+    """The steady-state filter of a system over one-hot words."""
+
+    def __init__(self, parameters: Parameters, coordinates: Whitening):
+        self.transition = parameters.transition  # A
+        self.emission: OneHot = parameters.emission(coordinates)
+        self.steady: Steady = steady_state(self.transition, np.eye(len(self.transition)), self.emission.information)
+
+    @cached_property
+    def gain(self) -> np.ndarray:
+        """K': [n, h]."""
+        return self.emission.sensing @ self.steady.filtered
+
+    @cached_property
+    def forecast(self) -> np.ndarray:
+        """C A: [n, h]."""
+        return self.emission.loadings @ self.transition
+
+
+class Statistics(NamedTuple):
+    """Averages over the text, under the posterior."""
+
+    state: np.ndarray  # E[x_t x_t'] [h, h]
+    moved: np.ndarray  # E[x_{t+1} x_t'] [h, h]
+    words: np.ndarray  # E[w_t x_t'] [n, h]
+    smoothed: np.ndarray  # E[x-_t x-_t'] [h, h]: the spread of the token vectors
+    log_likelihood: float  # nats per token, of the parameters that these statistics were taken under
+
+
+@dataclass
+class Step:
+    """One iteration of EM: the log-likelihood before it, and the parameters after it."""
+
+    log_likelihood: float
+    parameters: Parameters
+
+
+class Edges(NamedTuple):
+    """What happens at the ends of a text that is no circle: x^_0 = 0, and nothing follows the last word."""
+
+    words: np.ndarray  # w_T, w_{T-1}, ..., w_{T-r}: [r + 1, n]
+    filtered: np.ndarray  # x^_T, ..., x^_{T-r}: [r + 1, h]
+    first: np.ndarray  # x-_1: [h]
+
+
+def no_edges(horizon: int, words: int, dim: int) -> Edges:
+    """Those of a circle."""
+    return Edges(np.zeros((horizon + 1, words)), np.zeros((horizon + 1, dim)), np.zeros(dim))
+
+
+def find_edges(model: Filter, rows: np.ndarray, horizon: int, memory: int = 500) -> Edges:
+    """From the first and the last `memory` tokens of a text, given as rows."""
+    coordinates, (_, _, _, H, J, P) = model.emission.coordinates, model.steady
+
+    def run(piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        words = np.repeat(-coordinates.mean[None], len(piece), 0)
+        words[np.arange(len(piece)), piece] += coordinates.scale[piece]
+        filtered = [np.zeros(len(H))]
+        for entry in words @ model.gain:
+            filtered.append(H @ filtered[-1] + entry)
+        return words, np.array(filtered[1:])
+
+    words, filtered = run(rows[-memory - horizon :])
+    beginning = run(rows[:memory])[1][::-1]
+    first = beginning[0]
+    for state in beginning[1:]:
+        first = J @ first + P @ state
+    return Edges(words[::-1][: horizon + 1], filtered[::-1][: horizon + 1], first)
+
+
+class Sweep(NamedTuple):
+    """What the lags say, before the horizon is closed (as if X_r = 0)."""
+
+    ahead: np.ndarray  # Y_1 [n, h]
+    words: np.ndarray  # F_0' [n, h], F_0 = sum_{k<r} J^k P Z_k + J^r Z_r
+    spread: list[np.ndarray]  # Z_k K' [h, h], k = 0..r
+
+
+def sweep(model: Filter, covariances: Covariances, horizon: int, edges: Edges, workers: int) -> Sweep:
+    """The only part that touches the words: two products with every lag, and no more than a few [n, h] at a time."""
+    _, _, _, H, J, P = model.steady
+    gain, last, share = model.gain, edges.filtered[0], 1 / covariances.tokens
+    ahead = now = -share * np.outer(model.forecast @ last, edges.filtered[horizon])  # Y_{k+1}, Y_k
+    for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
+        ahead, now = now, now @ H.T + product
+    into = [np.linalg.matrix_power(J, horizon).T]  # what Psi_k' K' is multiplied with in F_0', k = 0..r
+    for k in range(horizon - 1, -1, -1):
+        into.insert(0, (np.linalg.matrix_power(J, k) @ P).T + H.T @ into[0])
+    words, spread = now @ into[0], [now.T @ gain]
+    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
+        product -= share * np.outer(edges.words[k - 1], H @ last)
+        words += product @ into[k]
+        spread.append(H @ spread[-1] + product.T @ gain)
+    return Sweep(ahead, words, spread)
+
+
+def expect(
+    parameters: Parameters,
+    covariances: Covariances,
+    horizon: int,
+    workers: int = 2,
+    edges: Callable[[Filter], Edges] | None = None,
+) -> Statistics:
+    """The E-step; `edges` (see `find_edges`) corrects it for the ends of a short text whose covariances are `sums`."""
+    model = Filter(parameters, covariances.coordinates)
+    _, _, smoothed, H, J, P = model.steady
+    A, forecast, inner = model.transition, model.forecast, model.gain.T @ model.forecast  # A, C A, K C A
+    ends = edges(model) if edges else no_edges(horizon, *forecast.shape)
+    ahead, words, spread = sweep(model, covariances, horizon, ends, workers)
+    powers = [np.linalg.matrix_power(H, k) for k in range(2 * horizon + 2)]
+    steps = [np.linalg.matrix_power(J, k) for k in range(horizon + 1)]
+    last, share = ends.filtered[0], 1 / covariances.tokens
+    leave = share * (J @ A @ last)  # what the last x^ adds to the x- before it
+
+    tail = share * np.outer(A @ last, ends.filtered[horizon])
+    far = close_horizon(A, H, powers[-1], inner, spread[horizon] - tail @ H.T)  # X_r
+    ahead += forecast @ (far @ powers[horizon].T)
+    reached = sum((steps[k] @ P @ powers[horizon + 1 + k] for k in range(horizon)), steps[horizon] @ powers[-1])
+    words += forecast @ (far @ reached.T)
+    words += ends.words[:horizon].T @ np.array([steps[k] @ leave for k in range(horizon)])
+
+    crossed = [far]  # X_0 .. X_r
+    for k in range(horizon - 1, -1, -1):
+        crossed.insert(0, crossed[0] @ H.T + spread[k] + powers[horizon + 1 + k] @ far.T @ inner.T)
+    toward = far  # G_k = E[x-_{t+k} x^_t'], down to k = 1
+    for k in range(horizon - 1, 0, -1):
+        toward = J @ toward + P @ crossed[k] + np.outer(leave, ends.filtered[k])
+    spent, mixed = symmetric(crossed[0]) - share * np.outer(last, last), J @ toward @ P.T
+    begin = share * np.outer(ends.first, ends.first)
+    rest = mixed + mixed.T + P @ spent @ P.T + share * np.outer(last, last) - J @ begin @ J.T
+    means = lyapunov(J, symmetric(rest))
+    moved = (means - begin) @ J.T + toward @ P.T
+    return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, log_likelihood(model, ahead, spent))
+
+
+def products(
+    covariances: Covariances, gain: np.ndarray, lags: range, transposed: bool, workers: int
+) -> Iterator[np.ndarray]:
+    """Psi_k K' (or Psi_k' K') for one lag after the other; the next ones are computed meanwhile."""
+
+    def product(lag: int) -> np.ndarray:
+        matrix = covariances[lag]
+        return matrix.rmatmat(gain) if transposed else matrix.matmat(gain)
+
+    return in_turn(product, lags, workers)
+
+
+def close_horizon(
+    transition: np.ndarray, forget: np.ndarray, power: np.ndarray, inner: np.ndarray, known: np.ndarray
+) -> np.ndarray:
+    """X = A X H' + H^(2r+1) X' (K C A)' + known."""
+    term = total = stein(transition, known, forget)
+    for _ in range(ROUNDS):
+        term = stein(transition, power @ term.T @ inner.T, forget)
+        total = total + term
+        if np.abs(term).max() <= SETTLED * np.abs(total).max():
+            break
+    return total
+
+
+def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> float:
+    """Nats per token, as a density of the one-hot vector, from Y_1 = E[w_{t+1} x^_t'] and X_0 = E[x^_t x^_t']."""
+    emission, steady, A = model.emission, model.steady, model.transition
+    information, size = emission.information, len(ahead)
+    seen = np.eye(len(A)) - steady.filtered @ information
+    observed = emission.coordinates.product(emission.scaled)
+    own = emission.coordinates.total()  # tr(D^-1 Psi_0), in parts
+    own += np.trace((emission.surplus - emission.lift.T @ steady.filtered @ emission.lift) @ observed)
+    cross = np.trace(A @ (ahead.T @ emission.sensing) @ seen)
+    square = np.trace(A @ spread @ A.T @ information @ seen)
+    root = np.linalg.cholesky(steady.predicted)
+    log_det = emission.log_det + np.linalg.slogdet(np.eye(len(A)) + root.T @ information @ root)[1]
+    inside = -0.5 * ((size - 1) * np.log(2 * np.pi) + log_det + own - 2 * cross + square)
+    return float(inside + emission.coordinates.log_volume)
+
+
+def maximise(statistics: Statistics) -> Parameters:
+    """The M-step, in coordinates where the state's noise is white again."""
+    inverse = np.linalg.inv(statistics.state)
+    transition = statistics.moved @ inverse
+    noise = symmetric(statistics.state - transition @ statistics.moved.T)
+    try:
+        return whiten_state(transition, statistics.words @ inverse, statistics.state, noise)
+    except np.linalg.LinAlgError as error:
+        raise IndefiniteError(
+            "The noise of the hidden vector would have a negative variance, so learning stops here; use fewer "
+            "iterations, a longer horizon or a smaller hidden vector."
+        ) from error
+
+
+def update(statistics: Statistics, covariances: Covariances, noise: str = "full") -> Parameters:
+    """The M-step, checked: a TrellisError where the approximation no longer gives a stable system with covariances."""
+    parameters = restrict_noise(maximise(statistics), covariances.coordinates, noise)
+    check_stable(parameters.transition)
+    parameters.emission(covariances.coordinates)
+    return parameters
+
+
+def learn(
+    parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2, noise: str = "full"
+) -> Iterator[Step]:
+    """Iterations of EM without end; raises what `update` does."""
+    while True:
+        statistics = expect(parameters, covariances, horizon, workers)
+        parameters = update(statistics, covariances, noise)
+        yield Step(statistics.log_likelihood, parameters)

@@ -1,0 +1,131 @@
+"""Lagged covariances of one-hot words, never written out: sparse minus low rank, diagonal minus rank one.
+
+Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.families.lds.onehot`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
+
+from trellis.corpus.moments import Moments
+from trellis.families.lds.onehot import Whitening
+
+COLUMNS = 16  # multiplied with a Hankel matrix at a time
+
+
+class Lagged(LinearOperator):
+    """scale (counts / T) scale - left right', [n, n]."""
+
+    def __init__(self, counts: sparse.csr_array, total: float, scale: np.ndarray, left: np.ndarray, right: np.ndarray):
+        super().__init__(np.float64, counts.shape)
+        self.counts, self.total, self.scale, self.left, self.right = counts, total, scale[:, None], left, right
+
+    def _matmat(self, x: np.ndarray) -> np.ndarray:
+        return self._product(self.counts, self.left, self.right, x)
+
+    def _rmatmat(self, x: np.ndarray) -> np.ndarray:
+        return self._product(self.counts.T, self.right, self.left, x)
+
+    def _product(self, counts: sparse.sparray, left: np.ndarray, right: np.ndarray, x: np.ndarray) -> np.ndarray:
+        found = counts @ (self.scale * x)
+        found *= self.scale / self.total
+        found -= left @ (right.T @ x)
+        return found
+
+    def _matvec(self, x: np.ndarray) -> np.ndarray:
+        return self._matmat(x.reshape(-1, 1)).ravel()
+
+    def _rmatvec(self, x: np.ndarray) -> np.ndarray:
+        return self._rmatmat(x.reshape(-1, 1)).ravel()
+
+
+class Covariances:
+    """Psi_0 .. Psi_r of a counted text.
+
+    Where it was not closed to a circle, each lag is centred by its own margins, or, with `sums`, the sum of its
+    w_{t+k} w_t' / T."""
+
+    def __init__(
+        self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True, sums: bool = False
+    ):
+        """`pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise."""
+        self.moments, self.tokens, self.sums = moments, moments.tokens, sums
+        self.tempering = pseudocount, prior, whiten
+        shares = pseudocount / self.tokens, prior / self.tokens
+        self.coordinates = Whitening(moments.counts / self.tokens, *shares, whiten)
+
+    @property
+    def lags(self) -> int:
+        return len(self.moments.lags)
+
+    def __getitem__(self, lag: int) -> Lagged:
+        scale, mean = self.coordinates.scale, self.coordinates.mean
+        if lag == 0:
+            counts = sparse.dia_array((self.moments.counts[None].astype(float), [0]), shape=(len(mean), len(mean)))
+            return Lagged(counts.tocsr(), self.tokens, scale, mean[:, None], mean[:, None])
+        counts = self.moments.lags[lag - 1]
+        if self.moments.circular:
+            return Lagged(counts, self.tokens, scale, mean[:, None], mean[:, None])
+        pairs = counts.sum()
+        total = self.tokens if self.sums else pairs
+        later, earlier = (scale * np.asarray(counts.sum(axis)) / total for axis in (1, 0))
+        if not self.sums:
+            return Lagged(counts, total, scale, later[:, None], earlier[:, None])
+        left, right = np.stack([mean, later - pairs / total * mean], 1), np.stack([earlier, mean], 1)
+        return Lagged(counts, total, scale, left, right)
+
+
+Apply = Callable[[Lagged, np.ndarray], np.ndarray]
+
+
+class Hankel(LinearOperator):
+    """The block matrix whose block (i, j) is Psi_{i + r - j}, i, j = 1..r, [r n, r n]; it needs 2 r - 1 lags."""
+
+    def __init__(self, covariances: Covariances, blocks: int):
+        size = len(covariances.coordinates.scale)
+        super().__init__(np.float64, (blocks * size, blocks * size))
+        self.blocks, self.size = blocks, size
+        self.lagged = [covariances[lag] for lag in range(1, 2 * blocks)]
+
+    def _matmat(self, x: np.ndarray) -> np.ndarray:
+        return self._product(x, lambda lag, piece: lag.matmat(piece), flipped=False)
+
+    def _rmatmat(self, x: np.ndarray) -> np.ndarray:
+        return self._product(x, lambda lag, piece: lag.rmatmat(piece), flipped=True)
+
+    def _matvec(self, x: np.ndarray) -> np.ndarray:
+        return self._matmat(x.reshape(-1, 1)).ravel()
+
+    def _product(self, x: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
+        """A few columns at a time: what comes of them stays in memory at hand."""
+        out, begins = np.empty_like(x), range(0, x.shape[1], COLUMNS)
+        pieces = x.reshape(self.blocks, self.size, -1)
+        found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], apply, flipped), begins)
+        for begin, columns in zip(begins, found, strict=True):
+            out[:, begin : begin + COLUMNS] = columns
+        return out
+
+    def _sums(self, pieces: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
+        """Each lag meets the pieces that it is to be multiplied with all at once."""
+        out = np.zeros(pieces.shape)
+        for offset, lag in enumerate(self.lagged, 1 - self.blocks):  # offset = i - j
+            rows = np.arange(max(0, offset), min(self.blocks, self.blocks + offset))
+            to, of = (rows - offset, rows) if flipped else (rows, rows - offset)
+            product = apply(lag, np.concatenate(pieces[of], axis=1))
+            out[to] += np.stack(np.split(product, len(rows), axis=1))
+        return out.reshape(self.blocks * self.size, -1)
+
+
+def in_turn(work: Callable[[int], np.ndarray], items: Sequence[int], workers: int = 2) -> Iterator[np.ndarray]:
+    """What comes of one item after the other; the next ones are worked on meanwhile."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(work, item) for item in items[:workers]]
+        for item in [*items[workers:], *[None] * workers]:
+            if waiting:
+                yield waiting.pop(0).result()
+            if item is not None:
+                waiting.append(pool.submit(work, item))

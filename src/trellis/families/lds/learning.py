@@ -1,0 +1,125 @@
+"""An LDS from a text: count once, identify the subspace, improve it by EM that sees the counts alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from trellis.config import suggestion
+from trellis.corpus import Split, Vocabulary
+from trellis.corpus.moments import Moments, choose_rows, count_moments
+from trellis.errors import TrellisError
+from trellis.families.lds.asos import expect, learn, update
+from trellis.families.lds.covariance import Covariances
+from trellis.families.lds.model import LDS
+from trellis.families.lds.parameters import Parameters, restrict_noise
+from trellis.families.lds.subspace import identify, random_start
+
+STARTS: dict[str, Callable[[Covariances, int, int, int], dict[str, Parameters]]] = {  # dim, blocks and seed
+    "subspace": identify,
+    "random": lambda covariances, dim, blocks, seed: {"random": random_start(covariances, dim, seed)},
+}
+TRIAL = 3  # iterations of EM that compare the candidates to start from
+PSEUDOCOUNT = PRIOR = 5.0  # of each word: in its scale, and in the noise
+log = logging.getLogger(__name__)
+
+
+class Fit(NamedTuple):
+    """A model, and the nats per token that it gives the text it was learned from."""
+
+    log_likelihood: float
+    model: LDS
+
+
+def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words: int = 0) -> Moments:
+    """The counts that the learning needs, of the `words` commonest words (0: all)."""
+    lags = max(2 * blocks - 1, horizon)
+    if split.tokens.size < 2 * lags:
+        raise TrellisError(f"The text has {split.tokens.size:,} tokens; words {lags} apart need at least {2 * lags}.")
+    rows = choose_rows(np.bincount(split.tokens, minlength=len(vocab)), words)
+    return count_moments(split.tokens, rows, lags)
+
+
+def fit_lds(
+    vocab: Vocabulary,
+    moments: Moments,
+    dim: int = 100,
+    iterations: int = 10,
+    blocks: int = 4,
+    horizon: int = 7,
+    pseudocount: float = PSEUDOCOUNT,
+    prior: float = PRIOR,
+    seed: int = 0,
+    noise: str = "full",
+    whiten: bool = True,
+    start: str = "subspace",
+) -> LDS:
+    """Subspace identification and `iterations` of EM, fewer where EM can go no further.
+
+    `pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise and keeps rare words from
+    being overfitted. Simpler kinds of `noise` (see `parameters.NOISES`), words that are not whitened and a random start
+    are there for comparison."""
+    covariances = Covariances(moments, pseudocount, prior, whiten)
+    parameters = begin_lds(covariances, dim, blocks, horizon, seed, noise, start)
+    *_, last = islice(improve(vocab, covariances, parameters, horizon, noise), iterations + 1)
+    return last.model
+
+
+def begin_lds(
+    covariances: Covariances,
+    dim: int,
+    blocks: int = 4,
+    horizon: int = 7,
+    seed: int = 0,
+    noise: str = "full",
+    start: str = "subspace",
+) -> Parameters:
+    """Where EM begins."""
+    if min(dim, blocks - 1, horizon) < 1:
+        raise TrellisError("An LDS needs model.dim and model.horizon of one or more, and model.blocks of two or more.")
+    if start not in STARTS:
+        raise TrellisError(f"The start {start!r} of an LDS is not known{suggestion(start, STARTS)}")
+    found = STARTS[start](covariances, dim, blocks, seed)
+    candidates = {name: restrict_noise(one, covariances.coordinates, noise) for name, one in found.items()}
+    return best_start(candidates, covariances, horizon, noise)
+
+
+def improve(
+    vocab: Vocabulary, covariances: Covariances, parameters: Parameters, horizon: int = 7, noise: str = "full"
+) -> Iterator[Fit]:
+    """The LDS of these parameters, then that of an iteration of EM more each; ends where EM can go no further."""
+    moments = covariances.moments
+    rows, counts = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
+    for number in count(1):
+        statistics = expect(parameters, covariances, horizon)
+        spread = torch.from_numpy(statistics.smoothed)
+        model = LDS(vocab, rows, counts, parameters, spread, *covariances.tempering)
+        yield Fit(statistics.log_likelihood, model)
+        try:
+            parameters = update(statistics, covariances, noise)
+        except TrellisError as problem:
+            log.info("EM ends before iteration %d: %s", number, problem)
+            return
+
+
+def best_start(
+    candidates: dict[str, Parameters], covariances: Covariances, horizon: int, noise: str = "full"
+) -> Parameters:
+    """The candidate that a few steps of EM make the likeliest."""
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    reached = {}
+    for name, parameters in candidates.items():
+        try:
+            trial = islice(learn(parameters, covariances, horizon, noise=noise), TRIAL)
+            reached[name] = [step.log_likelihood for step in trial][-1]
+        except TrellisError as problem:
+            log.info("The start %r is left out: %s", name, problem)
+    if not reached:
+        raise TrellisError("No start for EM was found; use a smaller model.dim, or a model.noise_prior.")
+    return candidates[max(reached, key=reached.__getitem__)]

@@ -1,0 +1,228 @@
+"""The linear dynamical system over words: every token has a hidden vector, and a text is a path through them.
+
+It is a Gaussian model of one-hot vectors, so it gives densities (nats per token), never perplexities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.corpus import Split, Vocabulary
+from trellis.corpus.moments import ABSENT
+from trellis.errors import TrellisError
+from trellis.families.lds.onehot import OneHot, Whitening
+from trellis.families.lds.parameters import Parameters
+from trellis.inference import gaussian
+from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
+from trellis.inference.steady import lyapunov, steady_state
+from trellis.models.base import PersistedModel, Ranked
+
+SENTENCES = 256  # that are embedded side by side
+LANES, WINDOW, WARM = 64, 2048, 100  # pieces of a stream whose likelihood is taken side by side, and what they overlap
+
+
+class Pair(NamedTuple):
+    """A singular vector pair of A: states that say the words `before` are moved to states that say `after`."""
+
+    value: float
+    before: list[str]
+    after: list[str]
+
+
+class LDS(PersistedModel):
+    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), w_t the one-hot word, centred and scaled."""
+
+    family: ClassVar[str] = "lds"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        rows: Tensor,
+        counts: Tensor,
+        parameters: Parameters,
+        spread: Tensor,
+        pseudocount: float = 0.0,
+        prior: float = 0.0,
+        whiten: bool = True,
+    ) -> None:
+        """`rows` [V] are those of `Moments`, `spread` [h, h] is the covariance of the smoothed vectors of the text."""
+        self.vocab, self.rows, self.counts, self.parameters = vocab, rows, counts, parameters
+        self.spread, self.pseudocount, self.prior, self.whiten = spread, pseudocount, prior, whiten
+        self.where = torch.device("cpu")
+
+    @property
+    def dim(self) -> int:
+        return len(self.parameters.transition)
+
+    @property
+    def device(self) -> torch.device:
+        return self.where
+
+    def to(self, device: str | torch.device) -> LDS:
+        """The same model with its inference on another device."""
+        model = copy(self)
+        model.__dict__.pop("tables", None)
+        model.where = torch.device(device)
+        return model
+
+    @cached_property
+    def coordinates(self) -> Whitening:
+        total = int(self.counts.sum())
+        return Whitening(self.counts.numpy() / total, self.pseudocount / total, self.prior / total, self.whiten)
+
+    @cached_property
+    def emission(self) -> OneHot:
+        return self.parameters.emission(self.coordinates)
+
+    @cached_property
+    def tables(self) -> dict[str, Tensor]:
+        """What inference looks up: per-word vectors [n, h] and constants [n], and matrices [h, h]."""
+        A, unit = self.parameters.transition, np.eye(self.dim)
+        values, vectors = np.linalg.eigh(self.spread.numpy())
+        whiten = (vectors / np.sqrt(values.clip(1e-12 * values.max()))) @ vectors.T
+        arrays = {
+            "transition": A,
+            "noise": unit,
+            "stationary": lyapunov(A, unit),
+            "information": self.emission.information,
+            "vectors": self.emission.vectors(),
+            "constants": self.emission.constants(),
+            "gain": steady_state(A, unit, self.emission.information).filtered,
+            "whiten": whiten,
+        }
+        return {name: torch.from_numpy(array).to(self.where) for name, array in arrays.items()}
+
+    def problem(self, tokens: Tensor) -> tuple[Normal, Dynamics, Potentials]:
+        """What inference takes, for tokens [B, T]; -1, or a word that training never saw, is missing."""
+        tables, rows = self.tables, self.rows.to(self.where)
+        row = torch.where(tokens < 0, ABSENT, rows[tokens.clamp(min=0)])
+        seen = row.clamp(min=0)
+        information = tables["information"][None]
+        potentials = Potentials(
+            information, torch.where(row < 0, MISSING, 0), tables["vectors"][seen], tables["constants"][seen]
+        )
+        prior = Normal(torch.zeros_like(information[0, 0]), tables["stationary"])
+        return prior, Dynamics(tables["transition"], tables["noise"]), potentials
+
+    @torch.no_grad()
+    def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
+        """E[x_t | w_<=t], its covariance and log p(w_t | w_<t) of sequences [B, T]."""
+        return gaussian.filter(*self.problem(tokens), lengths)
+
+    @torch.no_grad()
+    def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """E[x_t | w]: [B, T, h]."""
+        return gaussian.smoothed_means(*self.problem(tokens), lengths)
+
+    @torch.no_grad()
+    def nats_per_token(self, split: Split) -> float:
+        """Mean log density of the words of a split, read as one stream: in windows side by side, each of which has seen
+        the last words of the one before."""
+        text, total = torch.from_numpy(np.asarray(split.tokens, np.int64)), 0.0
+        for begin in range(0, max(1, len(text) - WARM), LANES * WINDOW):
+            piece = text[begin : begin + LANES * WINDOW + WARM]
+            lanes = max(1, -(-(len(piece) - WARM) // WINDOW))
+            padded = torch.nn.functional.pad(piece, (0, WARM + lanes * WINDOW - len(piece)))
+            windows = padded.unfold(0, WARM + WINDOW, WINDOW).to(self.where)
+            lengths = (len(piece) - WINDOW * torch.arange(lanes, device=self.where)).clamp(max=WARM + WINDOW)
+            densities = gaussian.log_densities(*self.problem(windows), lengths)
+            densities[0 if begin else 1 :, :WARM] = 0.0  # the window before has counted them
+            total += float(densities.sum(dtype=torch.float64))
+        return total / len(text)
+
+    def static_nats_per_token(self, split: Split) -> float:
+        """The same of the Gaussian that has the words' mean and covariance, and no memory."""
+        alone = OneHot(self.coordinates, 0 * self.parameters.loadings, np.eye(self.dim)).constants()
+        rows = self.rows.numpy()[split.tokens]
+        return float(np.where(rows < 0, 0.0, alone[rows]).mean())
+
+    @torch.no_grad()
+    def transform(self, text: str, what: str = "smoothed") -> list[Tensor]:
+        """The vectors [T, h] of the tokens of each line: whitened, of unit length (see VECTORS)."""
+        return [self.unit(vectors_of(self, tokens, None, what))[0] for tokens in self.encode(text, eos=False)]
+
+    @torch.no_grad()
+    def embed(self, sentences: Sequence[Sequence[str]], what: str = "smoothed") -> list[Tensor]:
+        """The same of sentences that are split into words, many side by side."""
+        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+        found: list[Tensor] = [torch.empty(0)] * len(sentences)
+        for begin in range(0, len(order), SENTENCES):
+            chosen = order[begin : begin + SENTENCES]
+            ids = [torch.from_numpy(self.vocab.encode(sentences[i])) for i in chosen]
+            lengths = torch.tensor([len(words) for words in ids], device=self.where)
+            tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.where)
+            vectors = self.unit(vectors_of(self, tokens, lengths, what))
+            for i, rows, length in zip(chosen, vectors, map(len, ids), strict=True):
+                found[i] = rows[:length]
+        return found
+
+    def unit(self, vectors: Tensor) -> Tensor:
+        """In coordinates where the training text's smoothed vectors are white, on the unit sphere."""
+        return torch.nn.functional.normalize(vectors @ self.tables["whiten"], dim=-1)
+
+    def type_vectors(self) -> Tensor:
+        """A vector for each word of the vocabulary on its own, its Kalman gain: [V, h], zero for unseen words."""
+        vectors = self.unit(self.tables["vectors"] @ self.tables["gain"])
+        rows = self.rows.to(self.where)
+        return vectors[rows.clamp(min=0)] * (rows >= 0).unsqueeze(-1)
+
+    def neighbours(self, text: str, position: int, n: int = 10) -> Ranked:
+        """The words whose own vectors are nearest to that of a token in its context, with their cosines."""
+        cosines = self.type_vectors() @ self.transform(text)[0][position]
+        top = cosines.topk(min(n, len(cosines)))
+        return list(zip(self.vocab.decode(top.indices.tolist()), top.values.tolist(), strict=True))
+
+    def dynamics(self, n: int = 10, words: int = 9) -> list[Pair]:
+        """The n largest singular vector pairs of A, by the words that their states make likelier."""
+        left, values, right = np.linalg.svd(self.parameters.transition)
+        pairs = zip(values[:n], right[:n], left.T[:n], strict=True)
+        return [Pair(float(value), *self.speak(before, after, words)) for value, before, after in pairs]
+
+    def speak(self, before: np.ndarray, after: np.ndarray, words: int) -> tuple[list[str], list[str]]:
+        """The likeliest words of two states; a pair of vectors is turned to the side on which it is more telling."""
+        first = np.full(self.counts.numel(), -1)
+        known = np.flatnonzero(self.rows.numpy() >= 0)[::-1]
+        first[self.rows.numpy()[known]] = known
+        scores = [self.parameters.loadings @ side for side in (before, after)]
+        sign = 1.0 if scores[0].max() >= -scores[0].min() else -1.0
+        said = [self.vocab.decode(first[np.argsort(-sign * score)[:words]].tolist()) for score in scores]
+        return said[0], said[1]
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "pseudocount": self.pseudocount, "prior": self.prior, "whiten": self.whiten}
+
+    def tensors(self) -> dict[str, Tensor]:
+        arrays = self.parameters._asdict().items()
+        numbers = {name: torch.from_numpy(array) for name, array in arrays if array is not None}
+        return {"rows": self.rows, "counts": self.counts, "spread": self.spread, **numbers}
+
+    def num_parameters(self) -> int:
+        return sum(array.size for array in self.parameters if array is not None)
+
+    @classmethod
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LDS:
+        parameters = Parameters(**{name: tensors[name].numpy() for name in Parameters._fields if name in tensors})
+        if len(tensors["rows"]) != len(vocab) or parameters.loadings.shape != (len(tensors["counts"]), settings["dim"]):
+            raise ValueError("its words are not as many as it says")
+        tempered = {name: settings[name] for name in ("pseudocount", "prior", "whiten")}
+        return cls(vocab, tensors["rows"], tensors["counts"], parameters, tensors["spread"], **tempered)
+
+
+VECTORS: dict[str, Callable[[LDS, Tensor, Tensor | None], Tensor]] = {
+    "smoothed": lambda model, tokens, lengths: model.smooth(tokens, lengths),
+    "filtered": lambda model, tokens, lengths: model.filter(tokens, lengths).means,
+    "type": lambda model, tokens, lengths: model.type_vectors()[tokens],
+}
+
+
+def vectors_of(model: LDS, tokens: Tensor, lengths: Tensor | None, what: str) -> Tensor:
+    """[B, T, h]."""
+    if what not in VECTORS:
+        raise TrellisError(f"An LDS has no {what} vectors; ask for {', '.join(VECTORS)}.")
+    return VECTORS[what](model, tokens, lengths)

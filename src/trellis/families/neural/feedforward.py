@@ -1,0 +1,43 @@
+"""The feed-forward language model: a window of previous words, hidden layers, the next word."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from trellis.corpus import Vocabulary
+from trellis.families.neural.base import NeuralModel, State, at_least_one
+
+
+class FeedForward(NeuralModel):
+    """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each layer g has d units.
+
+    With `hidden` units instead, a last linear map leads back to d."""
+
+    family: ClassVar[str] = "feedforward"
+
+    def __init__(
+        self, vocab: Vocabulary, dim: int, depth: int = 2, dropout: float = 0.0, window: int = 4, tied: bool = True,
+        hidden: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(vocab, dim, dropout, tied)
+        at_least_one(depth=depth, window=window)
+        widths = [window * dim] + [hidden or dim] * depth
+        layers = [
+            nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after), nn.Dropout(dropout))
+            for before, after in pairwise(widths)
+        ]
+        self.drop, self.layers = nn.Dropout(dropout), nn.Sequential(*layers)
+        self.back = nn.Identity() if hidden in (0, dim) else nn.Linear(hidden, dim)  # to the length of an embedding
+        self.window, self.hidden = window, hidden
+
+    def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        embedded = self.drop(nn.functional.embedding(words, self.embedding))
+        windows = embedded.unfold(1, self.window, 1).flatten(2)  # [B, T, d * window]
+        return self.back(self.layers(windows)), {}
+
+    def settings(self) -> dict[str, Any]:
+        sizes = {"dim": self.dim, "depth": len(self.layers), "window": self.window, "hidden": self.hidden}
+        return {**sizes, "dropout": self.dropout, "tied": self.tied}

@@ -1,0 +1,100 @@
+"""Recurrent language models: the LSTM, and the simple recurrent network."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from trellis.corpus import Vocabulary
+from trellis.families.lds.model import LDS
+from trellis.families.neural.base import NeuralModel, State, at_least_one
+from trellis.families.neural.lds_rnn import rnn_weights
+
+
+class Recurrent(NeuralModel):
+    """A network whose memory follows the text. Dropout leaves out whole units for the length of a window."""
+
+    def embed(self, words: Tensor) -> Tensor:
+        return self.drop(nn.functional.embedding(words, self.embedding))
+
+    def drop(self, features: Tensor) -> Tensor:
+        """Dropout with one mask for all steps of a sequence, features [B, T, d]."""
+        return nn.functional.dropout1d(features.mT, self.dropout, self.training).mT
+
+
+class LSTM(Recurrent):
+    """f_t is the output of the last of `depth` LSTM layers that have read x_<t."""
+
+    family: ClassVar[str] = "lstm"
+
+    def __init__(self, vocab: Vocabulary, dim: int, depth: int = 2, dropout: float = 0.0, tied: bool = True) -> None:
+        super().__init__(vocab, dim, dropout, tied)
+        at_least_one(depth=depth)
+        self.layers = nn.ModuleList(nn.LSTM(dim, dim, batch_first=True) for _ in range(depth))
+
+    def memory(self, batch: int) -> State:
+        zeros = self.embedding.new_zeros(batch, len(self.layers), self.dim)
+        return {"hidden": zeros, "cell": zeros}
+
+    def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        features, after = self.embed(words), []
+        for number, layer in enumerate(self.layers):
+            before = tuple(state[name][:, number].unsqueeze(0).contiguous() for name in ("hidden", "cell"))
+            features, memory = run_layer(layer, features, before, lengths)
+            features = self.drop(features)
+            after.append(memory)
+        hidden, cell = (torch.cat(layers).transpose(0, 1) for layers in zip(*after, strict=True))
+        return features, {"hidden": hidden, "cell": cell}
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "depth": len(self.layers), "dropout": self.dropout, "tied": self.tied}
+
+
+class RNN(Recurrent):
+    """h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t), h_0 = 0: the network of Mikolov (2012).
+
+    `embedding` is B', `recurrent` A and `output` C. The steady-state filter of a linear dynamical system (transition
+    A, emission C, gain K) is the same network without its non-linearities: A - K C A, K and C A in the places of
+    A, B and C, since h_t, like the filter's forecast, has not seen x_t."""
+
+    family: ClassVar[str] = "rnn"
+
+    def __init__(self, vocab: Vocabulary, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(vocab, dim, dropout, tied=False, bias=False)
+        self.recurrent = nn.Parameter(torch.randn(dim, dim) * dim**-0.5)
+
+    @classmethod
+    def from_lds(cls, lds: LDS, dropout: float = 0.0, reach: float = 0.5) -> RNN:
+        """The network that begins as the filter of a linear dynamical system (see `rnn_weights`); one unit more."""
+        model = cls(lds.vocab, lds.dim + 1, dropout)
+        model.load_state_dict(rnn_weights(lds, reach))
+        return model
+
+    def memory(self, batch: int) -> State:
+        return {"hidden": self.embedding.new_zeros(batch, self.dim)}
+
+    def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        hidden = [state["hidden"]]
+        for inputs in self.embed(words).unbind(1):
+            hidden.append(torch.addmm(inputs, hidden[-1], self.recurrent.T).sigmoid())
+        path = torch.stack(hidden, 1)  # [B, 1 + T, d]
+        ends = torch.full_like(words[:, 0], words.shape[1]) if lengths is None else lengths
+        last = path.gather(1, ends[:, None, None].expand(-1, 1, self.dim))[:, 0]
+        return self.drop(path[:, 1:]), {"hidden": last}
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "dropout": self.dropout}
+
+
+def run_layer(
+    layer: nn.Module, inputs: Tensor, before: tuple[Tensor, ...], lengths: Tensor | None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Outputs [B, T, d] of a recurrent layer and its memory after each sequence's last step, [1, B, d] each."""
+    if lengths is None:
+        return layer(inputs, before)
+    packed = pack_padded_sequence(inputs, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+    outputs, after = layer(packed, before)
+    return pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])[0], after

@@ -1,0 +1,143 @@
+"""Interpolated modified Kneser-Ney (Chen and Goodman 1999): n-grams counted by streaming, then smoothed.
+
+With a the count of an n-gram at the highest order, and below it the number of different words seen before the n-gram
+(or its count, where nothing ever stands before it: at the beginning of a sentence),
+
+    p(x | c) = (a(c x) - D[a(c x)]) / a(c) + γ(c) p(x | c'),   γ(c) = Σ_x D[a(c x)] / a(c),   a(c) = Σ_x a(c x),
+
+where c' is c without its first word, D[1], D[2], D[3+] are estimated for each order, and p(x) falls back on 1 / V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.corpus import Split, Vocabulary
+from trellis.errors import TrellisError
+from trellis.families.ngram.trie import NONE, Trie
+
+CHUNK = 1 << 20  # tokens counted at a time
+FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])  # the discounts of an order too small or too odd to estimate them
+
+Counted = tuple[np.ndarray, np.ndarray]  # sorted keys, and how often each was seen
+
+
+def count_ngrams(vocab: Vocabulary, split: Split, order: int, crossing: bool) -> tuple[Trie, list[np.ndarray]]:
+    """Every n-gram up to an order, and the counts of each order. The text begins after an <eos>; unless `crossing`, an
+    <eos> can only be the first word of an n-gram, where it means the beginning of a sentence, or its last."""
+    check_order(split, order, crossing)
+    counts = [np.zeros(len(vocab), np.int64)]
+    for text in chunks(vocab, split, 0):
+        counts[0] += np.bincount(text[0], minlength=len(vocab))
+    trie = Trie.of_words(len(vocab))
+    for k in range(2, order + 1):
+        keys, seen = reduce_runs(keys_of(trie, text, vocab, crossing) for text in chunks(vocab, split, k - 1))
+        trie = trie.grow(torch.from_numpy(keys))
+        counts.append(seen)
+    return trie, counts
+
+
+def check_order(split: Split, order: int, crossing: bool) -> None:
+    """Refuse an order of which there are no n-grams."""
+    if not split.tokens.size:
+        raise TrellisError("There is nothing to count: the split has no tokens.")
+    if order < 1:
+        raise TrellisError(f"The order of the n-gram model is {order}; it must be at least 1.")
+    longest = 1 + (split.tokens.size if crossing else int(np.diff(split.sentences).max()))
+    if order > longest:
+        whole = "text" if crossing else "longest sentence"
+        raise TrellisError(
+            f"The order of the n-gram model is {order}, but the {whole} has only {longest} words, beginning and end "
+            f"included; use an order of at most {longest}."
+        )
+
+
+def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
+    """The text in pieces [1, before + n], each with so many tokens before it."""
+    tail = np.full(before, NONE)
+    tail[-1:] = vocab.eos
+    for begin in range(0, len(split.tokens), CHUNK):
+        text = np.concatenate([tail, split.tokens[begin : begin + CHUNK]])
+        if text.max() >= len(vocab):
+            raise TrellisError(
+                f"The text holds the word number {text.max()}, but the vocabulary has {len(vocab):,} words; give the "
+                "vocabulary with which the text was encoded."
+            )
+        tail = text[len(text) - before :]
+        yield torch.from_numpy(text)[None]
+
+
+def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, crossing: bool) -> Counted:
+    """The n-grams of the order after the trie's that end in the new part of a chunk."""
+    before = len(trie.sizes)
+    parents, last = trie.walk(text)[-1][0, before - 1 : -1], text[0, before - 1 : -1]
+    whole = parents >= 0
+    if before > 1 and not crossing:
+        whole &= last != vocab.eos
+    keys = parents * len(vocab) + text[0, before:]
+    return np.unique(keys[whole].numpy(), return_counts=True)
+
+
+def reduce_runs(runs: Iterator[Counted]) -> Counted:
+    """The sum of counts, merged so that each run is at least twice as long as the next: O(log) merges of a key."""
+    stack: list[Counted] = []
+    for run in runs:
+        stack.append(run)
+        while len(stack) > 1 and stack[-2][0].size < 2 * stack[-1][0].size:
+            stack[-2:] = [merge(*stack[-2:])]
+    return reduce(merge, reversed(stack))
+
+
+def merge(one: Counted, other: Counted) -> Counted:
+    """The sum of two counts."""
+    keys, counts = (np.concatenate(pair) for pair in zip(one, other, strict=True))
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    return keys[first], np.add.reduceat(counts[order], first)
+
+
+def smooth(trie: Trie, counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """log p(last word | the words before it) of every node [N], and log γ of every node that can be a context."""
+    parents, suffixes = links(trie)
+    probs, backoffs, lower = list[np.ndarray](), list[np.ndarray](), np.array([1 / trie.sizes[0]])
+    for k, seen in enumerate(counts):
+        if k + 1 < len(counts):
+            kinds = np.bincount(suffixes[k + 1], minlength=len(seen))
+            seen = np.where(kinds > 0, kinds, seen)
+        cut = discounts(seen)[np.minimum(seen, 3)]
+        total = np.bincount(parents[k], seen, len(lower))
+        spare = np.divide(np.bincount(parents[k], cut, len(lower)), total, out=np.ones_like(total), where=total > 0)
+        backoffs.append(np.log(spare))
+        lower = (seen - cut) / total[parents[k]] + spare[parents[k]] * lower[suffixes[k]]
+        probs.append(np.log(lower))
+    return np.concatenate(probs), np.concatenate([np.empty(0), *backoffs[1:]])
+
+
+def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each order: where its n-grams without the last word, and without the first, stand in the order below."""
+    words = np.zeros(trie.sizes[0], np.int64)
+    parents, suffixes = [words], [words]
+    for k in range(2, len(trie.sizes) + 1):
+        below, before = trie.bounds[k - 2], torch.from_numpy(suffixes[-1])
+        parent, word = trie.level(k)
+        here = parent - below
+        suffix = word if k == 2 else trie.find(before[here] + trie.bounds[k - 3], word) - below
+        parents.append(here.numpy())
+        suffixes.append(suffix.numpy())
+    return parents, suffixes
+
+
+def discounts(counts: np.ndarray) -> np.ndarray:
+    """D[0 .. 3+] from the counts of counts: D[i] = i - (i + 1) Y n_{i+1} / n_i, Y = n_1 / (n_1 + 2 n_2)."""
+    n = np.bincount(np.minimum(counts, 5), minlength=6)[:5].astype(float)
+    if not n[1:].all():
+        return FALLBACK
+    i = np.arange(1, 4)
+    cut = i - (i + 1) * n[1] / (n[1] + 2 * n[2]) * n[2:] / n[1:4]
+    return np.append(0.0, cut) if (cut > 0).all() else FALLBACK

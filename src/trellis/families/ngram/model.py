@@ -1,0 +1,118 @@
+"""n-gram language models of any order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from trellis.corpus import Split, Vocabulary
+from trellis.errors import TrellisError
+from trellis.families.ngram.kneser_ney import count_ngrams, smooth
+from trellis.families.ngram.trie import NONE, Trie
+from trellis.models.base import LanguageModel
+
+NAMES = {1: "unigram", 2: "bigram"}
+ORDERS = {name: order for order, name in NAMES.items()}
+
+
+class NGram(LanguageModel):
+    """log p(x | c) is kept for every n-gram c x that was seen; otherwise it is backoff(c) + log p(x | c'), c' being c
+    without its first word and backoff(c) zero where c was never seen.
+
+    The state is the last n - 1 tokens. An <eos> among them is the beginning of a sentence: a model that does not cross
+    knows no n-gram that reaches over one, so it begins anew by itself. A new text begins after an <eos>.
+    """
+
+    family: ClassVar[str] = "ngram"
+
+    def __init__(self, vocab: Vocabulary, trie: Trie, log_probs: Tensor, backoffs: Tensor, crossing: bool) -> None:
+        self.vocab, self.trie, self.crossing = vocab, trie, crossing
+        self.log_probs = log_probs  # [N] of every node of the trie
+        self.backoffs = backoffs  # [N of the orders below the highest]
+
+    @classmethod
+    def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, crossing: bool = False) -> NGram:
+        """Interpolated modified Kneser-Ney; with `crossing`, contexts reach over the ends of sentences."""
+        trie, counts = count_ngrams(vocab, split, order, crossing)
+        log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
+        return cls(vocab, trie, log_probs, backoffs, crossing)
+
+    @property
+    def order(self) -> int:
+        return len(self.trie.sizes)
+
+    @property
+    def name(self) -> str:
+        return NAMES.get(self.order, f"{self.order}-gram")
+
+    def start(self, batch: int) -> Tensor:
+        state = torch.full((batch, self.order - 1), NONE, device=self.device)
+        state[:, -1:] = self.vocab.eos
+        return state
+
+    def reset(self, state: Tensor, where: Tensor) -> Tensor:
+        return torch.where(where[:, None], self.start(len(where)), state[: len(where)])
+
+    def score(self, tokens: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        self.check(tokens)
+        context, text = self.order - 1, torch.cat([state, tokens], 1)
+        log_probs = self.log_probs[tokens]
+        for shorter, longer in pairwise(self.trie.walk(text)):
+            before, node = shorter[:, context - 1 : -1], longer[:, context:]
+            lower = log_probs + self.backoff(before)
+            log_probs = torch.where(node >= 0, self.log_probs[node], lower)
+        ends = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
+        last = text.gather(1, ends[:, None] + torch.arange(context, device=text.device))
+        return inside(log_probs, lengths), last
+
+    def check(self, tokens: Tensor) -> None:
+        """Refuse what is not a word of the vocabulary."""
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.vocab):
+            raise TrellisError(
+                f"An n-gram model scores the {len(self.vocab):,} words of its vocabulary, and no gaps; encode the text "
+                "with that vocabulary."
+            )
+
+    def forecast(self, state: Tensor) -> Tensor:
+        log_probs = self.log_probs[: len(self.vocab)].repeat(len(state), 1)
+        for before in self.trie.walk(state)[: self.order - 1]:
+            node = before[:, -1]
+            log_probs += self.backoff(node)[:, None]
+            row, word, child = self.trie.children(node)
+            log_probs[row, word] = self.log_probs[child]
+        return log_probs
+
+    def backoff(self, nodes: Tensor) -> Tensor:
+        """What it costs to forget the first word of a context."""
+        return torch.where(nodes >= 0, self.backoffs[nodes], 0.0)
+
+    def settings(self) -> dict[str, Any]:
+        return {"ngrams": list(self.trie.sizes), "crossing": self.crossing}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"keys": self.trie.keys, "log_probs": self.log_probs, "backoffs": self.backoffs}
+
+    def to(self, device: str | torch.device) -> NGram:
+        """The same model there."""
+        return self.restore(self.vocab, self.settings(), {name: t.to(device) for name, t in self.tensors().items()})
+
+    @classmethod
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NGram:
+        trie = Trie(tuple(settings["ngrams"]), tensors["keys"])
+        model = cls(vocab, trie, tensors["log_probs"], tensors["backoffs"], settings["crossing"])
+        total, highest = sum(trie.sizes), trie.sizes[-1]
+        expected = {"keys": total - len(vocab), "log_probs": total, "backoffs": total - highest}
+        if trie.sizes[0] != len(vocab) or expected != {name: len(value) for name, value in model.tensors().items()}:
+            raise ValueError("its n-grams are not as many as it says")
+        return model
+
+
+def inside(log_probs: Tensor, lengths: Tensor | None) -> Tensor:
+    """Zero past each sequence's end: [B, T]."""
+    if lengths is None:
+        return log_probs
+    return log_probs.masked_fill(torch.arange(log_probs.shape[1], device=lengths.device) >= lengths[:, None], 0.0)

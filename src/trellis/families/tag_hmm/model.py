@@ -1,0 +1,121 @@
+"""The POS HMM: states that say a word and its tag, p(x, y, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t) p(y_t | z_t).
+
+Tags that are missing are summed out, so any mixture of tagged and untagged text is learned from by exact marginal
+likelihood. With one state for each tag, which says no other, this is the classic HMM tagger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from trellis.config import ModelConfig, suggestion
+from trellis.corpus import Sentences, Vocabulary
+from trellis.corpus.lexicon import Lexicon, Sentence, as_split
+from trellis.emissions import Product
+from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
+from trellis.families.tag_hmm.parameters import TaggedParams
+from trellis.inference import discrete
+from trellis.params import Dropout, Params, Support
+from trellis.types import Batch, Belief
+
+SURENESS = 4.0  # logits by which a state begins above all tags but its own
+TOKENS = 1 << 13  # decoded at a time
+TAGGED = "tagged"  # the tensor that counts the words of the tagged text
+WORDS = slice(1, None)  # the tags that words may have: all but that of a sentence's end
+
+
+class TagHMM(HMM):
+    """An HMM whose symbols are words with or without tags (see `Product`)."""
+
+    family = "tag-hmm"
+    params: TaggedParams
+
+    def __init__(self, lexicon: Lexicon, params: Params, dropout: Dropout | None = None) -> None:
+        super().__init__(lexicon.vocab, params, dropout=dropout)
+        self.lexicon = lexicon
+
+    @classmethod
+    def assemble(cls, lexicon: Lexicon, config: ModelConfig, seed: int, support: Support, state_tags: Tensor) -> TagHMM:
+        """An untrained POS HMM; state_tags [K] are those that the states begin with."""
+        words = HMM.build(lexicon.vocab, replace(config, states=len(state_tags)), False, seed, support)
+        kinds = torch.from_numpy(lexicon.kinds())
+        params = TaggedParams(words.params, len(lexicon.tags), kinds, config.backing, config.hard_tags)
+        params.assign(state_tags, SURENESS)
+        return cls(lexicon, params, words.dropout)
+
+    def read(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Batch, list[int]]]:
+        """Batches of untagged sentences, and which ones they are."""
+        split = as_split([self.lexicon.symbols(sentence) for sentence in sentences])
+        batches = Sentences(split, TOKENS, shuffle=False)
+        place = {int(start): number for number, start in enumerate(split.sentences[:-1])}
+        for batch, windows in zip(batches, batches.windows(), strict=True):
+            yield batch.to(self.device), [place[int(start)] for start in windows.starts]
+
+    @torch.no_grad()
+    def tag_marginals(self, batch: Batch) -> Tensor:
+        """p(y_t | x), its states summed out: [B, T, Y]."""
+        prior, transition, emission = self.opening(batch)
+        potentials = emission.potentials(batch.tokens)
+        probs = discrete.smooth(prior, transition, potentials, batch.lengths).probs
+        if potentials.ids is not None and probs.shape[-1] < self.num_states:
+            full = probs.new_zeros(*probs.shape[:2], self.num_states)
+            probs = full.scatter_add_(-1, potentials.ids, probs)
+        return probs @ emission.tags.exp().T
+
+    @torch.no_grad()
+    def best_tags(self, batch: Batch) -> Tensor:
+        """The tags y of the single most probable (states, tags) given the words: [B, T]."""
+        prior, transition, emission = self.opening(batch)
+        potentials, best = emission.best_tags(batch.tokens, WORDS)
+        path, _ = discrete.viterbi(prior, transition, potentials, batch.lengths)
+        return best[path.clamp(min=0)]
+
+    def opening(self, batch: Batch) -> tuple[Belief, Any, Product]:
+        """The prior of a batch of sentences, the transition and the emission."""
+        start, transition, emission = self.parts()
+        return Belief(start.expand(len(batch.tokens), -1)), transition, cast(Product, emission)
+
+    def tag(self, sentences: Sequence[Sentence], decode: str = "marginal") -> list[list[str]]:
+        """A tag for each word: the most probable of its own (marginal), or those of the best path (viterbi)."""
+        if decode not in DECODERS:
+            raise TrellisError(f"decode is {decode!r}, which is not known{suggestion(decode, DECODERS)}")
+        found: list[list[str]] = [[] for _ in sentences]
+        for batch, numbers in self.read(sentences) if sentences else ():
+            for number, row in zip(numbers, DECODERS[decode](self, batch).tolist(), strict=True):
+                found[number] = [self.lexicon.tags[tag] for tag in row[: len(sentences[number])]]
+        return found
+
+    @torch.no_grad()
+    def states(self, sentences: Sequence[Sentence]) -> list[list[int]]:
+        """The most probable path of states of each sentence, its tags unknown."""
+        found: list[list[int]] = [[] for _ in sentences]
+        for batch, numbers in self.read(sentences):
+            prior, transition, emission = self.opening(batch)
+            path, _ = discrete.viterbi(prior, transition, emission.potentials(batch.tokens), batch.lengths)
+            for number, row in zip(numbers, path.tolist(), strict=True):
+                found[number] = row[: len(sentences[number])]
+        return found
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"tags": self.lexicon.tags}
+
+    def tensors(self) -> dict[str, Tensor]:
+        tagged = self.lexicon.tagged
+        return super().tensors() | ({} if tagged is None else {TAGGED: torch.tensor(tagged)})
+
+    @classmethod
+    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TagHMM:
+        tagged = tensors[TAGGED].tolist() if TAGGED in tensors else None
+        lexicon = Lexicon(vocab, list(settings["tags"]), tagged)
+        return cls(lexicon, TaggedParams.restore(vocab.words, settings, tensors)).eval()
+
+
+DECODERS = {
+    "marginal": lambda model, batch: model.tag_marginals(batch)[..., WORDS].argmax(-1) + WORDS.start,
+    "viterbi": TagHMM.best_tags,
+}

@@ -1,0 +1,187 @@
+"""Transitions inside a band around the diagonal."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from trellis.kernels.rows import take
+from trellis.transitions.base import Transition, cached, invert
+from trellis.transitions.dense import Dense
+from trellis.transitions.lowrank import normalise
+from trellis.transitions.unwritten import Unwritten
+from trellis.types import Groups
+
+
+class Banded(Unwritten):
+    """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
+
+    The band goes through products of tiles [w, 2w], O(K w) a step."""
+
+    def __init__(self, probs: Tensor) -> None:
+        self.probs, self.reach = probs, probs.shape[1] // 2
+        self.num_rows, self.width, self.device = *probs.shape, probs.device
+        self.num_states = self.num_rows
+
+    @property
+    def band(self) -> Tensor:
+        """Tiles of w rows and the 2w columns that these reach: [n, w, 2w]."""
+        return cached(self, "tiles_of_band", self.tile_band, self.probs)
+
+    def tile_band(self) -> Tensor:
+        rows = pad(self.probs, (0, self.width + 1, 0, -self.num_rows % self.width))
+        skewed = rows.view(-1, self.width * (2 * self.width + 1))[:, : -self.width]
+        return skewed.unflatten(-1, (self.width, 2 * self.width))
+
+    def prepare(self) -> None:
+        _ = self.band
+
+    def row_tiles(self, values: Tensor) -> Tensor:
+        """[..., K] -> [n, N, w]."""
+        flat = values.reshape(-1, self.num_states)
+        return pad(flat, (0, -self.num_states % self.width)).unflatten(-1, (-1, self.width)).transpose(0, 1)
+
+    def column_tiles(self, values: Tensor) -> Tensor:
+        """What each tile of rows reaches: [..., K] -> [n, N, 2w]."""
+        flat = values.reshape(-1, self.num_states)
+        short = -self.num_states % self.width
+        return (
+            pad(flat, (self.reach, short + self.width - self.reach))
+            .unfold(-1, 2 * self.width, self.width)
+            .transpose(0, 1)
+        )
+
+    def forward(self, probs: Tensor) -> Tensor:
+        sent = (self.row_tiles(probs) @ self.band).transpose(0, 1)  # [N, n, 2w]
+        near, far = (half.flatten(1) for half in sent.split(self.width, -1))
+        total = pad(near, (0, self.width)) + pad(far, (self.width, 0))
+        return total[:, self.reach : self.reach + self.num_states].view(probs.shape)
+
+    def backward(self, message: Tensor) -> Tensor:
+        pulled = self.column_tiles(message) @ self.band.mT  # [n, N, w]
+        return pulled.transpose(0, 1).flatten(1)[:, : self.num_states].reshape(message.shape)
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        pairs = self.row_tiles(left).mT @ self.column_tiles(right)  # [n, w, 2w]
+        straight = pad(pairs.flatten(1), (0, self.width)).unflatten(-1, (self.width, -1))[..., : self.width]
+        return self.probs * straight.flatten(0, 1)[: self.num_states]
+
+    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+        """By the places of the band among live states where it is narrower than these: O(k min(k, w)) a step."""
+        if self.width >= ids.shape[-1]:
+            return super().along(ids, groups)
+        before, after = ids[:, :-1], ids[:, 1:]
+        ascending, order = after.sort(-1)
+        column = before.unsqueeze(-1) + torch.arange(self.width, device=ids.device) - self.reach
+        place = torch.searchsorted(ascending, column.flatten(-2)).clamp(max=ids.shape[-1] - 1)
+        inside = ascending.gather(-1, place).view_as(column) == column
+        return LiveBand(take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
+
+    def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
+        offset = after.unsqueeze(-2) - before.unsqueeze(-1) + self.reach
+        return offset.clamp(0, self.width - 1), (offset >= 0) & (offset < self.width)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        offset, inside = self.offsets(before, after)
+        return take(self.probs.flatten(), before.unsqueeze(-1) * self.width + offset) * inside
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        offset, inside = self.offsets(before, after)
+        index = (before.unsqueeze(-1).expand_as(pairs), offset)
+        return torch.zeros_like(self.probs).index_put(index, pairs * inside, accumulate=True)
+
+    def rows(self, states: Tensor) -> Tensor:
+        return self.blocks(states, torch.arange(self.num_states, device=self.device))
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return states + invert(self.probs[states], uniform) - self.reach
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        offset = torch.arange(self.width - 1, -1, -1, device=self.device)  # so that z goes upwards
+        before = states.unsqueeze(-1) - offset + self.reach
+        inside = (before >= 0) & (before < self.num_states)
+        before = before.clamp(0, self.num_states - 1)
+        chosen = invert(weights.gather(-1, before) * self.probs[before, offset] * inside, uniform)
+        return before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+
+class LiveBand(Transition):
+    """A band between the k live states of neighbouring steps, which varies with time: probs [..., k, w], and to which
+    of the next step's live states each belongs, places [..., k, w]."""
+
+    def __init__(self, probs: Tensor, places: Tensor) -> None:
+        self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    def forward(self, probs: Tensor) -> Tensor:
+        sent = (probs.unsqueeze(-1) * self.probs).flatten(-2)
+        return sent.new_zeros(*sent.shape[:-1], self.num_states).scatter_add(-1, self.flat_places(sent), sent)
+
+    def backward(self, message: Tensor) -> Tensor:
+        pulled = message.gather(-1, self.flat_places(message)).unflatten(-1, self.probs.shape[-2:])
+        return (pulled * self.probs).sum(-1)
+
+    def flat_places(self, like: Tensor) -> Tensor:
+        """[..., k w], with the leading dimensions of another tensor."""
+        return self.places.flatten(-2).expand(*like.shape[:-1], -1)
+
+    def dense(self) -> Tensor:
+        matrix = self.probs.new_zeros(*self.probs.shape[:-1], self.num_states)
+        return matrix.scatter_add(-1, self.places, self.probs)
+
+    def at(self, step: int) -> Transition:
+        return LiveBand(self.probs.select(-3, step), self.places.select(-3, step))
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return Dense(self.dense()).blocks(before, after)
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        return Dense(self.dense()).bilinear(left, right)
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        return Dense(self.dense()).collect(before, after, pairs)
+
+
+class BandInto(Banded):
+    """Of the rows of a band over K states those `named` [R], into the columns `kept` [K']: probs [R, w] by the numbers
+    of all states, zero at columns that are not kept. Only `forward` and `blocks` have a meaning."""
+
+    def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, num_states: int) -> None:
+        super().__init__(probs)
+        self.named, self.kept, self.all_states, self.num_states = named, kept, num_states, len(kept)
+
+    def forward(self, probs: Tensor) -> Tensor:
+        band = self.probs.new_zeros(self.all_states, self.width).index_copy(0, self.named, self.probs)
+        before = probs.new_zeros(*probs.shape[:-1], self.all_states).index_add(-1, self.named, probs)
+        return Banded(band).forward(before)[..., self.kept]
+
+    def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        return super().offsets(self.named[before], self.kept[after])
+
+
+def of_band(log_weights: Tensor, kept: Tensor | None = None, rows: Tensor | None = None) -> tuple[Banded, Tensor]:
+    """The band out of log weights [K, w], normalised; and the log of each row's sum, [R].
+
+    Between the states `rows` [R] (None: those kept) and those `kept` [K'], in ascending order (None: all): weights of
+    states that are not kept fall away before rows are normalised."""
+    num_states, width = log_weights.shape
+    everything = torch.arange(num_states, device=log_weights.device)
+    kept = everything if kept is None else kept
+    slots = torch.arange(width, device=kept.device) - width // 2
+    if rows is not None:
+        keeps = torch.zeros_like(everything, dtype=torch.bool).index_fill(0, kept, True)
+        column = rows.unsqueeze(-1) + slots
+        inside = (column >= 0) & (column < num_states) & keeps[column.clamp(0, num_states - 1)]
+        probs, log_norm = normalise(take(log_weights, rows).masked_fill(~inside, -torch.inf), -1)
+        return BandInto(probs, rows, kept, num_states), log_norm
+    place = torch.arange(len(kept), device=kept.device).unsqueeze(-1) + slots
+    offset = kept[place.clamp(0, len(kept) - 1)] - kept.unsqueeze(-1) + width // 2
+    inside = (place >= 0) & (place < len(kept)) & (offset >= 0) & (offset < width)
+    logits = take(log_weights, kept).gather(-1, offset.clamp(0, width - 1)).masked_fill(~inside, -torch.inf)
+    probs, log_norm = normalise(logits, -1)
+    return Banded(probs), log_norm

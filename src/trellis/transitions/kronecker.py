@@ -1,0 +1,124 @@
+"""The transition of several independent chains side by side: A = A_1 x A_2 x ... x A_M, never written out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from trellis.transitions.base import Transition, invert
+
+LARGEST_MERGED = 128  # states of neighbouring layers that step together: wider products are faster
+
+
+class Kronecker(Transition):
+    """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last one running fastest.
+
+    A step is one small product per mode: O(K sum_m K_m) for K = prod_m K_m states. The statistics are the expected
+    transitions of every layer, one after the other: [sum_m K_m^2]."""
+
+    def __init__(self, matrices: Sequence[Tensor]) -> None:
+        self.matrices = list(matrices)
+        self.sizes = tuple(len(matrix) for matrix in self.matrices)
+        self.num_states = math.prod(self.sizes)
+        self.merged = merge(self.matrices)
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return through(probs, self.merged)
+
+    def backward(self, message: Tensor) -> Tensor:
+        return through(message, [matrix.T for matrix in self.merged])
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        pairs = zip(self.matrices, digits(before, self.sizes), digits(after, self.sizes), strict=True)
+        return torch.stack([matrix[i.unsqueeze(-1), j.unsqueeze(-2)] for matrix, i, j in pairs]).prod(0)
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        left, right = left.reshape(-1, self.num_states), right.reshape(-1, self.num_states)
+        counts = []
+        for m, matrix in enumerate(self.matrices):
+            others = [torch.eye(len(a)).to(a) if n == m else a for n, a in enumerate(self.matrices)]
+            before, after = (rows(values, self.sizes, m) for values in (through(left, others), right))
+            counts.append((matrix * (before.T @ after)).flatten())
+        return torch.cat(counts)
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        counts = []
+        for matrix, i, j in zip(self.matrices, digits(before, self.sizes), digits(after, self.sizes), strict=True):
+            index = (i.unsqueeze(-1).expand_as(pairs), j.unsqueeze(-2).expand_as(pairs))
+            counts.append(torch.zeros_like(matrix).index_put(index, pairs, accumulate=True).flatten())
+        return torch.cat(counts)
+
+    def dense(self) -> Tensor:
+        return reduce(torch.kron, self.matrices)
+
+    def rows(self, states: Tensor) -> Tensor:
+        return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
+
+    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Mode by mode: the best predecessor is found one digit at a time."""
+        origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
+        for matrix in self.matrices:
+            shape = (len(scores), len(matrix), -1)
+            scores, origin = scores.view(shape).transpose(1, 2), origin.reshape(shape).transpose(1, 2)
+            scores, chosen = (scores.unsqueeze(-1) + matrix.log()).max(-2)
+            scores, origin = scores.flatten(1), origin.gather(-1, chosen).flatten(1)
+        return scores, origin
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return invert(self.rows(states), uniform)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        columns = zip(self.matrices, digits(states, self.sizes), strict=True)
+        return invert(weights * outer([matrix.T[z] for matrix, z in columns]), uniform)
+
+
+def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """The same product of fewer, larger matrices."""
+    merged: list[Tensor] = []
+    for matrix in matrices:
+        together = merged and len(merged[-1]) * len(matrix) <= LARGEST_MERGED
+        merged.append(torch.kron(merged.pop(), matrix) if together else matrix)
+    return merged
+
+
+def through(values: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """values [..., K] times A_1 x ... x A_M: each product takes the leading mode and puts it last."""
+    moved = values.reshape(-1, values.shape[-1])
+    for matrix in matrices:
+        moved = (moved.view(len(moved), len(matrix), -1).transpose(1, 2) @ matrix).flatten(1)
+    return moved.view(values.shape)
+
+
+def rows(values: Tensor, sizes: Sequence[int], m: int) -> Tensor:
+    """Mode m last, all else first: [n, K] -> [n K / K_m, K_m]."""
+    return values.view(-1, *sizes).movedim(m + 1, -1).reshape(-1, sizes[m])
+
+
+def outer(factors: Sequence[Tensor]) -> Tensor:
+    """The Kronecker product of rows: [n, K_1], ..., [n, K_M] -> [n, K]."""
+    return reduce(lambda left, right: (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2), factors)
+
+
+def outer_sum(factors: Sequence[Tensor]) -> Tensor:
+    """The same with sums in place of products."""
+    return reduce(lambda left, right: (left.unsqueeze(-1) + right.unsqueeze(-2)).flatten(-2), factors)
+
+
+def digits(states: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """z -> z_1, ..., z_M."""
+    found: list[Tensor] = []
+    for size in reversed(sizes):
+        found.insert(0, states % size)
+        states = states // size
+    return found
+
+
+def marginals(probs: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The distribution of each digit, side by side: [..., K] -> [..., sum_m K_m]."""
+    parts = probs.view(*probs.shape[:-1], *sizes)
+    modes = range(-len(sizes), 0)
+    return torch.cat([parts.sum([n for n in modes if n != m]) if len(sizes) > 1 else parts for m in modes], -1)

@@ -1,0 +1,142 @@
+"""Transitions through F latent features, z -> f -> z': a product of two thin matrices, never multiplied out.
+
+    A[z, z'] = phi(u_z) . phi(v_z') / N_z,    N_z = phi(u_z) . sum_z' phi(v_z'),    phi >= 0
+             = sum_f p(f | z) p(z' | f),      p(f | z) = phi_f(u_z) S_f / N_z,    p(z' | f) = phi_f(v_z') / S_f,
+with S_f = sum_z' phi_f(v_z'). Written as a mixture, nothing overflows and every row sums to one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from trellis.kernels.pairs import pair_logits
+from trellis.kernels.products import times
+from trellis.kernels.rows import take
+from trellis.transitions.alias import Alias, alias_tables
+from trellis.transitions.base import Transition, invert, invert_rest, select
+from trellis.transitions.dense import Dense
+from trellis.transitions.unwritten import Unwritten
+from trellis.types import Groups
+
+DRAWS_PER_FEATURE = 20  # that pay for alias tables
+
+
+class LowRank(Unwritten):
+    """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O(K F) a step.
+
+    Its statistics are the expected steps z -> f and f -> z', [2, K, F]. Leading dimensions [T-1] or [B, T-1] are
+    transitions that vary with time; their statistics are the pairs, as those of `Dense`. `dtype` is the precision of
+    products (bfloat16 on a GPU), added up in float32. Rows of other states than the columns give a rectangular
+    operator, of which only `forward` and `blocks` have a meaning."""
+
+    def __init__(
+        self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None, aliases: Alias | None = None
+    ) -> None:
+        self.into, self.out, self.aliases = into, out, aliases
+        self.dtype = None if dtype is into.dtype else dtype
+        self.num_rows, self.num_states, self.device = into.shape[-2], out.shape[-2], into.device
+
+    @property
+    def varies(self) -> bool:
+        return self.into.dim() > 2
+
+    @cached_property
+    def low(self) -> tuple[Tensor, Tensor] | None:
+        """Both factors in the lower precision, where there is one."""
+        return None if self.dtype is None else (self.into.detach().to(self.dtype), self.out.detach().to(self.dtype))
+
+    def forward(self, probs: Tensor) -> Tensor:
+        if self.varies:
+            return ((probs.unsqueeze(-2) @ self.into) @ self.out.mT).squeeze(-2)
+        return self.spread(self.gather(probs))
+
+    def gather(self, probs: Tensor) -> Tensor:
+        """From states to features, p I: [..., K] -> [..., F]."""
+        return times(probs, self.into, self.low and self.low[0])
+
+    def spread(self, features: Tensor) -> Tensor:
+        """From features to the states after them: [..., F] -> [..., K]."""
+        return times(features, self.out.mT, self.low and self.low[1].mT)
+
+    def backward(self, message: Tensor) -> Tensor:
+        if self.varies:
+            return (self.into @ (self.out.mT @ message.unsqueeze(-1))).squeeze(-1)
+        hidden = times(message, self.out, self.low and self.low[1])
+        return times(hidden, self.into.mT, self.low and self.low[0].mT)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return take(self.into, before) @ take(self.out, after).mT
+
+    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+        """Through the features where these are fewer than the live states: O(min(k^2, k F)) a step."""
+        if self.into.shape[-1] < ids.shape[-1]:
+            return LowRank(take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
+        if groups is None:
+            return super().along(ids)
+        return Dense(pair_logits(groups.arrange(self.into), groups.arrange(self.out), groups.rows, self.dtype))
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        if self.varies:
+            return Dense(self.dense()).bilinear(left, right)
+        left, right = left.reshape(-1, self.num_states), right.reshape(-1, self.num_states)
+        return torch.stack([self.into * (left.T @ (right @ self.out)), self.out * (right.T @ (left @ self.into))])
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        ratio = pairs / self.blocks(before, after).clamp(min=torch.finfo(pairs.dtype).tiny)
+        into = take(self.into, before) * (ratio @ take(self.out, after))
+        out = take(self.out, after) * (ratio.mT @ take(self.into, before))
+        total = self.into.new_zeros(2, *self.into.shape)
+        total[0].index_add_(0, before.flatten(), into.flatten(0, -2))
+        total[1].index_add_(0, after.flatten(), out.flatten(0, -2))
+        return total
+
+    def rows(self, states: Tensor) -> Tensor:
+        return self.into[states] @ self.out.T
+
+    def dense(self) -> Tensor:
+        return self.into @ self.out.mT
+
+    def at(self, step: int) -> Transition:
+        return LowRank(self.into.select(-3, step), self.out.select(-3, step)) if self.varies else self
+
+    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Max-product does not go through a sum over features: O(K^2 F) time, in chunks of z."""
+        return Transition.best(self, scores) if self.varies else super().best(scores)
+
+    def ready(self, draws: int) -> Transition:
+        """With a table for each p(z' | f) where that pays."""
+        if self.varies or draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
+            return self
+        return LowRank(self.into, self.out, self.dtype, alias_tables(self.out.detach().T.contiguous()))
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) a draw, O(F) with tables."""
+        feature, rest = invert_rest(select(self.into, states, -2), uniform)
+        return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z); beta = weights I is a product as of the forward pass."""
+        beta = (weights.unsqueeze(-2) @ self.into).squeeze(-2) if self.varies else self.gather(weights)
+        feature, rest = invert_rest(beta * select(self.out, states, -2), uniform)
+        return invert(weights * select(self.into, feature, -1), rest)
+
+
+def of_features(log_left: Tensor, log_right: Tensor, dtype: torch.dtype | None = None) -> tuple[LowRank, Tensor]:
+    """The operator out of log phi(u_z) [R, F] and log phi(v_z') [K, F], and log N_z [R]."""
+    out, log_sums = normalise(log_right, 0)
+    into, log_norm = normalise(log_left + log_sums, -1)
+    return LowRank(into, out, dtype), log_norm
+
+
+def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """softmax and logsumexp; where there is nothing to add, zero and -inf, without a gradient. Both out of the same
+    exponentials, since torch's softmax over a first dimension is slow on a GPU."""
+    top = values.detach().amax(dim, keepdim=True)
+    weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()
+    total = weights.sum(dim, keepdim=True)
+    empty = total == 0
+    total = total.masked_fill(empty, 1.0)
+    return weights / total, (total.log() + top).masked_fill(empty, -torch.inf).squeeze(dim)

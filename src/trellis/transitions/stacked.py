@@ -1,0 +1,51 @@
+"""Several chains of the same size side by side, each with a transition matrix of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trellis.transitions.base import Transition
+
+
+class Stacked(Transition):
+    """Matrices [R, K, K] for R * B sequences, the B of the first chain before those of the second.
+
+    Statistics are kept apart by chain: [R, K, K]."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+        self.chains, self.num_states = matrix.shape[0], matrix.shape[-1]
+
+    def apart(self, values: Tensor) -> Tensor:
+        """[R * B, ..., K] -> [R, B * ..., K]."""
+        return values.reshape(self.chains, -1, self.num_states)
+
+    def per_sequence(self, sequences: int, dims: int) -> Tensor:
+        """The chain that each sequence belongs to, [R * B] with `dims` more axes of size one."""
+        chain = torch.arange(self.chains, device=self.matrix.device).repeat_interleave(sequences // self.chains)
+        return chain.view(-1, *[1] * dims)
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return (self.apart(probs) @ self.matrix).view(probs.shape)
+
+    def backward(self, message: Tensor) -> Tensor:
+        return (self.apart(message) @ self.matrix.mT).view(message.shape)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        chain = self.per_sequence(len(before), before.dim())
+        return self.matrix[chain, before.unsqueeze(-1), after.unsqueeze(-2)]
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.matrix * (self.apart(left).mT @ self.apart(right))
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        index = (self.per_sequence(len(before), before.dim()), before.unsqueeze(-1), after.unsqueeze(-2))
+        return torch.zeros_like(self.matrix).index_put(tuple(i.expand_as(pairs) for i in index), pairs, accumulate=True)
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        values, states = (self.apart(scores).unsqueeze(-1) + self.matrix.log().unsqueeze(1)).max(-2)
+        return values.view(scores.shape), states.view(scores.shape)

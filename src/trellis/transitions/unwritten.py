@@ -1,0 +1,50 @@
+"""What operators that never write out A have in common: everything that looks at whole rows does so a few at a time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from trellis.kernels.lse.tiled import chunks
+from trellis.transitions.base import Transition, invert
+
+
+class Unwritten(Transition):
+    """An operator that knows how to make any of its rows [n, K]."""
+
+    num_rows: int  # as many as states, unless it is rectangular
+    device: torch.device
+
+    @abstractmethod
+    def rows(self, states: Tensor) -> Tensor: ...
+
+    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
+        """A, a few rows at a time."""
+        everything = torch.arange(self.num_rows, device=self.device)
+        for rows in chunks(self.num_rows, self.num_states, self.device):
+            yield rows, self.rows(everything[rows])
+
+    def dense(self) -> Tensor:
+        return torch.cat([tile for _, tile in self.tiles()])
+
+    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """max and argmax of scores(z) + log A(z, z'). Max-product does not factor: O(n K) time for n states z whose
+        score is not -inf, some of them at a time."""
+        best = scores.new_full((len(scores), self.num_states), -torch.inf)
+        argument = torch.zeros_like(best, dtype=torch.int64)
+        for states in self.some(scores > -torch.inf):
+            values, found = (scores[:, states, None] + self.rows(states).log()).max(-2)
+            argument = torch.where(values > best, states[found], argument)
+            best = torch.maximum(values, best)
+        return best, argument
+
+    def some(self, which: Tensor) -> Iterator[Tensor]:
+        """The states that any of [..., K] asks for, as many at a time as whole rows of them may exist."""
+        chosen = which.reshape(-1, which.shape[-1]).any(0).nonzero().flatten()
+        return (chosen[part] for part in chunks(len(chosen), self.num_states, self.device))
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return invert(self.rows(states), uniform)

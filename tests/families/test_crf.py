@@ -1,0 +1,176 @@
+"""The CRF beside enumeration and beside crfsuite, and its learners."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from trellis.errors import TrellisError
+from trellis.families.crf.learning import CRFConfig, copy_crfsuite, loss, sentences, take, train_crf
+from trellis.families.crf.model import CRF, Features
+
+EXACT = 1e-10
+ALIKE = 1e-6  # nats, of all sentences together
+LABELS, ATTRIBUTES = 3, 12
+
+
+def problem(seed: int = 0, count: int = 12, dense: int = 0, longest: int = 4) -> tuple[Features, Tensor]:
+    """Sentences whose tokens have up to four attributes, some none."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, count)
+    sizes = rng.integers(0, 5, lengths.sum())
+    ids = torch.from_numpy(rng.integers(0, ATTRIBUTES, sizes.sum()))
+    offsets = torch.from_numpy(np.cumsum(sizes) - sizes)
+    vectors = torch.from_numpy(rng.normal(size=(len(sizes), dense)))
+    gold = torch.from_numpy((rng.integers(0, LABELS, len(sizes)) + np.arange(len(sizes))) % LABELS)
+    return Features(ids, offsets, vectors, torch.from_numpy(lengths)), gold
+
+
+def random_crf(dense: int = 0) -> CRF:
+    crf = CRF(LABELS, ATTRIBUTES, dense, torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    for weight in crf.parameters():
+        torch.nn.init.normal_(weight, generator=generator)
+    return crf
+
+
+def enumerate_paths(crf: CRF, features: Features) -> list[dict[tuple[int, ...], float]]:
+    """The score of every path of every sentence, written down term by term."""
+    bounds = [*features.offsets.tolist(), len(features.ids)]
+    scores = [
+        sum((crf.attribute[i] for i in features.ids[bounds[t] : bounds[t + 1]]), torch.zeros(LABELS).double())
+        + features.dense[t] @ crf.dense
+        for t in range(len(features.offsets))
+    ]
+    tables, first = [], 0
+    for length in features.lengths.tolist():
+        steps = scores[first : first + length]
+        tables.append({
+            path: float(
+                sum(step[y] for step, y in zip(steps, path, strict=True))
+                + sum(crf.transition[a, b] for a, b in pairwise(path))
+            )
+            for path in product(range(LABELS), repeat=length)
+        })  # fmt: skip
+        first += length
+    return tables
+
+
+@pytest.mark.parametrize("dense", [0, 2])
+@torch.no_grad()
+def test_every_quantity_is_that_of_enumeration(dense: int) -> None:
+    (features, gold), crf = problem(dense=dense), random_crf(dense)
+    likelihoods, marginals = crf.log_likelihood(features, gold), crf.marginals(features)
+    labels, first = crf.best_labels(features).tolist(), 0
+    for sentence, table in enumerate(enumerate_paths(crf, features)):
+        span = slice(first, first + int(features.lengths[sentence]))
+        scores = np.array(list(table.values()))
+        weights = np.exp(scores - np.logaddexp.reduce(scores))
+        wanted = table[tuple(gold[span].tolist())] - np.logaddexp.reduce(scores)
+        assert float(likelihoods[sentence]) == pytest.approx(wanted, abs=EXACT)
+        assert tuple(labels[span]) == max(table, key=lambda path, t=table: t[path])
+        expected = np.zeros((span.stop - span.start, LABELS))
+        for path, weight in zip(table, weights, strict=True):
+            expected[np.arange(len(path)), path] += weight
+        assert np.abs(marginals[span].numpy() - expected).max() < EXACT
+        first = span.stop
+
+
+def test_the_inverted_index_gives_the_same_gradient() -> None:
+    (features, gold), crf = problem(dense=2), random_crf(2)
+    gradients = []
+    for given in (features, features.invert(ATTRIBUTES)):
+        crf.zero_grad()
+        loss(crf, given, gold, 0.3).backward()
+        gradients.append([weight.grad.clone() for weight in crf.parameters() if weight.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) == 3
+    assert all(torch.allclose(a, b, atol=EXACT, rtol=0) for a, b in zip(*gradients, strict=True))
+
+
+def test_some_of_the_sentences() -> None:
+    (features, gold), crf = problem(dense=2), random_crf(2)
+    chosen = torch.tensor([5, 0, 7])
+    part, labels = take(features, gold, chosen)
+    with torch.no_grad():
+        whole = crf.log_likelihood(features, gold)[chosen]
+        assert torch.allclose(crf.log_likelihood(part, labels), whole, atol=EXACT, rtol=0)
+
+
+def test_likelihood_and_optimum_are_crfsuites(tmp_path: Path) -> None:
+    pycrfsuite = pytest.importorskip("pycrfsuite", reason="python-crfsuite is not installed")
+    features, gold = problem(count=40, longest=6)
+    trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
+    every = {"feature.possible_states": True, "feature.possible_transitions": True}
+    trainer.set_params({"c1": 0.0, "c2": 0.4, "epsilon": 1e-8, "delta": 1e-12, "max_iterations": 1000} | every)
+    rows = list(sentences(features, gold))
+    for attributes, labels in rows:
+        trainer.append(attributes, labels)
+    trainer.train(str(tmp_path / "model"))
+    theirs = CRF(LABELS, ATTRIBUTES, dtype=torch.float64)
+    copy_crfsuite(theirs, tmp_path / "model")
+    tagger = pycrfsuite.Tagger()
+    tagger.open(str(tmp_path / "model"))
+    told = []
+    for attributes, labels in rows:
+        tagger.set(attributes)
+        told.append(np.log(tagger.probability(labels)))
+    with torch.no_grad():
+        ours = theirs.log_likelihood(features, gold).numpy()
+        assert np.abs(ours - np.array(told)).max() < ALIKE
+        best = [str(label) for label in theirs.best_labels(features).tolist()]
+    assert best == [label for attributes, _ in rows for label in tagger.tag(attributes)]
+    alone = CRF(LABELS, ATTRIBUTES, dtype=torch.float64)
+    train_crf(alone, features, gold, CRFConfig("lbfgs", l2=0.4, tolerance=0.0, iterations=60))
+    with torch.no_grad():
+        assert float(loss(alone, features, gold, 0.4)) == pytest.approx(
+            float(loss(theirs, features, gold, 0.4)), abs=ALIKE
+        )
+
+
+@pytest.mark.parametrize(("learner", "iterations"), [("lbfgs", 30), ("adagrad", 60), ("crfsuite", 50)])
+def test_learners_find_labels_that_follow_from_attributes(learner: str, iterations: int) -> None:
+    if learner == "crfsuite":
+        pytest.importorskip("pycrfsuite", reason="python-crfsuite is not installed")
+    gold = torch.arange(60) % LABELS
+    features = Features(gold.clone(), torch.arange(60), torch.zeros(60, 0), torch.full((12,), 5))
+    config = CRFConfig(learner, l2=0.01, iterations=iterations, batch=4)
+    crf = train_crf(CRF(LABELS, ATTRIBUTES), features, gold, config)
+    assert torch.equal(crf.best_labels(features), gold)
+
+
+def test_real_valued_features_are_learned() -> None:
+    gold = torch.arange(60) % LABELS
+    vectors = torch.eye(LABELS)[gold] + 0.1
+    nothing = torch.zeros(0, dtype=torch.int64)
+    features = Features(nothing, torch.zeros(60, dtype=torch.int64), vectors, torch.full((12,), 5))
+    crf = train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFConfig(l2=0.01))
+    assert torch.equal(crf.best_labels(features), gold)
+    with pytest.raises(TrellisError, match="for sparse features"):
+        train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFConfig("crfsuite"))
+
+
+def test_what_cannot_be_trained_is_told() -> None:
+    features, gold = problem()
+    with pytest.raises(TrellisError, match="did you mean"):
+        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFConfig("lbfg"))
+    with pytest.raises(TrellisError, match="asks for the learner crfsuite"):
+        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFConfig(l1=0.1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_a_gpu_says_the_same() -> None:
+    (features, gold), crf = problem(dense=2), random_crf(2)
+    with torch.no_grad():
+        here = crf.log_likelihood(features, gold), crf.best_labels(features)
+        crf.cuda()
+        there = crf.log_likelihood(features.to("cuda"), gold.cuda()), crf.best_labels(features.to("cuda"))
+    assert torch.allclose(here[0], there[0].cpu(), atol=EXACT, rtol=0)
+    assert torch.equal(here[1], there[1].cpu())
+    trained = train_crf(CRF(LABELS, ATTRIBUTES, 2), features._replace(dense=features.dense.float()), gold,
+                        CRFConfig(device="cuda"))  # fmt: skip
+    assert trained.attribute.device.type == "cpu"

@@ -1,0 +1,41 @@
+"""The Kronecker operator: layers of different sizes, one of them with a single state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from conformance import OperatorConformance, seeded
+from strategies import assert_close, distributions
+from trellis.transitions import Kronecker, Transition
+from trellis.transitions.kronecker import digits, marginals, merge, outer, through
+
+SIZES = (2, 1, 3)
+
+
+class TestKronecker(OperatorConformance):
+    def parameters(self) -> tuple[Tensor, ...]:
+        return tuple(distributions(seeded(20 + size), size, size) for size in SIZES)
+
+    def build(self, *parameters: Tensor) -> Transition:
+        return Kronecker(parameters)
+
+    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
+        parts = pairs.sum((0, 1)).view(*SIZES, *SIZES)
+        layers = (parts.sum([n for n in range(6) if n not in (m, m + 3)]) for m in range(3))
+        return torch.cat([layer.flatten() for layer in layers])
+
+
+def test_digits_and_marginals_agree_with_the_order_of_states() -> None:
+    states = torch.arange(6)
+    assert torch.stack(digits(states, SIZES), -1).tolist() == [[a, 0, b] for a in range(2) for b in range(3)]
+    factors = [distributions(seeded(21), 4, size) for size in SIZES]
+    assert_close(marginals(outer(factors), SIZES), torch.cat(factors, -1))
+
+
+def test_merged_layers_step_as_they_do_apart() -> None:
+    matrices = [distributions(seeded(30 + size), size, size) for size in (12, 5, 9, 3)]
+    merged, probs = merge(matrices), distributions(seeded(22), 2, 12 * 5 * 9 * 3)
+    assert [len(matrix) for matrix in merged] == [60, 27]
+    assert_close(through(probs, matrices), probs @ Kronecker(matrices).dense())
+    assert_close(through(probs, merged), through(probs, matrices))

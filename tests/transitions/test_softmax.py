@@ -1,0 +1,75 @@
+"""Softmax transitions conform, with and without a mask; live states in groups give the same blocks as one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from conformance import OperatorConformance, seeded
+from strategies import assert_close
+from trellis.kernels.lse import tiled
+from trellis.kernels.mask import draw_mask, every
+from trellis.transitions import Dense, LogBlocks, Softmax, Transition
+from trellis.types import Groups
+
+STATES, DIM = 5, 3
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tiled.ENTRIES, "cpu", 2 * STATES)
+
+
+class TestSoftmax(OperatorConformance):
+    rate = 0.0
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        generator = seeded(17)
+        return tuple(torch.randn(STATES, DIM, generator=generator, dtype=torch.float64) for _ in range(2))
+
+    def build(self, *parameters: Tensor) -> Transition:
+        states = every(STATES, parameters[0].device)
+        mask = draw_mask(0, torch.tensor(2), states, states, self.rate) if self.rate else None
+        return Softmax(*parameters, mask)
+
+    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
+        return pairs.sum((0, 1))
+
+    def test_is_the_softmax(self, operator: Transition) -> None:
+        assert isinstance(operator, Softmax)
+        logits = operator.queries @ operator.keys.T
+        if operator.mask is not None:
+            logits = logits.masked_fill(~operator.mask.keeps(), -torch.inf)
+            assert (operator.dense() == 0).any()
+        assert_close(operator.dense(), logits.softmax(-1))
+
+    def test_a_row_that_keeps_nothing_is_zero(self) -> None:
+        states = every(STATES, torch.device("cpu"))
+        mask = draw_mask(0, torch.tensor(2), states, states, 0.99)
+        queries, keys = (p.requires_grad_() for p in self.parameters())
+        matrix, empty = Softmax(queries, keys, mask).dense(), ~mask.keeps().any(-1)
+        logits = (queries @ keys.T).masked_fill(~mask.keeps(), -torch.inf)[~empty]
+        assert empty.any()
+        assert (matrix[empty] == 0).all()
+        assert_close(matrix[~empty], logits.softmax(-1))
+        assert all(grad.isfinite().all() for grad in torch.autograd.grad(matrix.square().sum(), (queries, keys)))
+
+    def test_groups(self) -> None:
+        sets = torch.tensor([[0, 3], [4, 1], [2, 0]])
+        rows = torch.randint(3, (4, 6), generator=seeded(1))
+        parameters = [p.requires_grad_() for p in self.parameters()]
+        outcomes = []
+        for groups in (None, Groups(sets, rows)):
+            operator = self.build(*parameters)
+            blocks = operator.along(sets[rows], groups)
+            assert isinstance(blocks, Dense)
+            assert isinstance(blocks, LogBlocks) == (groups is not None)
+            weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
+            outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), parameters)])
+        for one, other in zip(*outcomes, strict=True):
+            assert_close(one, other)
+
+
+class TestMaskedSoftmax(TestSoftmax):
+    rate = 0.4
