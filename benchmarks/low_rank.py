@@ -160,7 +160,7 @@ def sampling(states: int, features: int, device: torch.device) -> None:
 
     def drawing(steps: int, tables: bool) -> Callable[[], object]:
         def work() -> None:
-            chain, here = operator.ready(PATHS * steps if tables else 0), first
+            chain, here = operator.for_draws(PATHS * steps if tables else 0), first
             for numbers in uniform[:steps]:
                 here = chain.sample_next(here, numbers)
 

@@ -67,14 +67,16 @@ class Trellis:
 
     def em(self, iterations: int) -> Parameters:
         from trellis.inference import discrete
+        from trellis.parts import Prior
 
         params = self.params
         params.set_probabilities(*self.probabilities)
         for _ in range(iterations):
-            potentials = self.potentials(params.emission().table)
-            counts, _ = discrete.counts(self.belief(params.start()), params.transition(), potentials)
-            params.maximise(counts)
-        parts = params.start(), params.transition().dense(), params.emission().table.exp().T
+            start, transition, emission = params.parts()
+            counts, _ = discrete.counts(self.belief(start), transition, self.potentials(emission.table))
+            params.maximise(counts, Prior())
+        start, transition, emission = params.parts()
+        parts = start, transition.dense(), emission.table.exp().T
         return Parameters(*(part.double().numpy() for part in parts))
 
 

@@ -50,7 +50,7 @@ def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """The numerical rank of the transitions, of models small enough to write them out."""
     if not isinstance(model, HMM) or model.num_states > LARGEST_RANKED:
         return {}
-    return {"transition_rank": numerical_rank(model.parts()[1].dense().double())}
+    return {"transition_rank": numerical_rank(model.parts().transition.dense().double())}
 
 
 def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:

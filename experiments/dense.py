@@ -19,9 +19,9 @@ from trellis.errors import TrellisError
 from trellis.estimators import CategoricalHMM
 from trellis.inference import discrete
 from trellis.inference.stationary import stationary
-from trellis.learning import cooccurrence, dense
+from trellis.learning import cooccurrence
 from trellis.learning.descent import minimise
-from trellis.params.embedding import EmbeddingParams, fair_states, random_vectors
+from trellis.params.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
 from trellis.params.kernels import KERNELS, log_probabilities
 from trellis.tasks.cooccurrence import (
     Array,
@@ -69,8 +69,8 @@ def dense_em(config: DenseRun, splits: Sequence[Split]) -> list[Probabilities]:
             found = [
                 discrete.counts(*chain(model, split.train))[0] for model, split in zip(models, splits, strict=True)
             ]
-        counts = dense.stack_counts(one._replace(emission=one.emission.T) for one in found)
-        dense.maximise(params, counts, train.epochs, train.optimizer, train.rate, train.params.split())
+        counts = stack_counts(one._replace(emission=one.emission.T) for one in found)
+        params.maximise(counts, train.epochs, train.optimizer, train.rate, train.params.split())
     return probabilities(params, params.log_start().exp())
 
 

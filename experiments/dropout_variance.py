@@ -22,7 +22,7 @@ from trellis.types import Batch, Belief
 def dropout_variance(model: HMM, batch: Batch, kept: float, draws: int, seed: int = 0) -> dict[str, float]:
     """Mean and deviation of the loss (nats per token) over draws, the noise of its gradient, E|g - Eg|^2 / |Eg|^2, and
     the share of draws under which the batch is impossible: for states drawn by class and anywhere."""
-    support = model.parts()[2].support
+    support = model.parts().emission.support
     if support is None or support.unique(dim=0).numel() > support.unique().numel():
         raise TrellisError("State dropout by class needs classes that share no states: use model.emission = 'brown'.")
     groups = {"by_class": support.unique(dim=0), "anywhere": support.unique()[None]}

@@ -19,9 +19,9 @@ from experiments.pictures import Series, draw
 from trellis.params.features import Exponential, Taylor, gaussian, orthogonal
 from trellis.tasks.measures import numerical_rank
 from trellis.train.run import write_text
-from trellis.transitions import LowRank, Sum
-from trellis.transitions.banded import of_band
-from trellis.transitions.lowrank import of_features
+from trellis.transitions import Banded, LowRank, Sum
+from trellis.transitions.banded import band_probs
+from trellis.transitions.lowrank import normalise_features
 
 FOLDER = Path(__file__).parent / "kernel-hmm"
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
@@ -119,6 +119,12 @@ def truncations(states: int, dim: int, norm: float, features: int) -> dict[str, 
     }
 
 
+def of_features(log_left: Tensor, log_right: Tensor) -> tuple[LowRank, Tensor]:
+    """The operator of log phi(u) [K, F] and log phi(v) [K, F], and log N_z [K]."""
+    into, out, log_norm = normalise_features(log_left, log_right)
+    return LowRank(into, out), log_norm
+
+
 def fit_features(log_true: Tensor, features: int, steps: int) -> LowRank:
     """The nearest to a matrix, with free features of both sides."""
     torch.manual_seed(2)
@@ -146,8 +152,8 @@ def ranks(states: int, features: int, width: int, spread: float) -> dict[str, di
     torch.manual_seed(3)
     left, right = (spread * torch.randn(states, features, dtype=torch.float64) for _ in "uv")
     low = of_features(left, right)
-    band, band_norm = of_band(spread * torch.randn(states, width, dtype=torch.float64))
-    both = Sum.normalised(low, (band, low[1] + 0 * band_norm))
+    band, _ = band_probs(spread * torch.randn(states, width, dtype=torch.float64))
+    both = Sum.normalised(low, (Banded(band), low[1]))
     found = {}
     for name, matrix in (("low rank", low[0].dense()), ("with band", both.dense())):
         found[name] = shape_of(matrix)

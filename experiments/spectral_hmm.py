@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from trellis.inference import discrete
+from trellis.learning.em import expect
 from trellis.learning.spectral import (
     SMOOTHING,
     ObservableOperators,
@@ -21,6 +22,7 @@ from trellis.learning.spectral import (
     moments,
 )
 from trellis.params import TableParams
+from trellis.parts import Prior
 from trellis.transitions import Dense
 from trellis.transitions.base import invert
 from trellis.types import Belief, Potentials
@@ -65,14 +67,12 @@ def fit(text: NDArray[np.int64], begin: Probabilities, rounds: int) -> float:
     """The log-likelihood of a text after rounds of EM."""
     params = TableParams(len(begin.start), begin.emission.shape[1]).double()
     params.set_probabilities(*begin.tensors())
-    tokens = torch.from_numpy(text)
+    tokens, lengths = torch.from_numpy(text), torch.full((len(text),), text.shape[1])
     reached = -np.inf
     with torch.no_grad():
         for _ in range(rounds):
-            prior = Belief(params.start().expand(len(text), -1))
-            potentials = Potentials(params.emission().table, tokens)
-            counts, _ = discrete.counts(prior, params.transition(), potentials)
-            params.maximise(counts)
+            counts, _ = expect(params.parts(), tokens, lengths)
+            params.maximise(counts, Prior())
             reached = float(counts.log_likelihood)
     return reached
 

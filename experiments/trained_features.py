@@ -12,17 +12,17 @@ from pathlib import Path
 
 import torch
 
-from experiments.feature_study import FOLDER, divergence, fit_features
+from experiments.feature_study import FOLDER, divergence, fit_features, of_features
 from experiments.pictures import Series, draw
 from trellis.config import load_config
 from trellis.corpus import Split, Streams, load_corpus
 from trellis.families.files import load_model
 from trellis.families.hmm.model import HMM
 from trellis.params.features import Exponential, gaussian, orthogonal
+from trellis.parts import Parts
 from trellis.tasks.lm import evaluate
 from trellis.train.run import CONFIG, write_text
 from trellis.transitions import LowRank, Softmax, Transition
-from trellis.transitions.lowrank import of_features
 
 FEATURES = (16, 32, 64, 128, 256, 1024, 4096)
 LEARNED = 256  # features up to which they are learned too
@@ -48,14 +48,14 @@ def replacements(softmax: Softmax) -> Iterator[tuple[str, int, LowRank]]:
 def perplexity(model: HMM, transition: Transition, split: Split) -> float:
     """Of a text read as a few streams, with another transition."""
     start, _, emission = model.parts()
-    model.memory["parts"] = start, transition, emission
+    model.memo.kept["parts"] = Parts(start, transition, emission)
     return evaluate(model, Streams(split, LANES, WINDOW)).perplexity
 
 
 def study(model: HMM, split: Split) -> dict[str, dict[str, dict[int, float]]]:
     """KL from the trained matrix and perplexity, by kind and number of features; the softmax itself under 0."""
     with torch.no_grad():
-        softmax = model.params.transition()
+        softmax = model.params.parts().transition
         assert isinstance(softmax, Softmax)
         log_true = (softmax.queries.double() @ softmax.keys.double().T).log_softmax(-1)
     norms = {name: float(vectors.norm(dim=1).mean()) for name, vectors in vars(softmax).items() if name in SIDES}

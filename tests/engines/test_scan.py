@@ -196,7 +196,9 @@ def test_without_numba_the_reference_serves(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_numba_is_not_needed() -> None:
-    blocked = "import sys; sys.modules['numba'] = None; from trellis.engines import *; assert not optional_engine('compiled')"
+    blocked = (
+        "import sys; sys.modules['numba'] = None; from trellis.engines import *; assert not optional_engine('compiled')"
+    )
     subprocess.run([sys.executable, "-c", blocked], check=True)
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from trellis.devices import draw_uniform
+from trellis.emissions.base import ENTRIES, SymbolEmission
 from trellis.emissions.partition import Partition
 from trellis.types import Potentials
 
-ENTRIES = 1 << 26  # of a table that exist at a time
 
-
-class Categorical:
+class Categorical(SymbolEmission):
     """log p(word | state) as a table [V, k]: column i of a word's row belongs to the state support[word, i].
 
     Without a support (None) every state may emit every word, and column i is state i. Words and states may be parted
-    into classes, which then make the support."""
+    into classes, which then make the support. The statistics are expected visits [V, k]."""
 
     def __init__(self, table: Tensor, support: Tensor | Partition | None, num_states: int) -> None:
         self.partition = support if isinstance(support, Partition) else None
@@ -27,37 +23,46 @@ class Categorical:
 
     @property
     def support(self) -> Tensor | None:
-        """[V, k]; None: all states."""
         return self.sets if self.partition is None else self.partition.support
 
-    def potentials(self, tokens: Tensor, all_observed: bool = False) -> Potentials:
-        """The potentials of tokens [B, T]; -1 is a missing word, which an `all_observed` text has not."""
-        words = tokens if all_observed else tokens.clamp(min=0)
+    @property
+    def num_symbols(self) -> int:
+        return len(self.table)
+
+    def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
+        words = observations if all_observed else observations.clamp(min=0)
         if self.partition is not None:
             groups = self.partition.groups(self.partition.word_class[words])
-            return Potentials(self.table, tokens, groups.sets[groups.rows], groups, all_observed)
-        return Potentials(
-            self.table, tokens, None if self.sets is None else self.sets[words], all_observed=all_observed
-        )
+            return Potentials(self.table, observations, groups.sets[groups.rows], groups, all_observed)
+        ids = None if self.sets is None else self.sets[words]
+        return Potentials(self.table, observations, ids, all_observed=all_observed)
 
-    def collect(self, tokens: Tensor, visits: Tensor) -> Tensor:
-        """Expected visits of the rows of the potentials of `tokens`, as EM adds them up: here as they are."""
+    def statistics(self, observations: Tensor, visits: Tensor) -> Tensor:
         return visits
+
+    def maximised(self, statistics: Tensor, prior: float | Tensor) -> Categorical:
+        """Each state over the words that it may emit; a pseudocount may be given for all of these or for each [V, k].
+
+        Unlike a transition, an emission of zero may come back: only the support forbids."""
+        weights, support = (statistics + prior).clamp(min=0), self.support
+        allowed = None if self.partition is None else self.partition.allowed
+        weights = weights if allowed is None else weights * allowed
+        total = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)[support]
+        table = torch.where(total > 0, weights.log() - total.log(), self.table)
+        return Categorical(table, self.partition or self.sets, self.num_states)
 
     def only(self, allowed: Tensor) -> Categorical:
         """The same without the words that are not allowed [V] bool; not normalised."""
         table = self.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)
         return Categorical(table, self.partition or self.sets, self.num_states)
 
-    def log_probs(self, word: int) -> Tensor:
-        """log p(word | state) of one word: [K]."""
+    def log_probs(self, symbol: int) -> Tensor:
         if self.support is None:
-            return self.table[word]
+            return self.table[symbol]
         full = self.table.new_full((self.num_states,), -torch.inf)
-        return full.scatter(-1, self.support[word], self.table[word])
+        return full.scatter(-1, self.support[symbol], self.table[symbol])
 
     def predict(self, probs: Tensor) -> Tensor:
-        """log p(word) when the state is distributed as probs: [..., K] -> [..., V]."""
         support, weights = self.support, self.table.exp()
         if support is None:
             return (probs @ weights.T).log()
@@ -66,14 +71,12 @@ class Categorical:
         return torch.cat([(probs[..., ids] * weight).sum(-1) for ids, weight in pieces], -1).log()
 
     def dense(self) -> Tensor:
-        """log p(word | state) written out: [V, K]."""
         if self.support is None:
             return self.table
         full = self.table.new_full((len(self.table), self.num_states), -torch.inf)
         return full.scatter(-1, self.support, self.table)
 
     def columns(self, states: Tensor) -> Tensor:
-        """log p(word | state) of some states, none of them twice: [n] -> [V, n]."""
         if self.support is None:
             return self.table[:, states]
         place = torch.full((self.num_states,), len(states), device=states.device)
@@ -81,27 +84,7 @@ class Categorical:
         spare = self.table.new_full((len(self.table), len(states) + 1), -torch.inf)  # the last column: all other states
         return spare.scatter(-1, place[self.support], self.table)[:, :-1]
 
-    def by_state(self) -> Iterator[Tensor]:
-        """log p(word | state), a few states at a time: [V, n], one after the other."""
-        states = torch.arange(self.num_states, device=self.table.device)
-        return (self.columns(some) for some in states.split(max(1, ENTRIES // len(self.table))))
 
-    def best(self) -> tuple[Tensor, Tensor]:
-        """The log-probability of each state's most probable word, and that word: [K], [K]."""
-        values, words = zip(*(some.max(0) for some in self.by_state()), strict=True)
-        return torch.cat(values), torch.cat(words)
-
-    def log_totals(self) -> Tensor:
-        """log sum over words of p(word | state), zero unless words were taken away: [K]."""
-        return torch.cat([some.logsumexp(0) for some in self.by_state()])
-
-    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One word from each state: [...] -> [...]."""
-        needed, position = states.flatten().unique(return_inverse=True)
-        uniform = draw_uniform(position.shape, states.device, generator)
-        cumulative = self.columns(needed).T.double().exp().cumsum(-1)  # [states needed, V]
-        total = cumulative[:, -1:]
-        ladder = (cumulative / total + torch.arange(len(needed), device=states.device)[:, None]).flatten()
-        words = torch.searchsorted(ladder, uniform + position, right=True) - position * len(self.table)
-        last = (cumulative < total).sum(-1)  # the last word of positive probability
-        return torch.minimum(words, last[position]).view(states.shape)
+def totals_by_state(values: Tensor, support: Tensor, num_states: int) -> Tensor:
+    """The sum of all entries [V, k] that belong to each state: [K]."""
+    return values.new_zeros(num_states).scatter_add(0, support.flatten(), values.flatten())

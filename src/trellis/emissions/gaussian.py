@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.emissions.base import Emission, Vectors
 from trellis.errors import InputError
+from trellis.types import Potentials
 
 JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positive definite
 SMALLEST_WEIGHT = 1e-5  # of the visits that a variance is estimated from
@@ -44,7 +46,7 @@ class Covariance(ABC):
         """How many numbers are free."""
 
     @abstractmethod
-    def spread(self, covariance: Tensor, states: int) -> Tensor:
+    def for_states(self, covariance: Tensor, states: int) -> Tensor:
         """The covariances of all states from one matrix [F, F]."""
 
     @abstractmethod
@@ -77,7 +79,7 @@ class Diagonal(Covariance):
     def free(self, states: int, features: int) -> int:
         return states * features
 
-    def spread(self, covariance: Tensor, states: int) -> Tensor:
+    def for_states(self, covariance: Tensor, states: int) -> Tensor:
         return covariance.diagonal().repeat(states, 1)
 
     def full(self, covars: Tensor, states: int, features: int) -> Tensor:
@@ -110,7 +112,7 @@ class Spherical(Diagonal):
     def free(self, states: int, features: int) -> int:
         return states
 
-    def spread(self, covariance: Tensor, states: int) -> Tensor:
+    def for_states(self, covariance: Tensor, states: int) -> Tensor:
         """The mean of all entries, as hmmlearn has it."""
         return covariance.mean().repeat(states)
 
@@ -133,7 +135,7 @@ class Full(Covariance):
     def free(self, states: int, features: int) -> int:
         return states * features * (features + 1) // 2
 
-    def spread(self, covariance: Tensor, states: int) -> Tensor:
+    def for_states(self, covariance: Tensor, states: int) -> Tensor:
         return covariance.repeat(states, 1, 1)
 
     def full(self, covars: Tensor, states: int, features: int) -> Tensor:
@@ -169,7 +171,7 @@ class Tied(Full):
     def free(self, states: int, features: int) -> int:
         return features * (features + 1) // 2
 
-    def spread(self, covariance: Tensor, states: int) -> Tensor:
+    def for_states(self, covariance: Tensor, states: int) -> Tensor:
         return covariance
 
     def full(self, covars: Tensor, states: int, features: int) -> Tensor:
@@ -194,32 +196,51 @@ COVARIANCES: dict[str, Covariance] = {
 }
 
 
-class Gaussian:
-    """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their kind."""
+class Gaussian(Emission):
+    """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their kind.
 
-    def __init__(self, means: Tensor, covars: Tensor, kind: str) -> None:
-        self.means, self.covars, self.kind = means, covars, COVARIANCES[kind]
+    Its statistics are expected sums of a one, x, and the squares or products of x, [K, D]; `trained` names what the
+    M-step estimates: m (means), c (covariances)."""
+
+    def __init__(self, means: Tensor, covars: Tensor, kind: str, trained: str = "mc") -> None:
+        self.means, self.covars, self.kind_name, self.kind, self.trained = (
+            means,
+            covars,
+            kind,
+            COVARIANCES[kind],
+            trained,
+        )
+        self.num_states = len(means)
+
+    def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
+        return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
+
+    def statistics(self, observations: Vectors, visits: Tensor) -> Tensor:
+        x = observations.values
+        return visits.T @ torch.cat([torch.ones_like(x[:, :1]), x, self.kind.second(x)], 1)
+
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        roots = cholesky(self.kind.full(self.covars, *self.means.shape))[states]
+        noise = torch.randn(*states.shape, self.means.shape[1], generator=generator, dtype=self.means.dtype)
+        return self.means[states] + (roots @ noise.to(self.means.device).unsqueeze(-1)).squeeze(-1)
 
     def log_density(self, x: Tensor) -> Tensor:
         """log p(x | z) of x [N, F]: -> [N, K]."""
         return self.kind.log_density(x, self.means, self.covars)
 
-    def features(self, x: Tensor) -> Tensor:
-        """What the M-step needs to know of x [N, F]: a one, x, and its squares or products, [N, D]."""
-        return torch.cat([torch.ones_like(x[:, :1]), x, self.kind.second(x)], 1)
-
-    def maximise(self, statistics: Tensor, prior: GaussianPrior, params: str = "mc") -> tuple[Tensor, Tensor]:
-        """The M-step from expected features [K, D]: new means and covariances, those named in `params`.
-
-        A state that was never visited keeps its covariance, and its mean too unless there is a prior."""
+    def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
+        """A state that was never visited keeps its covariance, and its mean too unless there is a prior."""
         features = self.means.shape[1]
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
         weight = prior.mean_weight + moments.visits
         estimate = (prior.mean_weight * prior.mean + moments.first) / weight
-        means = torch.where(weight > 0, estimate, self.means) if "m" in params else self.means
-        if "c" not in params:
-            return means, self.covars
-        return means, torch.where(self.kind.visited(moments), self.kind.estimate(moments, means, prior), self.covars)
+        means, covars = (
+            torch.where(weight > 0, estimate, self.means) if "m" in self.trained else self.means,
+            self.covars,
+        )
+        if "c" in self.trained:
+            covars = torch.where(self.kind.visited(moments), self.kind.estimate(moments, means, prior), covars)
+        return Gaussian(means, covars, self.kind_name, self.trained)
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from trellis.emissions.base import Emission, Vectors
+from trellis.types import Potentials
 
-class Poisson:
-    """p(x | z) = prod_f Poisson(x_f; rates[z, f]), rates [K, F]."""
+
+class GammaPrior(NamedTuple):
+    """On every rate."""
+
+    shape: Tensor
+    rate: Tensor
+
+
+class Poisson(Emission):
+    """p(x | z) = prod_f Poisson(x_f; rates[z, f]), rates [K, F]; its statistics are expected sums of a one and x,
+    [K, 1 + F]."""
 
     def __init__(self, rates: Tensor) -> None:
-        self.rates = rates
+        self.rates, self.num_states = rates, len(rates)
+
+    def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
+        return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 
     def log_density(self, x: Tensor) -> Tensor:
         """log p(x | z) of counts [N, F]: -> [N, K]."""
@@ -19,17 +35,16 @@ class Poisson:
             total = total + torch.xlogy(feature[:, None], rates)
         return total
 
-    @staticmethod
-    def features(x: Tensor) -> Tensor:
-        """What the M-step needs to know of x [N, F]: a one and x itself, [N, 1 + F]."""
-        return torch.cat([torch.ones_like(x[:, :1]), x], 1)
+    def statistics(self, observations: Vectors, visits: Tensor) -> Tensor:
+        return visits.T @ torch.cat([torch.ones_like(observations.values[:, :1]), observations.values], 1)
 
-    def maximise(self, statistics: Tensor, shape: Tensor, rate: Tensor) -> Poisson:
-        """The M-step from expected features [K, 1 + F] with a Gamma(shape, rate) prior on every rate.
-
-        The prior weighs as much against one state as against all of them together, which is hmmlearn's estimate:
+    def maximised(self, statistics: Tensor, prior: GammaPrior) -> Poisson:
+        """The prior weighs as much against one state as against all of them together, which is hmmlearn's estimate:
         rates = (shape + n m) / (rate + n), n observations in all, m the state's mean."""
         visits, sums = statistics[:, :1], statistics[:, 1:]
         observed = visits.sum()
-        estimate = (shape + observed * sums / visits) / (rate + observed)
+        estimate = (prior.shape + observed * sums / visits) / (prior.rate + observed)
         return Poisson(torch.where(visits > 0, estimate, self.rates))
+
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return torch.poisson(self.rates[states].cpu(), generator).to(states.device)

@@ -1,10 +1,11 @@
-"""Words with tags: a state says both, each on its own, p(x, y | z) = p(x | z) p(y | z)."""
+"""Words with tags, independent given the state: p(x, y | z) = p(x | z) p(y | z)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from trellis.dirichlet import most_probable
 from trellis.emissions.categorical import Categorical
 from trellis.kernels.rows import take
 from trellis.types import Potentials
@@ -14,19 +15,20 @@ class Product(Categorical):
     """The words of a `Categorical` with log p(tag | state) [Y, K].
 
     A word x with the tag y is one symbol, x + V (y + 1); a word without a tag is itself, so that the tag is summed out
-    and text without tags is read as ever. -1 is missing altogether."""
+    and untagged text needs no special case. -1 is missing altogether. The statistics are expected visits of (word,
+    state) [V, k] and of (tag, state) [Y, K], one after the other in a row."""
 
     def __init__(self, words: Categorical, tags: Tensor) -> None:
         super().__init__(words.table, words.partition or words.sets, words.num_states)
         self.tags = tags
 
-    def parted(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
+    def split(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         """The word of each symbol, and the number of its tag counted from 1, 0 where it has none."""
         tags, words = symbols.clamp(min=0) // len(self.table), symbols % len(self.table)
         return words.masked_fill(symbols < 0, -1), tags
 
-    def potentials(self, symbols: Tensor, all_observed: bool = False) -> Potentials:
-        words, tags = self.parted(symbols)
+    def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
+        words, tags = self.split(observations)
         spoken = super().potentials(words, all_observed)
         return self.joined(spoken, torch.cat([torch.zeros_like(self.tags[:1]), self.tags]), tags)
 
@@ -41,15 +43,13 @@ class Product(Categorical):
 
     def best_tags(self, symbols: Tensor, allowed: slice = slice(None)) -> tuple[Potentials, Tensor]:
         """The potentials max_y p(x, y | z) of words, over the tags that are allowed, and each state's best: [K]."""
-        words, _ = self.parted(symbols)
+        words, _ = self.split(symbols)
         best, which = self.tags[allowed].max(0)
         spoken = super().potentials(words)
         return self.joined(spoken, best[None], torch.zeros_like(words)), which + (allowed.start or 0)
 
-    def collect(self, symbols: Tensor, visits: Tensor) -> Tensor:
-        """Expected visits of all steps [N, k] as those of (word, state) [V, k] and of (tag, state) [Y, K], one after
-        the other in a row."""
-        words, rows = (part.flatten() for part in self.parted(symbols))
+    def statistics(self, observations: Tensor, visits: Tensor) -> Tensor:
+        words, rows = (part.flatten() for part in self.split(observations))
         words = words.clamp(min=0)
         states = torch.arange(self.num_states, device=visits.device) if self.support is None else self.support[words]
         places = (rows.unsqueeze(-1) * self.num_states + states).flatten()
@@ -57,7 +57,12 @@ class Product(Categorical):
         by_tag = visits.new_zeros((len(self.tags) + 1) * self.num_states).index_add_(0, places, visits.flatten())
         return torch.cat([by_word.flatten(), by_tag[self.num_states :]])
 
-    def apart(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """What `collect` put in a row: [V, k] and [Y, K]."""
-        by_word, by_tag = counts.split([self.table.numel(), self.tags.numel()])
+    def split_statistics(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of words [V, k] and of tags [Y, K]."""
+        by_word, by_tag = statistics.split([self.table.numel(), self.tags.numel()])
         return by_word.view(self.table.shape), by_tag.view(self.tags.shape)
+
+    def maximised(self, statistics: Tensor, prior: float | Tensor) -> Product:
+        words, tags = self.split_statistics(statistics)
+        probs = most_probable(tags, prior, self.tags.exp(), dim=0, keep_zeros=False)
+        return Product(super().maximised(words, prior), probs.log())

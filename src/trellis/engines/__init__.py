@@ -1,5 +1,5 @@
 """The pass over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of live
-states on a GPU; plain torch elsewhere: homogeneous.py for one transition and all states live, reference.py for anything."""
+states on a GPU; plain torch elsewhere: homogeneous.py for one transition and all states live, reference.py for all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from trellis.engines import homogeneous, reference
+from trellis.engines.reference import AnyTransition
 from trellis.kernels.optional import installed
-from trellis.transitions import Dense, LogBlocks, Transition
+from trellis.transitions import Blocks, Dense, LogitBlocks, TimeVarying
 from trellis.types import Belief, Potentials
 
 LONG = 256  # steps for each sequence of a batch
@@ -23,12 +24,12 @@ def optional_engine(name: str) -> ModuleType | None:
     return installed(f"engines.{name}")
 
 
-def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
+def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
     """The module whose functions fit this problem."""
     if ids is not None:
         return reference
-    plain = reference if transition.varies else homogeneous
-    if not isinstance(transition, Dense):
+    plain = reference if isinstance(transition, TimeVarying) else homogeneous
+    if not isinstance(transition, Dense | Blocks):
         return plain
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         return optional_engine("compiled") or plain
@@ -37,13 +38,13 @@ def engine(transition: Transition, values: Tensor, ids: Tensor | None = None) ->
     return plain
 
 
-def fits_gpu(transition: Dense) -> bool:
+def fits_gpu(transition: Dense | Blocks) -> bool:
     """Blocks [B, T-1, k, k] that one program can walk through."""
-    blocks = transition.logits if isinstance(transition, LogBlocks) else transition.matrix
+    blocks = transition.logits if isinstance(transition, LogitBlocks) else transition.matrix
     return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
 
 
-def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log p(x_t | x_<t) [B, T] and the last belief; differentiable."""
     if better_on_host(transition, potentials):
         there = potentials.table.device
@@ -53,7 +54,7 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
     return engine(transition, potentials.table, potentials.ids).score(prior, transition, potentials, lengths)
 
 
-def better_on_host(transition: Transition, potentials: Potentials) -> bool:
+def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
     """A few long sequences, step by step, keep a GPU waiting for its next launch; compiled code on the CPU does not."""
     batch, steps = potentials.rows.shape
     few_and_long = potentials.table.is_cuda and steps >= LONG * batch
@@ -64,28 +65,28 @@ def better_on_host(transition: Transition, potentials: Potentials) -> bool:
 
 
 def filter(
-    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
     """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero past the end) and the last belief."""
     return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
 
 
-def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
     return engine(transition, potentials.table, potentials.ids).smooth(prior, transition, potentials, lengths)
 
 
-def expect(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """Expected transitions, visits of the table's rows, and what else EM needs."""
     return engine(transition, potentials.table, potentials.ids).expect(prior, transition, potentials, lengths)
 
 
-def viterbi(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable path [B, T] and its log-probability [B]."""
     return engine(transition, potentials.table, potentials.ids).viterbi(prior, transition, potentials, lengths)
 
 
-def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Paths from p(z | x) [B, T], given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
     chosen = engine(transition, filtered)
     plain = chosen in (reference, homogeneous)

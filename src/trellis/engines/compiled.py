@@ -16,7 +16,7 @@ from trellis.engines import reference
 from trellis.errors import TrellisError
 from trellis.kernels import team
 from trellis.kernels.scan import blocks, lanes, serial
-from trellis.transitions import Dense
+from trellis.transitions import Blocks, Dense
 from trellis.types import Belief, Potentials
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
         return nullcontext() if self.layout is serial else team.OneBlasThread()
 
 
-def pose(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
+def as_problem(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
     """Arrays out of tensors; the exponential is taken here, once per row of the table."""
     check(rows.shape, table.shape[1], lengths, matrix, prior)
     check_rows(table, rows, lengths)
@@ -119,7 +119,7 @@ def array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-def crew(units: int, shape: tuple[int, ...], states: int) -> int:
+def num_threads(units: int, shape: tuple[int, ...], states: int) -> int:
     """How many threads share so many units of work over [B, T] tokens: one where there is little to do."""
     return team.size(min(units, 1 + math.prod(shape) * states**2 // THREAD_WORTH))
 
@@ -127,7 +127,7 @@ def crew(units: int, shape: tuple[int, ...], states: int) -> int:
 def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
     """How each layout keeps a_t of `kept` steps; `standard` undoes it."""
     batch, states = problem.prior.shape
-    size = min(BLOCK_SIZE, -(-batch // crew(batch, problem.rows.shape, states)))
+    size = min(BLOCK_SIZE, -(-batch // num_threads(batch, problem.rows.shape, states)))
     return {
         serial: (batch, kept, states),
         lanes: (-(-batch // lanes.LANES), kept, states, lanes.LANES),
@@ -141,7 +141,7 @@ def standard(problem: Problem, alphas: Array) -> Tensor:
         return torch.from_numpy(alphas)
     packed = alphas.swapaxes(2, 3) if problem.layout is lanes else alphas
     out = np.empty((*problem.rows.shape, problem.prior.shape[1]), alphas.dtype)
-    team.share(lanes.unpack, crew(len(alphas), out.shape, 1), packed, out)
+    team.share(lanes.unpack, num_threads(len(alphas), out.shape, 1), packed, out)
     return torch.from_numpy(out)
 
 
@@ -150,7 +150,7 @@ def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
     dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
     norms, last = np.ones((batch, steps), dtype), problem.prior.copy()
     alphas = np.zeros(alphas_shape(problem, steps if keep else 1), dtype)
-    workers = crew(len(alphas), problem.rows.shape, states)
+    workers = num_threads(len(alphas), problem.rows.shape, states)
     arguments = problem.prior, *problem.operands, *problem.observed, alphas, norms, last
     with problem.blas():
         team.share(problem.layout.forward, workers, *arguments)
@@ -178,7 +178,7 @@ def run_adjoint(
     For smoothing, a_t b_t take the place of the alphas, and only the gradient of the prior is computed."""
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
-    workers = crew(len(alphas), problem.rows.shape, states)
+    workers = num_threads(len(alphas), problem.rows.shape, states)
     copies = workers if problem.strides[0] == 0 else 1
     added = np.dtype(np.float64) if problem.layout is serial else dtype  # token by token, a long text outgrows float32
     d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
@@ -197,7 +197,7 @@ def total(parts: Array, dtype: np.dtype[Any]) -> Array:
 def log_norms(problem: Problem, norms: Array) -> Tensor:
     """log c_t with the scales put back: [B, T], zero past the end and -inf where impossible."""
     logs = np.empty_like(norms)
-    workers = crew(len(norms), norms.shape, 1)
+    workers = num_threads(len(norms), norms.shape, 1)
     team.share(share_log, workers, norms, logs)
     team.share(serial.add_scales, workers, problem.scale, problem.rows, problem.lengths, logs)
     return torch.from_numpy(logs)
@@ -215,7 +215,7 @@ class Score(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Any:
-        problem = pose(prior, matrix, table, rows, lengths)
+        problem = as_problem(prior, matrix, table, rows, lengths)
         norms, alphas, last = run_forward(problem, keep=any(ctx.needs_input_grad))
         ctx.problem, ctx.norms, ctx.alphas, ctx.matrix_shape = problem, norms, alphas, matrix.shape
         return log_norms(problem, norms), torch.from_numpy(last)
@@ -229,31 +229,33 @@ class Score(torch.autograd.Function):
         return torch.from_numpy(gradient.prior), d_matrix, torch.from_numpy(gradient.table), None, None
 
 
-def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief; differentiable."""
     norms, last = Score.apply(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     return norms, Belief(last)
 
 
-def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
+def filter(
+    prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
-    problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))
 
 
-def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def smooth(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log c_t [B, T] and p(z_t | x) [B, T, K]."""
-    problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, _ = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
     run_adjoint(problem, norms, alphas, possible(logs), smoothing=True)
     return logs, standard(problem, alphas)
 
 
-def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+def expect(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """The expected statistics of EM."""
-    problem = pose(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
     gradient = run_adjoint(problem, norms, alphas, possible(logs))
@@ -262,7 +264,9 @@ def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
     return reference.Expected(logs, Belief(torch.from_numpy(last)), entry, moves, visits)
 
 
-def viterbi(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def viterbi(
+    prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor]:
     """The most probable path [B, T] (-1 past the end) and its log-probability [B]."""
     check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
     batch, steps = potentials.rows.shape
@@ -272,20 +276,20 @@ def viterbi(prior: Belief, transition: Dense, potentials: Potentials, lengths: T
     tail = (array(potentials.table), array(potentials.rows), array(lengths))
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
     if len(log_matrices) == 1 and batch >= LANES_FROM:
-        workers = crew(-(-batch // lanes.LANES), path.shape, transition.num_states)
+        workers = num_threads(-(-batch // lanes.LANES), path.shape, transition.num_states)
         team.share(lanes.viterbi, workers, log_prior, log_matrices[0], *tail, path, scores)
     else:
-        workers = crew(batch, path.shape, transition.num_states)
+        workers = num_threads(batch, path.shape, transition.num_states)
         team.share(serial.viterbi, workers, log_prior, log_matrices, *strides, *tail, path, scores)
     return torch.from_numpy(path), torch.from_numpy(scores).to(potentials.table.dtype)
 
 
-def sample(transition: Dense, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+def sample(transition: Dense | Blocks, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 past the end."""
     check(uniform.shape, filtered.shape[2], lengths, transition.matrix, filtered[:, 0])
     matrices, strides = stack(transition.matrix)
     path = np.full(filtered.shape[:2], -1, np.int64)
     tail = (array(filtered), array(lengths), array(uniform), path)
-    workers = crew(len(path), path.shape, transition.num_states)
+    workers = num_threads(len(path), path.shape, transition.num_states)
     team.share(serial.sample, workers, array(matrices), *strides, *tail)
     return torch.from_numpy(path)

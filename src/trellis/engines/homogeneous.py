@@ -73,7 +73,7 @@ class Score(torch.autograd.Function):
         return pulls[0], pulls[1:].transpose(0, 1), posterior, None
 
 
-def pose(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def time_major(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The prior [B, K], and the log-potentials by time: [T, B, K]."""
     rows = potentials.rows if potentials.all_observed else potentials.rows.masked_fill(~potentials.inside(lengths), -1)
     return reference.first_step(prior, None, transition.num_states), potentials._replace(rows=rows.T).gather()
@@ -81,8 +81,7 @@ def pose(prior: Belief, transition: Transition, potentials: Potentials, lengths:
 
 def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief; differentiable."""
-    begin, log_weights = pose(prior, transition, potentials, lengths)
-    transition.prepare()
+    begin, log_weights = time_major(prior, transition, potentials, lengths)
     with torch.no_grad():
         run = Run(begin, transition, log_weights, lengths)
     if not torch.is_grad_enabled():
@@ -99,7 +98,7 @@ def filter(
     """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
     if torch.is_grad_enabled():
         return reference.filter(prior, transition, potentials, lengths)
-    begin, log_weights = pose(prior, transition, potentials, lengths)
+    begin, log_weights = time_major(prior, transition, potentials, lengths)
     run = Run(begin, transition, log_weights, lengths)
     return (
         run.log_norms,
@@ -112,7 +111,7 @@ def smooth(prior: Belief, transition: Transition, potentials: Potentials, length
     """log c_t [B, T] and p(z_t | x) [B, T, K]."""
     if torch.is_grad_enabled():
         return reference.smooth(prior, transition, potentials, lengths)
-    begin, log_weights = pose(prior, transition, potentials, lengths)
+    begin, log_weights = time_major(prior, transition, potentials, lengths)
     run = Run(begin, transition, log_weights, lengths)
     return run.log_norms, run.adjoint(reference.possible(run.log_norms))[0].transpose(0, 1)
 

@@ -12,18 +12,25 @@ so sparse models pay only for what is live, and a gap in the text is still exact
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from trellis.transitions import Transition
+from trellis.transitions import Countable, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Potentials
 
+AnyTransition = Transition | TimeVarying
+
+
+def step_operator(transition: AnyTransition, step: int) -> Any:
+    """The operator between steps `step` and `step + 1`."""
+    return transition.at(step) if isinstance(transition, TimeVarying) else transition
+
 
 def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
-    """The distribution one step on, at the states `ids` (all where None): [B, k] -> [B, k']."""
+    """The distribution one step forward, at the states `ids` (all where None): [B, k] -> [B, k']."""
     if belief.ids is not None and ids is not None:
         return (belief.probs.unsqueeze(-2) @ transition.blocks(belief.ids, ids)).squeeze(-2)
     return at_states(transition.forward(to_dense(belief, transition.num_states)), ids)
@@ -37,10 +44,10 @@ def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
 
 
 def to_dense(belief: Belief, num_states: int) -> Tensor:
-    """Over all states, zero at those not named: [B, k] -> [B, K]."""
+    """Over all states, zero at those not named: [..., k] -> [..., K]."""
     if belief.ids is None:
         return belief.probs
-    return belief.probs.new_zeros(len(belief.probs), num_states).scatter(-1, belief.ids, belief.probs)
+    return belief.probs.new_zeros(*belief.probs.shape[:-1], num_states).scatter(-1, belief.ids, belief.probs)
 
 
 def at_states(full: Tensor, ids: Tensor | None) -> Tensor:
@@ -99,7 +106,7 @@ class Steps:
         return torch.stack(values, 1)
 
 
-def run_forward(prior: Belief, transition: Transition, steps: Steps) -> tuple[list[Tensor], list[Tensor]]:
+def run_forward(prior: Belief, transition: AnyTransition, steps: Steps) -> tuple[list[Tensor], list[Tensor]]:
     """Normalisers c_t with their scale as log c_t [B], and filtered a_t [B, k], for each t.
 
     A c_t beneath the smallest normal number, whose reciprocal might be infinite, counts as zero."""
@@ -110,7 +117,7 @@ def run_forward(prior: Belief, transition: Transition, steps: Steps) -> tuple[li
         if t == 0:
             predicted = first_step(prior, ids, transition.num_states)
         else:
-            predicted = move(Belief(filtered[-1], steps.ids(t - 1)), transition.at(t - 1), ids)
+            predicted = move(Belief(filtered[-1], steps.ids(t - 1)), step_operator(transition, t - 1), ids)
         weights, scale = steps.weights(t)
         joint = predicted * weights
         norm = joint.sum(-1)
@@ -138,7 +145,7 @@ def last_belief(stacked: Tensor, steps: Steps) -> Belief:
     return Belief(probs, None if ids is None or any(steps.wide) else last_step(ids, steps.lengths))
 
 
-def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
@@ -146,7 +153,7 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
 
 
 def filter(
-    prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
     steps = Steps(potentials, transition.num_states, lengths)
@@ -157,7 +164,7 @@ def filter(
 
 
 def adjoint(
-    transition: Transition, steps: Steps, log_norms: list[Tensor], filtered: list[Tensor], weights: Tensor
+    transition: AnyTransition, steps: Steps, log_norms: list[Tensor], filtered: list[Tensor], weights: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
     """b_t and w_t [B, k] for each t, given g [B, T]."""
     futures: list[Tensor] = []
@@ -171,7 +178,7 @@ def adjoint(
         futures.append(future * inside)
         pulls.append((potential * future * gain.unsqueeze(-1)) * inside)
         if t > 0:
-            message = pull(Belief(pulls[-1], steps.ids(t)), transition.at(t - 1), steps.ids(t - 1))
+            message = pull(Belief(pulls[-1], steps.ids(t)), step_operator(transition, t - 1), steps.ids(t - 1))
     return futures[::-1], pulls[::-1]
 
 
@@ -180,7 +187,7 @@ def possible(log_norms: Tensor) -> Tensor:
     return (log_norms.sum(1, keepdim=True) > -torch.inf).to(log_norms.dtype).expand_as(log_norms)
 
 
-def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log c_t [B, T] and p(z_t | x) [B, T, k]."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
@@ -199,10 +206,10 @@ class Expected(NamedTuple):
     visits: Tensor  # [N, k]: expected visits of the rows of the table
 
 
-def expect(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> Expected:
+def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Potentials, lengths: Tensor) -> Expected:
     """The expected statistics of EM."""
     steps = Steps(potentials, transition.num_states, lengths)
-    if potentials.ids is not None and any(steps.wide):
+    if potentials.ids is not None:
         result = expect(prior, transition, potentials.widen(transition.num_states), lengths)
         posterior = result.visits.view(*potentials.rows.shape, -1).gather(-1, potentials.ids)
         return result._replace(visits=add_rows(steps.potentials, posterior))
@@ -210,7 +217,7 @@ def expect(prior: Belief, transition: Transition, potentials: Potentials, length
     stacked = torch.stack(log_norms, 1)
     futures, pulls = adjoint(transition, steps, log_norms, filtered, possible(stacked))
     visits = add_rows(steps.potentials, torch.stack([a * b for a, b in zip(filtered, futures, strict=True)], 1))
-    moves = transitions(transition, steps, filtered, pulls)
+    moves = transition.expected(torch.stack(filtered, 1)[:, :-1], torch.stack(pulls, 1)[:, 1:])
     return Expected(stacked, last_belief(steps.stack(filtered), steps), pulls[0], moves, visits)
 
 
@@ -221,24 +228,14 @@ def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:
     return torch.zeros_like(potentials.table).index_add(0, rows, seen.flatten(0, 1))
 
 
-def transitions(transition: Transition, steps: Steps, filtered: list[Tensor], pulls: list[Tensor]) -> Tensor:
-    """Expected transitions in the operator's own statistics."""
-    left, right = torch.stack(filtered, 1)[:, :-1], torch.stack(pulls, 1)[:, 1:]
-    if steps.potentials.ids is None:
-        return transition.bilinear(left, right)
-    before, after = steps.potentials.ids[:, :-1], steps.potentials.ids[:, 1:]
-    pairs = transition.blocks(before, after) * left.unsqueeze(-1) * right.unsqueeze(-2)
-    return transition.collect(before, after, pairs)
-
-
-def viterbi(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable path [B, T] (as indices of live states, -1 past the end) and its log-probability [B]."""
     steps = Steps(potentials, transition.num_states, lengths)
     scores = (prior.probs.log() + steps.log_weights(0)).masked_fill(lengths.unsqueeze(-1) == 0, 0.0)
     pointers: list[Tensor] = []
     for t in range(1, len(steps)):
         inside = steps.inside(t).unsqueeze(-1)
-        best, argument = transition.at(t - 1).best(scores)
+        best, argument = step_operator(transition, t - 1).max_product(scores)
         pointers.append(torch.where(inside, argument, torch.arange(argument.shape[-1], device=argument.device)))
         scores = torch.where(inside, best + steps.log_weights(t), scores)
     score, state = scores.max(-1)
@@ -249,7 +246,7 @@ def viterbi(prior: Belief, transition: Transition, potentials: Potentials, lengt
     return torch.stack(path[::-1], 1).masked_fill(outside, -1), score
 
 
-def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
+def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Paths [B, T] from p(z | x) given a_t [B, T, K], drawn backwards by inversion of `uniform`; -1 past the end."""
     batch, steps, _ = filtered.shape
     path = torch.full((batch, steps), -1, dtype=torch.int64, device=filtered.device)
@@ -257,7 +254,7 @@ def sample(transition: Transition, filtered: Tensor, lengths: Tensor, uniform: T
         draw = invert(filtered[:, t], uniform[:, t])
         if t + 1 < steps:
             after = path[:, t + 1].clamp(min=0)
-            continued = transition.at(t).sample_prev(after, filtered[:, t], uniform[:, t])
+            continued = step_operator(transition, t).sample_prev(after, filtered[:, t], uniform[:, t])
             draw = torch.where(t + 1 < lengths, continued, draw)
         path[:, t] = torch.where(t < lengths, draw, -1)
     return path

@@ -10,14 +10,14 @@ from torch.autograd.function import once_differentiable
 
 from trellis.engines import reference
 from trellis.kernels.scan.triton import Run
-from trellis.transitions import Dense, LogBlocks
+from trellis.transitions import Blocks, LogitBlocks
 from trellis.types import Belief, Potentials
 
 
-def pose(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
+def operands(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
     """The operands of a `Run`."""
     blocks, log_norm = (
-        (transition.logits, transition.log_norm) if isinstance(transition, LogBlocks) else (transition.matrix, None)
+        (transition.logits, transition.log_norm) if isinstance(transition, LogitBlocks) else (transition.matrix, None)
     )
     return prior.probs, blocks, log_norm, potentials.gather(), lengths
 
@@ -47,28 +47,28 @@ class Score(torch.autograd.Function):
         return d_prior, d_blocks, d_log_norm if run.logits else None, d_weights, None
 
 
-def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief; differentiable."""
-    norms, last = Score.apply(*pose(prior, transition, potentials, lengths))
+    norms, last = Score.apply(*operands(prior, transition, potentials, lengths))
     return norms, Belief(last)
 
 
-def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
+def filter(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
-    norms, alphas = Run(*pose(prior, transition, potentials, lengths)).forward()
+    norms, alphas = Run(*operands(prior, transition, potentials, lengths)).forward()
     return norms, alphas, Belief(last_belief(prior.probs, alphas, lengths))
 
 
-def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def smooth(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log c_t [B, T] and p(z_t | x) [B, T, k]."""
-    run = Run(*pose(prior, transition, potentials, lengths))
+    run = Run(*operands(prior, transition, potentials, lengths))
     norms, alphas = run.forward()
     return norms, run.adjoint(norms, alphas, reference.possible(norms), None, pairs=False)[1]
 
 
-def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+def expect(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """The expected statistics of EM."""
-    run = Run(*pose(prior, transition, potentials, lengths))
+    run = Run(*operands(prior, transition, potentials, lengths))
     norms, alphas = run.forward()
     entry, posterior, moves, _ = run.adjoint(norms, alphas, reference.possible(norms), None, pairs=True)
     moves = moves if run.logits else moves * run.blocks

@@ -1,24 +1,27 @@
-"""How an HMM estimator is trained: everything but the M-step of its emission."""
+"""How an HMM estimator is trained: everything but the emission."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators.blocks import Block
-from trellis.estimators.em import Parameters, Restart, Stream, baum_welch, expect, reestimate
 from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, log
+from trellis.estimators.restart import Restart
 from trellis.estimators.splits import hold_out
+from trellis.learning.em import Running, expect, expect_together
+from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
 
@@ -36,17 +39,14 @@ class BaseHMM(FittedHMM):
     early_stopping: bool = False  # judge iterations by held-out sequences
     validation_fraction: float = 0.1  # held out
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
-    learning_decay: float = 0.6  # partial_fit: step k has the rate (k + 1) ** -learning_decay
+    learning_decay: float = 0.6  # partial_fit: step k = 0, 1, ... has the rate (k + 2) ** -learning_decay
 
-    _stream = Stream()
-
-    @abstractmethod
-    def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
-        """What the M-step needs of expected visits [N, K]; they add and scale."""
+    _running: Running | None = None  # of partial_fit
+    _seen = 0  # observations
 
     @abstractmethod
-    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
-        """The M-step of the emission's parameters."""
+    def _emission_prior(self) -> Any:
+        """The prior of the emission, of the type that its M-step takes; None where it is not trained."""
 
     @abstractmethod
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
@@ -57,23 +57,29 @@ class BaseHMM(FittedHMM):
         self._check_settings()
         observed = self._read(X, lengths, fitting=True)
         random = check_random_state(self.random_state)
-        seeds = [self.random_state, *(random.randint(2**31 - 1, size=self.n_init - 1) if self.n_init > 1 else ())]
-        train, valid = observed, None
-        if self.early_stopping:
-            train, valid = hold_out(observed, self.validation_fraction, random)
-        letters = self._letters_to_draw()
-        restarts = [
-            Restart(self._start(letters, train, seed), monitor)
-            for seed, monitor in zip(seeds, self._monitors(), strict=True)
-        ]
+        seeds = self._seeds(random)
+        train, valid = hold_out(observed, self.validation_fraction, random) if self.early_stopping else (observed, None)
+        letters, monitors = self._letters_to_draw(), self._monitors()
+        restarts = [Restart(self._start(letters, train, s), m) for s, m in zip(seeds, monitors, strict=True)]
         self._warn_about_size(train)
-        held_out = [] if valid is None else self._blocks(valid)
-        best = baum_welch(
-            self, restarts, self._blocks(train, self.n_init), held_out, self.n_iter, self.n_iter_no_change
-        )
-        self._adopt(best.params)
+        blocks, held_out = self._blocks(train, self.n_init), [] if valid is None else self._blocks(valid)
+        for _ in range(self.n_iter):
+            active = [restart for restart in restarts if not restart.done]
+            if not active:
+                break
+            models = [restart.parts for restart in active]
+            counts = self._expect(models, blocks)  # E-step
+            models = self._maximise(models, counts)  # M-step
+            for restart, parts, found in zip(active, models, counts, strict=True):
+                restart.update(parts, found)  # converged?
+                if held_out:
+                    restart.judge(self._log_likelihood(parts, held_out), self.n_iter_no_change)
+        best = max(restarts, key=lambda restart: restart.merit)
+        if best.merit == -np.inf and self.n_iter:
+            log.warning("The data are impossible under the parameters: zero probabilities forbid a sequence.")
+        self._adopt(best.best or best.parts)
         self._keep_monitor(best.monitor)
-        self._stream = Stream()
+        self._running, self._seen = None, 0
         if self.early_stopping:
             self.validation_scores_ = best.valid
         return self
@@ -89,35 +95,48 @@ class BaseHMM(FittedHMM):
         observed = self._read(X, lengths, fitting=first)
         if first:
             self._start(self._letters_to_draw(), observed, self.random_state)
-        (counts,) = expect(self, [self._parameters()], self._blocks(observed))
-        self._stream = self._stream.absorb(counts, len(observed.values), self.learning_decay)
-        (params,) = self.maximise([self._parameters()], [self._stream.counts(choose_device(self.device))])
-        self._adopt(params)
+        parts, device = self._parts(), choose_device(self.device)
+        (counts,) = self._expect([parts], self._blocks(observed))
+        before = None if self._running is None else self._running.to(device)
+        self._running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
+        self._seen += len(observed.values)
+        (parts,) = self._maximise([parts], [self._running.counts(self._seen)])
+        self._adopt(parts)
         return self
 
-    def maximise(self, params: list[Parameters], counts: list[Counts]) -> list[Parameters]:
+    def _expect(self, models: Sequence[Parts], blocks: Sequence[Block]) -> list[Counts]:
+        """The E-step of every restart: side by side on a GPU, one after the other where a compiled pass does each."""
+        totals: list[Counts] = []
+        for block in blocks:
+            together = len(models) > 1 and block.lengths.is_cuda
+            found = expect_together(models, block.observations, block.lengths) if together else []
+            if not found or any(bool(counts.log_likelihood == -torch.inf) for counts in found):
+                found = [expect(parts, block.observations, block.lengths)[0] for parts in models]
+            totals = [total.plus(new) for total, new in zip(totals, found, strict=True)] if totals else found
+        return totals
+
+    def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
         """The M-step of every restart."""
-        return [
-            old | self._maximise_chain(old, found) | self.maximise_emission(old, found.emission)
-            for old, found in zip(params, counts, strict=True)
-        ]
+        prior = self._prior()
+        if prior.transition is not None and any(bool((one.transition.sum(-1) == 0).any()) for one in counts):
+            log.warning("No transition from some state was ever observed; its row of transmat_ stays as it was.")
+        return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
-    def _maximise_chain(self, old: Parameters, counts: Counts) -> Parameters:
-        """The M-step of start and transitions."""
-        new: Parameters = {}
-        if "s" in self.params:
-            new["startprob_"] = reestimate(old["startprob_"], counts.start, self._tensor(self.startprob_prior))
-        if "t" in self.params:
-            new["transmat_"] = reestimate(old["transmat_"], counts.transition, self._tensor(self.transmat_prior))
-            if bool((counts.transition.sum(-1) == 0).any()):
-                log.warning("No transition from some state was ever observed; its row of transmat_ stays as it was.")
-        return new
+    def _prior(self) -> Prior:
+        """Dirichlet priors as pseudocounts; None for what is not trained."""
+        start = self._tensor(self.startprob_prior) - 1 if "s" in self.params else None
+        transition = self._tensor(self.transmat_prior) - 1 if "t" in self.params else None
+        return Prior(start, transition, self._emission_prior())
 
-    def _start(self, letters: str, observed: Observations, seed: Any) -> Parameters:
+    def _seeds(self, random: np.random.RandomState) -> list[Any]:
+        """One for each restart."""
+        return [self.random_state, *(random.randint(2**31 - 1, size=self.n_init - 1) if self.n_init > 1 else ())]
+
+    def _start(self, letters: str, observed: Observations, seed: Any) -> Parts:
         """Where a restart begins."""
         self._draw(letters, observed, seed)
         self._check()
-        return self._parameters()
+        return self._parts()
 
     def _check_settings(self) -> None:
         super()._check_settings()

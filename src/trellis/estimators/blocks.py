@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.emissions import Vectors
 from trellis.estimators.inputs import Array, Observations
 
 LARGEST = 1 << 24  # numbers in one block's posteriors
@@ -16,19 +17,14 @@ LARGEST = 1 << 24  # numbers in one block's posteriors
 class Block(NamedTuple):
     """B sequences padded to T steps."""
 
-    rows: Tensor  # [B, T] int64: which row of the potentials' table; -1 where missing
+    observations: Tensor | Vectors  # symbols [B, T], or rows of numbers; -1 where missing
     lengths: Tensor  # [B]
-    values: Tensor | None  # [n, F]: the observations behind the rows; None where rows are symbols
     order: Array  # [n]: where each step inside the sequences comes from
-
-    @property
-    def inside(self) -> Array:
-        """Which steps come before each sequence's end: [B, T] bool."""
-        return np.arange(self.rows.shape[1]) < self.lengths.cpu().numpy()[:, None]
 
     def restore(self, steps: Tensor, total: Array) -> None:
         """Put what belongs to each step, [B, T, ...], back where the observations came from."""
-        total[self.order] = steps.cpu().numpy()[self.inside]
+        inside = np.arange(steps.shape[1]) < self.lengths.cpu().numpy()[:, None]
+        total[self.order] = steps.cpu().numpy()[inside]
 
 
 def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
@@ -63,5 +59,6 @@ def make_block(observed: Observations, offsets: Array, group: Array, device: str
     symbols = observed.values.ndim == 1
     rows = np.full(inside.shape, -1, np.int64)
     rows[inside] = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
+    places = torch.from_numpy(rows).to(device)
     values = None if symbols else torch.from_numpy(observed.values[order].astype(np.float64)).to(device)
-    return Block(torch.from_numpy(rows).to(device), torch.from_numpy(lengths).to(device), values, order)
+    return Block(places if values is None else Vectors(values, places), torch.from_numpy(lengths).to(device), order)

@@ -10,12 +10,12 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from trellis.emissions import Categorical
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
-from trellis.estimators.blocks import Block
-from trellis.estimators.em import Parameters, log, reestimate
 from trellis.estimators.fitted import Emitter, draw, one_of
 from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
+from trellis.types import Potentials
 
 UNKNOWN = ("error", "uniform")
 
@@ -39,22 +39,18 @@ class CategoricalHMM(BaseHMM):
     letters = BaseHMM.letters | {"e": "emissionprob_"}
     _inferred = None  # n_features where fitting has found it
 
-    def log_table(self, params: Parameters, block: Block) -> Tensor:
-        """One row for each symbol, and one for symbols unknown."""
-        table = log(params["emissionprob_"].T)
-        if self.handle_unknown == "error":
-            return table
-        even = table.new_full((1, table.shape[1]), -np.log(len(table)))
-        return torch.cat([table.where((table > -torch.inf).any(1, keepdim=True), even), even])
+    def _emission(self) -> Categorical:
+        kind = Categorical if self.handle_unknown == "error" else OpenCategorical
+        return kind(log(self._tensor(self.emissionprob_).T), None, self.n_components)
 
-    def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
-        return visits[: params["emissionprob_"].shape[1]].T
+    def _adopt_emission(self, emission: Categorical) -> None:
+        self.emissionprob_ = np.ascontiguousarray(emission.table.exp().T.cpu().numpy())
 
-    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
+    def _emission_prior(self) -> Tensor | None:
         if "e" not in self.params:
-            return {}
-        prior = self._tensor(self.emissionprob_prior)
-        return {"emissionprob_": reestimate(params["emissionprob_"], statistics, prior, keep_zeros=False)}
+            return None
+        pseudocounts = self._tensor(self.emissionprob_prior) - 1
+        return pseudocounts if pseudocounts.dim() < 2 else pseudocounts.T
 
     def free_parameters(self) -> dict[str, int]:
         states, symbols = self.n_components, self.n_features or 1
@@ -120,3 +116,23 @@ class CategoricalHMM(BaseHMM):
             self.n_features = self._inferred = np.shape(np.atleast_2d(self.emissionprob_))[1]
         self.emissionprob_ = np.atleast_2d(self.emissionprob_)
         self._check_distributions("emissionprob_", (self.n_components, self.n_features))
+
+
+class OpenCategorical(Categorical):
+    """Symbols V and above, and those that no state emits, have the probability 1 / V in every state."""
+
+    def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
+        even = self.table.new_full((1, self.num_states), -np.log(len(self.table)))
+        known = self.table.where((self.table > -torch.inf).any(1, keepdim=True), even)
+        return Potentials(torch.cat([known, even]), observations, all_observed=all_observed)
+
+    def statistics(self, observations: Tensor, visits: Tensor) -> Tensor:
+        return visits[:-1]
+
+
+def log(values: Tensor) -> Tensor:
+    """The logarithm, -inf of zero; on a CPU by NumPy, since torch would wake its own threads for so little."""
+    if values.is_cuda:
+        return values.log()
+    with np.errstate(divide="ignore"):
+        return torch.from_numpy(np.log(values.numpy()))

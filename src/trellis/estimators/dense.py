@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from trellis.emissions import Categorical, Emission
 from trellis.errors import InputError
 from trellis.estimators.categorical import CategoricalHMM
-from trellis.estimators.dense_chain import CHAIN, DenseChain
-from trellis.estimators.em import Parameters
+from trellis.estimators.dense_chain import CHAIN, DenseChain, DenseParts
 from trellis.estimators.fitted import one_of
 from trellis.estimators.gaussian import GaussianHMM
 from trellis.estimators.inputs import Array, Observations
 from trellis.inference.stationary import stationary
 from trellis.learning import cooccurrence
+from trellis.params.embedding import EmbeddingParams
 from trellis.params.kernels import KERNELS
+from trellis.parts import Parts
 from trellis.types import Counts
 
 
@@ -57,7 +60,6 @@ class DenseHMM(DenseChain, CategoricalHMM):
     init_params: str = "uzsvw"
 
     letters = CHAIN | {"v": "v_", "w": "w_"}
-    composed = ("startprob_", "transmat_", "emissionprob_")
 
     @property
     def state_embeddings_(self) -> Array:
@@ -121,16 +123,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
             write_svg(Path(path), picture)
         return picture
 
-    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
-        """Nothing left to do: the vectors were all trained together."""
-        return {}
-
     def _match(self, omega: Tensor) -> Self:
         """All restarts in one descent on the distance to Omega; the nearest is kept."""
         letters = self._letters_to_draw()
-        seeds = [self.random_state, *check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init - 1)]
+        seeds = self._seeds(check_random_state(self.random_state))
         nothing = Observations(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64))
-        module = self._module([self._start(letters, nothing, seed) for seed in seeds])
+        module = self._module([cast(DenseParts, self._start(letters, nothing, seed)).vectors for seed in seeds])
         found = cooccurrence.match(
             module.weights(self._roles(self.params)),
             lambda: (module.log_transition().exp(), module.log_emission().exp()),
@@ -141,13 +139,24 @@ class DenseHMM(DenseChain, CategoricalHMM):
             self.optimizer,
             self.learning_rate,
         )
-        best = self._unpack(module)[int(found.best.argmin())]
-        self.losses_ = found.history[:, int(found.best.argmin())].cpu().numpy()
-        self._adopt(best | {"startprob_": stationary(best["transmat_"])})
+        best = int(found.best.argmin())
+        parts = self._unpack(module, [])[best]
+        self.losses_ = found.history[:, best].cpu().numpy()
+        parts.given_start = stationary(parts.transition.dense())
+        self._adopt(parts)
         return self
 
+    def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
+        """The emissions are composed too."""
+        tables = module.log_emission().detach().mT
+        return super()._unpack(module, [Categorical(table, None, self.n_components) for table in tables])
+
+    def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
+        """Nothing left to do: the vectors were all trained together."""
+        return parts.emission
+
     def _with_prior(self, counts: Counts) -> Counts:
-        emission = (counts.emission + self._tensor(self.emissionprob_prior) - 1).clamp(min=0)
+        emission = (counts.emission.T + self._tensor(self.emissionprob_prior) - 1).clamp(min=0)
         return super()._with_prior(counts)._replace(emission=emission)
 
     def _shape(self, letter: str) -> tuple[int, ...]:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
+from torch import Tensor
 
+from trellis.emissions import Emission
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
-from trellis.estimators.em import Parameters
 from trellis.estimators.fitted import one_of
 from trellis.estimators.inputs import Array, Observations
-from trellis.learning import dense
 from trellis.learning.descent import OPTIMIZERS
-from trellis.params.embedding import EmbeddingParams
+from trellis.params.embedding import EmbeddingParams, stack_counts
 from trellis.params.kernels import KERNELS
+from trellis.parts import Parts
+from trellis.transitions import Dense, Transition
 from trellis.types import Counts
 
 CHAIN = {"u": "u_", "z": "z_", "s": "z_start_"}
+
+
+class DenseParts(Parts):
+    """Parts, and the vectors that compose them."""
+
+    def __init__(
+        self, vectors: Mapping[str, Tensor], start: Tensor, transition: Transition, emission: Emission
+    ) -> None:
+        super().__init__(start, transition, emission)
+        self.vectors = vectors
 
 
 @dataclass(repr=False, eq=False)
@@ -36,8 +49,6 @@ class DenseChain(BaseHMM):
     learning_rate: float = 0.01
     mstep_epochs: int = 25  # gradient steps of each M-step
 
-    composed: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")
-
     @property
     def state_embeddings_(self) -> Array:
         """All vectors of each state side by side."""
@@ -49,17 +60,18 @@ class DenseChain(BaseHMM):
             letter: int(np.size(getattr(self, name))) for letter, name in self.letters.items() if letter in self.params
         }
 
-    def maximise(self, params: list[Parameters], counts: list[Counts]) -> list[Parameters]:
+    def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
         """The M-step of all restarts in one descent."""
-        module = self._module(params)
-        together = dense.stack_counts([self._with_prior(found) for found in counts])
-        dense.maximise(
-            module, together, self.mstep_epochs, self.optimizer, self.learning_rate, self._roles(self.params)
-        )
-        return [
-            old | new | self.maximise_emission(old, found.emission)
-            for old, new, found in zip(params, self._unpack(module), counts, strict=True)
-        ]
+        module = self._module([cast(DenseParts, parts).vectors for parts in models])
+        together = stack_counts([self._with_prior(found) for found in counts])
+        module.maximise(together, self.mstep_epochs, self.optimizer, self.learning_rate, self._roles(self.params))
+        emissions = [self._next_emission(*pair) for pair in zip(models, counts, strict=True)]
+        return self._unpack(module, emissions)
+
+    def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
+        """The M-step of an emission that is not composed of vectors."""
+        prior = self._emission_prior()
+        return parts.emission if prior is None else parts.emission.maximised(counts.emission, prior)
 
     def _with_prior(self, counts: Counts) -> Counts:
         """Counts with those of the Dirichlet priors."""
@@ -68,36 +80,49 @@ class DenseChain(BaseHMM):
             transition=(counts.transition + self._tensor(self.transmat_prior) - 1).clamp(min=0),
         )
 
-    def _roles(self, letters: str) -> list[str]:
+    def _roles(self, letters: Iterable[str]) -> list[str]:
         """The vectors that letters name, without their final underscore."""
         return [name[:-1] for letter, name in self._vectors().items() if letter in letters]
 
     def _vectors(self) -> dict[str, str]:
         return {letter: name for letter, name in self.letters.items() if letter in "uzsvw"}
 
-    def _module(self, params: list[Parameters]) -> EmbeddingParams:
+    def _module(self, vectors: Sequence[Mapping[str, Tensor]]) -> EmbeddingParams:
         """The vectors of several restarts side by side."""
-        stacked = {name[:-1]: torch.stack([one[name] for one in params]) for name in self._vectors().values()}
+        stacked = {role: torch.stack([one[role] for one in vectors]) for role in self._roles(self.letters)}
         return EmbeddingParams(stacked, self.kernel, getattr(self, "emission_kernel", None))
 
     def compose(self) -> Self:
         """Set the probabilities that the vectors compose, after the vectors were set by hand."""
         self._check_settings()
         self._check_vectors()
-        vectors = {name: self._tensor(getattr(self, name)) for name in self._vectors().values()}
-        (made,) = self._unpack(self._module([vectors]))
-        for name in self.composed:
-            setattr(self, name, made[name].cpu().numpy())
+        module = self._module([self._own_vectors()])
+        self.startprob_, self.transmat_ = (log[0].exp().detach().cpu().numpy() for log in module.log_chain())
+        if module.v is not None:
+            self.emissionprob_ = module.log_emission()[0].exp().detach().cpu().numpy()
         return self
 
+    def _own_vectors(self) -> dict[str, Tensor]:
+        return {name[:-1]: self._tensor(getattr(self, name)) for name in self._vectors().values()}
+
+    def _parts(self) -> DenseParts:
+        parts = super()._parts()
+        return DenseParts(self._own_vectors(), parts.start, parts.transition, parts.emission)
+
+    def _adopt(self, parts: Parts) -> None:
+        super()._adopt(parts)
+        for role, vector in cast(DenseParts, parts).vectors.items():
+            setattr(self, f"{role}_", vector.cpu().numpy())
+
     @torch.no_grad()
-    def _unpack(self, module: EmbeddingParams) -> list[Parameters]:
-        """Vectors and what they compose, of each restart apart."""
-        values = {name: getattr(module, name[:-1]).detach() for name in self._vectors().values()}
-        values |= {"startprob_": module.log_start().exp(), "transmat_": module.log_transition().exp()}
-        if module.v is not None:
-            values["emissionprob_"] = module.log_emission().exp()
-        return [dict(zip(values, one, strict=True)) for one in zip(*values.values(), strict=True)]
+    def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
+        """Vectors and what they compose, of each restart on its own."""
+        vectors = {role: getattr(module, role).detach() for role in self._roles(self.letters)}
+        starts, matrices = (log.exp() for log in module.log_chain())
+        return [
+            DenseParts({role: vector[i] for role, vector in vectors.items()}, starts[i], Dense(matrices[i]), emission)
+            for i, emission in enumerate(emissions)
+        ]
 
     def _draw(self, letters: str, observed: Observations, seed: Any) -> None:
         """Standard normal vectors."""

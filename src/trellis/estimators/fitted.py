@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -15,16 +15,18 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from trellis.devices import choose_device
+from trellis.emissions import Emission
 from trellis.errors import InputError
-from trellis.estimators import exact
 from trellis.estimators.blocks import Block, make_blocks
-from trellis.estimators.em import Parameters, chain, log_likelihoods
-from trellis.estimators.exact import Chain
 from trellis.estimators.inputs import Array, Observations
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
+from trellis.parts import Parts
+from trellis.transitions import Dense
+from trellis.types import Belief, Potentials
 
 Emitter = Callable[[int, np.random.RandomState], Any]
+Problem = tuple[Belief, Dense, Potentials, Tensor]
 ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
 
@@ -43,11 +45,14 @@ class FittedHMM(BaseEstimator):
     device: str = "cpu"  # cpu | cuda | auto
 
     letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # of params -> attributes
-    composed: ClassVar[tuple[str, ...]] = ()  # attributes made of those
 
     @abstractmethod
-    def log_table(self, params: Parameters, block: Block) -> Tensor:
-        """log p(x | z) of the observations that the block's rows name: [N, K]."""
+    def _emission(self) -> Emission:
+        """The emission of the fitted attributes."""
+
+    @abstractmethod
+    def _adopt_emission(self, emission: Any) -> None:
+        """The fitted attributes of an emission."""
 
     @abstractmethod
     def free_parameters(self) -> dict[str, int]:
@@ -64,14 +69,14 @@ class FittedHMM(BaseEstimator):
     def score(self, X: Any, lengths: Any = None) -> float:
         """log p(X)."""
         _, blocks = self._question(X, lengths)
-        return float(sum(log_likelihoods(self, self._parameters(), blocks)))
+        return self._log_likelihood(self._parts(), blocks)
 
     def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Array]:
         """log p(X), and p(state | X) of every observation, [n_samples, n_components]."""
         observed, blocks = self._question(X, lengths)
         log_prob, posteriors = 0.0, np.empty((len(observed.values), self.n_components))
         for block, problem in self._chains(blocks):
-            answer = exact.smooth(problem)
+            answer = discrete.smooth(*problem)
             log_prob += float(answer.log_likelihood.sum())
             block.restore(answer.probs, posteriors)
         return log_prob, posteriors
@@ -135,9 +140,13 @@ class FittedHMM(BaseEstimator):
         observed = self._read(X, lengths)
         return observed, self._blocks(observed)
 
-    def _chains(self, blocks: list[Block]) -> Iterator[tuple[Block, Chain]]:
-        params = self._parameters()
-        return ((block, chain(self, params, block)) for block in blocks)
+    def _chains(self, blocks: list[Block]) -> Iterator[tuple[Block, Problem]]:
+        parts = self._parts()
+        return ((block, problem(parts, block)) for block in blocks)
+
+    def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
+        """log p of all blocks."""
+        return float(sum(discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks))
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
         """The observations where inference runs; a GPU works on all copies at once."""
@@ -148,14 +157,14 @@ class FittedHMM(BaseEstimator):
     def _tensor(self, value: Any) -> Tensor:
         return torch.from_numpy(np.array(value, np.float64)).to(choose_device(self.device))
 
-    def _parameters(self) -> Parameters:
-        """The attributes as tensors."""
-        return {name: self._tensor(getattr(self, name)) for name in (*self.letters.values(), *self.composed)}
+    def _parts(self) -> Parts:
+        """The model that the fitted attributes describe."""
+        return Parts(self._tensor(self.startprob_), Dense(self._tensor(self.transmat_)), self._emission())
 
-    def _adopt(self, params: Parameters) -> None:
-        """Tensors as the attributes."""
-        for name in (*self.letters.values(), *self.composed):
-            setattr(self, name, params[name].cpu().numpy())
+    def _adopt(self, parts: Parts) -> None:
+        """The fitted attributes of a model."""
+        self.startprob_, self.transmat_ = parts.start.cpu().numpy(), parts.transition.dense().cpu().numpy()
+        self._adopt_emission(parts.emission)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self, "startprob_")
@@ -191,6 +200,13 @@ class FittedHMM(BaseEstimator):
             found = sums if sums.ndim == 0 else sums[~np.isclose(sums, 1)][0]
             rows = "must" if sums.ndim == 0 else "rows must"
             raise InputError(f"{name} {rows} sum to 1 (got {found:.4f}); normalise it.")
+
+
+def problem(parts: Parts, block: Block) -> Problem:
+    """What inference takes for one block."""
+    start, transition, emission = parts
+    prior = Belief(start.expand(len(block.lengths), -1))
+    return prior, transition, emission.potentials(block.observations), block.lengths
 
 
 def draw(cumulative: Array, random: np.random.RandomState) -> int:

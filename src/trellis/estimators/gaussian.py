@@ -14,8 +14,6 @@ from torch import Tensor
 from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, GaussianPrior
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
-from trellis.estimators.blocks import Block
-from trellis.estimators.em import Parameters
 from trellis.estimators.fitted import Emitter, one_of
 from trellis.estimators.inputs import Array, Observations, read_numbers
 
@@ -61,22 +59,16 @@ class GaussianHMM(BaseHMM):
         if not torch.allclose(matrices, matrices.mT) or not bool((torch.linalg.eigvalsh(matrices) > 0).all()):
             raise InputError("covars_ must be symmetric and positive definite.")
 
-    def emission(self, params: Parameters) -> Gaussian:
-        return Gaussian(params["means_"], params["_covars_"], self.covariance_type)
+    def _emission(self) -> Gaussian:
+        trained = "".join(letter for letter in "mc" if letter in self.params)
+        return Gaussian(self._tensor(self.means_), self._tensor(self._covars_), self.covariance_type, trained)
 
-    def log_table(self, params: Parameters, block: Block) -> Tensor:
-        assert block.values is not None
-        return self.emission(params).log_density(block.values)
+    def _adopt_emission(self, emission: Gaussian) -> None:
+        self.means_, self._covars_ = emission.means.cpu().numpy(), emission.covars.cpu().numpy()
 
-    def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
-        assert block.values is not None
-        return visits.T @ self.emission(params).features(block.values)
-
-    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
+    def _emission_prior(self) -> GaussianPrior | None:
         named = self.means_prior, self.means_weight, self.covars_prior, self.covars_weight
-        prior = GaussianPrior(*(self._tensor(value) for value in named))
-        means, covars = self.emission(params).maximise(statistics, prior, self.params)
-        return {"means_": means, "_covars_": covars}
+        return GaussianPrior(*(self._tensor(value) for value in named))
 
     def free_parameters(self) -> dict[str, int]:
         states, features = self.n_components, self.n_features
@@ -96,7 +88,7 @@ class GaussianHMM(BaseHMM):
         if "c" in letters:
             spread = np.atleast_2d(np.cov(observed.seen.T)) if len(observed.seen) > 1 else 0.0
             covariance = spread + self.min_covar * np.eye(observed.values.shape[1])
-            self._covars_ = self.kind.spread(torch.from_numpy(covariance), self.n_components).numpy()
+            self._covars_ = self.kind.for_states(torch.from_numpy(covariance), self.n_components).numpy()
 
     def _draw_means(self, seen: Array, seed: Any) -> Array:
         """Cluster centres; the observations themselves, shaken, where there are fewer of them than states."""

@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from torch import Tensor
 
-from trellis.emissions.poisson import Poisson
+from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
-from trellis.estimators.blocks import Block
-from trellis.estimators.em import Parameters
 from trellis.estimators.fitted import Emitter
 from trellis.estimators.inputs import Observations, read_numbers, whole_numbers
 
@@ -34,19 +31,15 @@ class PoissonHMM(BaseHMM):
 
     letters = BaseHMM.letters | {"l": "lambdas_"}
 
-    def log_table(self, params: Parameters, block: Block) -> Tensor:
-        assert block.values is not None
-        return Poisson(params["lambdas_"]).log_density(block.values)
+    def _emission(self) -> Poisson:
+        return Poisson(self._tensor(self.lambdas_))
 
-    def statistics(self, params: Parameters, block: Block, visits: Tensor) -> Tensor:
-        assert block.values is not None
-        return visits.T @ Poisson.features(block.values)
+    def _adopt_emission(self, emission: Poisson) -> None:
+        self.lambdas_ = emission.rates.cpu().numpy()
 
-    def maximise_emission(self, params: Parameters, statistics: Tensor) -> Parameters:
-        if "l" not in self.params:
-            return {}
-        shape, rate = self._tensor(self.lambdas_prior), self._tensor(self.lambdas_weight)
-        return {"lambdas_": Poisson(params["lambdas_"]).maximise(statistics, shape, rate).rates}
+    def _emission_prior(self) -> GammaPrior | None:
+        trained = "l" in self.params
+        return GammaPrior(self._tensor(self.lambdas_prior), self._tensor(self.lambdas_weight)) if trained else None
 
     def free_parameters(self) -> dict[str, int]:
         states = self.n_components

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from trellis.emissions import Categorical
-from trellis.engines import reference
-from trellis.inference.discrete import full_lengths, log_likelihood, sample_posterior, viterbi
-from trellis.transitions import Transition
+from trellis.engines.reference import to_dense
+from trellis.inference.discrete import filter, full_lengths, log_likelihood, sample_posterior, viterbi
+from trellis.transitions import Blocks, TimeVarying, Transition
+from trellis.transitions.transposed import transposed
 from trellis.types import Belief, Potentials
 
 
@@ -63,23 +64,54 @@ def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor
 def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """p(z_t | all observations but that of t): [B, T, K], zero past the end and where the others are impossible.
 
-    With p_t(z) the prediction of step t and r_t(z) = p(x_>t | z_t) up to a scale: p_t r_t, normalised. Neither knows
-    x_t, so the answer stands even where x_t contradicts the rest."""
-    lengths = full_lengths(potentials, lengths)
-    transition, states = chain.transition, chain.transition.num_states
-    steps = reference.Steps(potentials, states, lengths)
-    filtered = reference.run_forward(chain.prior, transition, steps)[1]
-    predicted = [reference.to_dense(chain.prior, states)]
-    for t, probs in enumerate(filtered[:-1]):
-        predicted.append(reference.move(Belief(probs, steps.ids(t)), transition.at(t), None))
-    rest, answers = torch.ones_like(predicted[0]), []
-    for t in reversed(range(len(steps))):
-        ids, inside = steps.ids(t), steps.inside(t).unsqueeze(-1)
-        answers.append(normalised(predicted[t] * rest) * inside)
-        if t > 0:
-            message = Belief(steps.weights(t)[0] * reference.at_states(rest, ids), ids)
-            rest = torch.where(inside, normalised(reference.pull(message, transition.at(t - 1), None)), rest)
-    return torch.stack(answers[::-1], 1)
+    With p_t(z) the prediction of step t by the filter, and r_t(z) = p(x_>t | z_t) up to a scale by the filter of the
+    chain with time reversed: p_t r_t, normalised. Neither knows x_t, so the answer stands even where x_t contradicts
+    the rest."""
+    lengths, transition = full_lengths(potentials, lengths), chain.transition
+    steps = torch.arange(potentials.rows.shape[1], device=lengths.device)
+    last = lengths.unsqueeze(-1) - 1
+    mirror = torch.where(steps <= last, last - steps, steps)  # [B, T]
+    ahead = filtered(chain.prior, transition, potentials, lengths)
+    nothing_yet = Belief(torch.ones_like(to_dense(chain.prior, transition.num_states)))
+    behind = filtered(nothing_yet, reverse(transition, lengths), in_order(potentials, mirror), lengths)
+    behind = behind.gather(1, mirror.unsqueeze(-1).expand_as(behind))
+    first = to_dense(chain.prior, transition.num_states).unsqueeze(1)
+    predicted = torch.cat([first, move_all(transition, ahead[:, :-1], "forward")], 1)
+    rest = torch.cat([move_all(transition, behind[:, 1:], "backward"), torch.ones_like(first)], 1)
+    rest = rest.masked_fill((steps == last).unsqueeze(-1), 1.0)
+    return normalised(predicted * rest) * (steps <= last).unsqueeze(-1)
+
+
+def filtered(prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor) -> Tensor:
+    """p(z_t | x_<=t) over all states: [B, T, K]."""
+    live = None if potentials.has_gaps(lengths) else potentials.ids
+    return to_dense(Belief(filter(prior, transition, potentials, lengths).probs, live), transition.num_states)
+
+
+def in_order(potentials: Potentials, order: Tensor) -> Potentials:
+    """The same steps in another order [B, T]."""
+    rows, ids = potentials.rows.gather(1, order), potentials.ids
+    ids = None if ids is None else ids.gather(1, order.unsqueeze(-1).expand_as(ids))
+    return potentials._replace(rows=rows, ids=ids, groups=None)
+
+
+def reverse(transition: Transition | Blocks, lengths: Tensor) -> Transition | Blocks:
+    """The transitions of sequences whose time runs backwards."""
+    if not isinstance(transition, TimeVarying):
+        return transposed(transition)
+    matrix = transition.dense().mT
+    steps = torch.arange(matrix.shape[-3], device=lengths.device)
+    order = (lengths.unsqueeze(-1) - 2 - steps).clamp(min=0)  # [B, T-1]; steps past the end are never used
+    matrix = matrix.expand(len(lengths), *matrix.shape[-3:])
+    return Blocks(matrix.gather(1, order[..., None, None].expand_as(matrix)))
+
+
+def move_all(transition: Transition | Blocks, values: Tensor, direction: str) -> Tensor:
+    """One step forward or backward from every step but the last, or to it: [B, T-1, K] -> [B, T-1, K]."""
+    if not isinstance(transition, TimeVarying):
+        return getattr(transition, direction)(values)
+    moved = [getattr(transition.at(t), direction)(values[:, t]) for t in range(values.shape[1])]
+    return torch.stack(moved, 1) if moved else values
 
 
 def normalised(weights: Tensor) -> Tensor:

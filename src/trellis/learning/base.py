@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
-from trellis.types import Batch
+from trellis.errors import TrellisError
+from trellis.parts import Parts, Prior
+from trellis.types import Batch, Counts
 
 
 class StepResult(NamedTuple):
@@ -78,3 +82,30 @@ class GradientModel(Protocol):
     def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
         """The belief that `state_to_tensors` named."""
         ...
+
+
+class Maximisable(ABC):
+    """Parameters with an M-step: by default each part's own, written back."""
+
+    @abstractmethod
+    def parts(self) -> Parts:
+        """Start, transition and emission."""
+
+    @abstractmethod
+    def write(self, parts: Parts) -> None:
+        """Become the parameters of these parts."""
+
+    @torch.no_grad()
+    def maximise(self, counts: Counts, prior: Prior) -> None:
+        """The M-step."""
+        self.write(self.parts().maximised(counts, prior))
+
+
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def wrong_checkpoint(error: Exception) -> TrellisError:
+    """One sentence about a checkpoint whose tensors are others than those asked for."""
+    return TrellisError(f"The checkpoint does not fit this model and its learner: {' '.join(str(error).split())}.")

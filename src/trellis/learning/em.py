@@ -1,18 +1,90 @@
-"""Baum-Welch: expectation by exact inference, maximisation by counting; over the whole text at a time, or stepwise."""
+"""Baum-Welch: expectation by exact inference, maximisation by counting; over all of the data at a time, or stepwise.
+
+One E-step and one M-step serve language models and estimators. The conventions:
+    - a pseudocount p is a Dirichlet prior of p + 1, and zeros of starts and transitions stay zero (`trellis.parts`);
+    - stepwise, step k = 0, 1, ... moves the running statistics towards those of its batch at the rate (k + 2)^-power.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
-from trellis.families.hmm.model import HMM, Carried
-from trellis.learning.base import StepResult
-from trellis.types import Batch, Counts
+from trellis.inference import discrete
+from trellis.inference.carry import Carry
+from trellis.learning.base import Maximisable, StepResult, under, wrong_checkpoint
+from trellis.parts import Parts, Prior, countable
+from trellis.transitions import Stacked
+from trellis.types import Batch, Belief, Counts, Potentials
+
+
+def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None = None) -> tuple[Counts, Carry]:
+    """The E-step: expected starts, transitions and emission statistics of a batch, and what to carry to the next one.
+
+    Sequences that do not begin in this batch continue from `carry`: their first transition is counted, not a start."""
+    start, transition, emission = parts
+    potentials = emission.potentials(observations)
+    carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
+    prior = carry.prior(start, transition, potentials.first_ids())
+    given = prior, countable(transition), potentials, lengths, carry.belief, carry.fresh
+    counts, belief = discrete.counts(*given)
+    counts = counts._replace(emission=emission.statistics(observations, counts.emission))
+    return counts, carry.after(belief, lengths, parts.num_states)
+
+
+def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor) -> list[Counts]:
+    """The E-step of several models of the same shape in one pass: each has a copy of the sequences."""
+    found = [model.emission.potentials(observations) for model in models]
+    copies, batch, states = len(models), len(lengths), models[0].num_states
+    tables = torch.stack([potentials.table for potentials in found])  # [R, N, K]
+    shift = torch.arange(copies, device=tables.device)[:, None, None] * tables.shape[1]
+    rows = torch.where(found[0].rows < 0, -1, found[0].rows + shift).flatten(0, 1)
+    prior = torch.stack([model.start for model in models]).repeat_interleave(batch, 0)
+    transition = Stacked(torch.stack([model.transition.dense() for model in models]))
+    potentials = Potentials(tables.flatten(0, 1), rows)
+    counts, _ = discrete.sequence_counts(Belief(prior), transition, potentials, lengths.repeat(copies))
+    log_likelihoods = counts.log_likelihood.view(copies, batch).sum(1)
+    starts = counts.start.view(copies, batch, states).sum(1)
+    visits = counts.emission.view(tables.shape)
+    statistics = [model.emission.statistics(observations, one) for model, one in zip(models, visits, strict=True)]
+    return [Counts(*one) for one in zip(log_likelihoods, starts, counts.transition, statistics, strict=True)]
+
+
+class Running(NamedTuple):
+    """Stepwise EM (Cappe and Moulines 2009): the expected statistics of one token, as a running mean."""
+
+    mean: Counts
+    steps: int = 1
+
+    @classmethod
+    def absorb(cls, before: Running | None, counts: Counts, tokens: int, power: float) -> Running:
+        """Move the mean towards that of a batch. One in which no sequence begins says nothing of starts, and leaves
+        them."""
+        if before is None:
+            return cls(Counts(*(value / tokens for value in counts)))
+        rate = step_rate(before.steps, power)
+        start_rate = rate if bool(counts.start.sum() > 0) else 0.0
+        for mean, value, r in zip(before.mean, counts, (rate, start_rate, rate, rate), strict=True):
+            mean.mul_(1 - r).add_(value, alpha=r / tokens)
+        return cls(before.mean, before.steps + 1)
+
+    def to(self, device: str | torch.device) -> Running:
+        return Running(Counts(*(value.to(device) for value in self.mean)), self.steps)
+
+    def counts(self, tokens: int) -> Counts:
+        """The statistics of so many tokens, were they all like the mean."""
+        return Counts(*(value * tokens for value in self.mean))
+
+
+def step_rate(step: int, power: float) -> float:
+    """The rate of step 0, 1, 2, ..."""
+    return (step + 2.0) ** -power
 
 
 class EMLearner:
@@ -21,23 +93,22 @@ class EMLearner:
     Over sentences that is exact Baum-Welch; over the windows of a stream the belief is carried forward, but a window
     does not see what follows it."""
 
-    def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
-        if not model.params.counted or model.dropout.draws_anything:
+    def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
+        if not isinstance(model.params, Maximisable) or model.dropout.draws_anything:
             raise TrellisError(
                 "EM re-estimates tables of probabilities: for neural or lowrank parameters or dropout use "
                 'train.learner = "gradient".'
             )
         self.model, self.params = model.eval(), model.params
-        self.pseudocount = config.pseudocount
+        self.prior = Prior.same(config.pseudocount)
         self.rate = 1.0
         self.steps = 0
         self.totals: Counts | None = None
-        self.carried: Carried | None = None
+        self.carried: Any = None
 
     def step(self, batch: Batch) -> StepResult:
         tokens = int(batch.lengths.sum())
-        batch = batch.to(self.model.device)
-        counts, self.carried = self.model.counts(batch, self.carried)
+        counts, self.carried = self.model.counts(batch.to(self.model.device), self.carried)
         self.absorb(counts, tokens)
         self.steps += 1
         return StepResult(counts.log_likelihood, tokens)
@@ -47,7 +118,7 @@ class EMLearner:
 
     def end_epoch(self) -> None:
         if self.totals is not None:
-            self.params.maximise(self.totals, self.pseudocount)
+            self.params.maximise(self.totals, self.prior)
         self.totals = self.carried = None
 
     def observe(self, valid: float) -> None:
@@ -69,40 +140,31 @@ class EMLearner:
         return {"steps": self.steps, "rate": self.rate}
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
-        def under(prefix: str) -> dict[str, Tensor]:
-            found = {name: value for name, value in tensors.items() if name.startswith(prefix)}
-            return {name.removeprefix(prefix): value.to(self.model.device) for name, value in found.items()}
-
+        here = {name: value.to(self.model.device) for name, value in tensors.items()}
         try:
-            self.model.load_state_dict(under("model."))
-            totals, belief = under("totals."), under("belief.")
+            self.model.load_state_dict(under("model.", here))
+            totals, belief = under("totals.", here), under("belief.", here)
             self.totals = Counts(**totals) if totals else None
             self.carried = self.model.state_from_tensors(belief) if belief else None
             self.steps, self.rate = json["steps"], json["rate"]
         except (RuntimeError, KeyError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise TrellisError(f"The checkpoint does not fit this model and its learner: {reason}.") from error
+            raise wrong_checkpoint(error) from error
 
 
 class StepwiseEMLearner(EMLearner):
-    """Online EM (Cappe and Moulines): after each batch the running statistics per token move towards the batch's by
-    rate (k + 2)^-power, and the parameters follow; for a text that does not fit in memory or in patience."""
+    """Online EM: the parameters follow the running statistics (`Running`) after each batch, whose pseudocounts are as
+    those of one batch; for a text that does not fit in memory or in patience."""
 
-    def __init__(self, model: HMM, config: TrainConfig, total_steps: int = 0) -> None:
+    def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
         self.power = config.em_power
 
     def absorb(self, counts: Counts, tokens: int) -> None:
-        """A batch without the beginning of any sequence says nothing about starts, and leaves them as they are."""
-        self.rate = (self.steps + 2.0) ** -self.power
-        if self.totals is None:
-            self.totals = Counts(*(value / tokens for value in counts))
-        else:
-            keep_start = self.rate if bool(counts.start.sum() > 0) else 0.0
-            rates = (self.rate, keep_start, self.rate, self.rate)
-            for total, value, rate in zip(self.totals, counts, rates, strict=True):
-                total.mul_(1 - rate).add_(value, alpha=rate / tokens)
-        self.params.maximise(self.totals, self.pseudocount / tokens)
+        self.rate = step_rate(self.steps, self.power)
+        before = None if self.totals is None else Running(self.totals, self.steps)
+        running = Running.absorb(before, counts, tokens, self.power)
+        self.totals = running.mean
+        self.params.maximise(running.counts(tokens), self.prior)
 
     def end_epoch(self) -> None:
         """The statistics run on; only the text begins anew."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
-from trellis.learning.base import GradientModel, StepResult
+from trellis.learning.base import GradientModel, StepResult, under, wrong_checkpoint
 from trellis.learning.graph import Graphed
 from trellis.learning.schedule import make_schedule
 from trellis.types import Batch
@@ -56,7 +56,7 @@ class GradientLearner:
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
         made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=batch.equal_lengths)
         self.steps += 1
-        self.belief = _under("belief.", made)
+        self.belief = under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)
 
     def prepare(self) -> None:
@@ -79,19 +79,18 @@ class GradientLearner:
         """The step itself: all of it on the device."""
         equal_lengths, all_fresh = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
-        belief = _under("belief.", given)
+        belief = under("belief.", given)
         self.optimizer.zero_grad()
-        log_likelihood, state = self.trained.log_likelihood(
-            batch, self.trained.state_from_tensors(belief) if belief else None
-        )
+        carried = self.trained.state_from_tensors(belief) if belief else None
+        log_likelihood, state = self.trained.log_likelihood(batch, carried)
         (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
         self.optimizer.step()
         if self.average:
             self.average.update()
-        carried = {} if state is None else _plain(self.trained.state_to_tensors(state))
+        after = {} if state is None else _plain(self.trained.state_to_tensors(state))
         log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)
-        return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in carried.items()}
+        return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
 
     def end_epoch(self) -> None:
         """Forget the carried belief: the next epoch begins at the start of the text."""
@@ -126,18 +125,17 @@ class GradientLearner:
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         try:
-            state = _under("model.", tensors)
+            state = under("model.", tensors)
             self.model.load_state_dict(state)
             if self.average:
                 self.average.reset()
-            self.model.load_state_dict(state | _under("raw.", tensors))
-            self._restore_optimizer(_under("adam.", tensors))
-            self.belief = {name: value.to(self.device) for name, value in _under("belief.", tensors).items()}
+            self.model.load_state_dict(state | under("raw.", tensors))
+            self._restore_optimizer(under("adam.", tensors))
+            self.belief = {name: value.to(self.device) for name, value in under("belief.", tensors).items()}
             self.steps, self.rate = json["steps"], json["rate"]
             self.schedule.restore(json["schedule"])
         except (RuntimeError, KeyError) as error:
-            reason = " ".join(str(error).split())
-            raise TrellisError(f"The checkpoint does not fit this model and its learner: {reason}.") from error
+            raise wrong_checkpoint(error) from error
 
     def _restore_optimizer(self, moments: dict[str, Tensor]) -> None:
         keys = {key.split(".", 1)[0] for key in moments}
@@ -156,11 +154,6 @@ def make_optimizer(weights: list[nn.Parameter], config: TrainConfig, device: tor
         rate = torch.tensor(config.lr, device=device)
         return torch.optim.AdamW(weights, lr=rate, fused=True, capturable=True, **choices)
     return torch.optim.AdamW(weights, lr=config.lr, **choices)
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

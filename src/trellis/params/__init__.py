@@ -1,21 +1,23 @@
 """Parameterization: modules that build operators and emissions."""
 
-from trellis.params.base import Params, Support
-from trellis.params.dropout import Dropout, Dropped
+from trellis.params.base import Params, Support, WordParams
+from trellis.params.dropout import Draw, Dropout
 from trellis.params.lowrank import LowRankParams, LowRankTable
 from trellis.params.neural import NeuralParams
 from trellis.params.table import TableParams
 
-PARAMS: dict[str, type[Params]] = {kind.kind: kind for kind in (TableParams, NeuralParams, LowRankParams, LowRankTable)}
+KINDS: tuple[type[WordParams], ...] = (TableParams, NeuralParams, LowRankParams, LowRankTable)
+PARAMS: dict[str, type[WordParams]] = {kind.kind: kind for kind in KINDS}
 
 __all__ = [
     "PARAMS",
+    "Draw",
     "Dropout",
-    "Dropped",
     "LowRankParams",
     "LowRankTable",
     "NeuralParams",
     "Params",
     "Support",
     "TableParams",
+    "WordParams",
 ]

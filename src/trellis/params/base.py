@@ -1,24 +1,22 @@
-"""What every parameterization gives: the parts of an HMM, whole or as a draw of dropout leaves them."""
+"""What every parameterization gives: the parts of an HMM, of the whole model or of what a draw of dropout leaves."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical, Partition
-from trellis.errors import TrellisError
 from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
-from trellis.params.dropout import Dropped
-from trellis.transitions import Transition
-from trellis.types import Counts
+from trellis.params.dropout import Draw
+from trellis.parts import Parts
 
-NOTHING = Dropped()
+WHOLE = Draw()  # that leaves nothing out
 Support = Tensor | Partition | None
 
 
@@ -30,45 +28,10 @@ class Params(nn.Module, ABC):
     partition: Partition | None
     num_states: int
     num_features: int = 0  # that transitions go through, where they do
-    counted: bool = False  # whether they have an M-step
-
-    @classmethod
-    @abstractmethod
-    def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> Params:
-        """Untrained parameters."""
 
     @abstractmethod
-    def shift_word_logits(self, scores: Tensor) -> None:
-        """Make words more probable in every state, by scores [V] that are added to their logits."""
-
-    def set_support(self, support: Support) -> None:
-        self.partition = support if isinstance(support, Partition) else None
-        self.register_buffer("support", None if isinstance(support, Partition) else support)
-
-    @abstractmethod
-    def start(self, dropped: Dropped = NOTHING) -> Tensor:
-        """p(z_0): [K]."""
-
-    @abstractmethod
-    def transition(self, dropped: Dropped = NOTHING) -> Transition:
-        """p(z' | z)."""
-
-    @abstractmethod
-    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
-        """p(x | z)."""
-
-    def moving(self, dropped: Dropped = NOTHING) -> tuple[Transition, Categorical]:
-        """Both at once, where they share work."""
-        return self.transition(dropped), self.emission(dropped)
-
-    @abstractmethod
-    def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
-        """Transitions from the states `ids` [R], of the whole model, into those that a draw keeps: a
-        rectangular operator, for `forward` and `blocks` alone."""
-
-    def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
-        """The M-step: probabilities proportional to expected counts, where parameters are `counted`."""
-        raise TrellisError(f"{self.kind} parameters have no M-step: learn them by gradients.")
+    def parts(self, draw: Draw = WHOLE) -> Parts:
+        """Start, transition and emission, and the entry into what a draw keeps."""
 
     def settings(self) -> dict[str, Any]:
         """What, with the tensors, makes these parameters again: JSON values."""
@@ -80,8 +43,25 @@ class Params(nn.Module, ABC):
         """The parameters that `settings` and `tensors` came from."""
 
 
+class WordParams(Params):
+    """Parameters that a configuration can name, over the words of a vocabulary."""
+
+    @classmethod
+    @abstractmethod
+    def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> Self:
+        """Untrained parameters."""
+
+    @abstractmethod
+    def shift_word_logits(self, scores: Tensor) -> None:
+        """Make words more probable in every state, by scores [V] that are added to their logits."""
+
+    def set_support(self, support: Support) -> None:
+        self.partition = support if isinstance(support, Partition) else None
+        self.register_buffer("support", None if isinstance(support, Partition) else support)
+
+
 def restored_support(tensors: Mapping[str, Tensor]) -> Support:
-    """The support that a state dict speaks of."""
+    """The support that a state dict describes."""
     if "partition.sizes" in tensors:
         return Partition(tensors["partition.word_class"], tensors["partition.sizes"].tolist())
     return tensors.get("support")
@@ -103,7 +83,6 @@ def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical
     if isinstance(support, Partition):
         allowed = support.allowed
         logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
-        return Categorical(
-            class_log_softmax(logits, support.word_class, support.words, support.begins), support, num_states
-        )
+        table = class_log_softmax(logits, support.word_class, support.words, support.begins)
+        return Categorical(table, support, num_states)
     return Categorical(logits - take(add_by_state(logits, support, num_states), support), support, num_states)

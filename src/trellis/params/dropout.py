@@ -15,10 +15,10 @@ KINDS = ("none", "state", "unstructured")
 STAGES = 8  # in which a rate goes from its beginning to its end
 
 
-class Dropped(NamedTuple):
-    """One draw. With `ids` the model is the smaller one over these states, numbered anew, of classes `partition` (None:
-    every word may come from all of them); with `step` single starts and transitions are left out, by a hash that gives
-    the same ones wherever it is asked."""
+class Draw(NamedTuple):
+    """What one step leaves out. With `ids` the model is the smaller one over these states, numbered anew, of classes
+    `partition` (None: every word may come from all of them); with `step` single starts and transitions are left out,
+    by a hash that gives the same ones wherever it is asked."""
 
     ids: Tensor | None = None  # [K'], ascending, so class by class
     partition: Partition | None = None
@@ -87,7 +87,7 @@ class Dropout(nn.Module):
         stage = min(int(done * STAGES), STAGES - 1) / (STAGES - 1)
         self.now = round(self.rate + stage * (self.end - self.rate), 6)
 
-    def draw(self, partition: Partition | None) -> Dropped | None:
+    def draw(self, partition: Partition | None) -> Draw | None:
         """What the next step leaves out."""
         states = self.kind != "none" and self.now > 0
         if not states and not self.drops_features:
@@ -96,15 +96,15 @@ class Dropout(nn.Module):
         step = self.draws.clone()
         features = self.draw_features(step)
         if not states:
-            return Dropped(features=features)
+            return Draw(features=features)
         if self.kind == "unstructured":
-            return Dropped(step=step, seed=self.seed, rate=self.now, features=features)
+            return Draw(step=step, seed=self.seed, rate=self.now, features=features)
         scores = keys(self.seed, step, STATES, every(partition.num_states if partition else self.states, step.device))
         if partition is None:
             kept = max(1, round(self.states * (1 - self.now)))
-            return Dropped(scores.topk(kept).indices.sort().values, features=features)
+            return Draw(scores.topk(kept).indices.sort().values, features=features)
         thin = partition.thinned(self.now)
-        return Dropped(partition.choose(scores, thin), thin, features=features)
+        return Draw(partition.choose(scores, thin), thin, features=features)
 
     def draw_features(self, step: Tensor) -> Tensor | None:
         if not self.drops_features:

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from trellis.emissions import Categorical
+from trellis.learning.descent import minimise
 from trellis.params.kernels import KERNELS, log_probabilities
+from trellis.parts import Parts
 from trellis.transitions import Dense
+from trellis.types import Counts
 
 ROLES = ("u", "z", "z_start", "v", "w")
 
@@ -22,7 +25,7 @@ ROLES = ("u", "z", "z_start", "v", "w")
 class EmbeddingParams(nn.Module):
     """Vectors u, z [..., n, l], z_start [..., l], and v [..., m, l'], w [..., n, l'] where emissions are composed too.
 
-    Leading dimensions are models side by side; a single model can stand in the place of a `TableParams`."""
+    Leading dimensions are models side by side; a single model has `parts`."""
 
     u: Tensor
     z: Tensor
@@ -59,17 +62,43 @@ class EmbeddingParams(nn.Module):
         assert self.v is not None
         return log_probabilities(self.emission_kernel, self.w, self.v)
 
-    def start(self) -> Tensor:
-        """p(z_0): [n]."""
-        return self.log_start().exp()
+    def log_chain(self) -> tuple[Tensor, Tensor]:
+        """log pi and log A."""
+        return self.log_start(), self.log_transition()
 
-    def transition(self) -> Dense:
-        """p(z' | z)."""
-        return Dense(self.log_transition().exp())
+    def parts(self) -> Parts:
+        """Of a single model."""
+        emission = Categorical(self.log_emission().T, None, self.num_states)
+        return Parts(self.log_start().exp(), Dense(self.log_transition().exp()), emission)
 
-    def emission(self) -> Categorical:
-        """p(x | z)."""
-        return Categorical(self.log_emission().T, None, self.num_states)
+    def expected_log_likelihood(self, counts: Counts) -> Tensor:
+        """The sum of expected counts times log-probabilities, of each model: [...].
+
+        counts.emission is [..., n, m]; it is left out where the emission is not composed of vectors."""
+        total = (counts.start * self.log_start()).sum(-1) + (counts.transition * self.log_transition()).sum((-2, -1))
+        return total if self.v is None else total + (counts.emission * self.log_emission()).sum((-2, -1))
+
+    def maximise(
+        self,
+        counts: Counts,
+        steps: int = 25,
+        optimizer: str = "adam",
+        lr: float = 0.01,
+        roles: Iterable[str] = ROLES,
+    ) -> None:
+        """The M-step of all vectors together, by gradient ascent on the expected log-likelihood of each model: it never
+        falls, so neither does the likelihood. Where no step has gained anything, shorter ones are tried."""
+        weights = self.weights(roles)
+        size = counts.transition.sum((-2, -1)) + counts.start.sum(-1)
+        for rate in (lr, lr / 10, lr / 100):
+            result = minimise(weights, lambda: -self.expected_log_likelihood(counts) / size, steps, optimizer, rate)
+            if bool((result.best < result.history[0]).all()):
+                break
+
+
+def stack_counts(counts: Iterable[Counts]) -> Counts:
+    """Counts of several models side by side."""
+    return Counts(*(torch.stack(values) for values in zip(*counts, strict=True)))
 
 
 def random_vectors(

@@ -4,7 +4,7 @@ embeddings (`LowRankParams`), or as tables of numbers (`LowRankTable`), which EM
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,34 +13,15 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig, suggestion
 from trellis.errors import TrellisError
 from trellis.kernels.rows import take
-from trellis.params.base import NOTHING, Support, restored_support
-from trellis.params.dropout import Dropped
+from trellis.params.base import Support, restored_support
+from trellis.params.dropout import Draw
 from trellis.params.features import FEATURE_MAPS
 from trellis.params.neural import SETTINGS, NeuralParams
-from trellis.params.table import TableParams, replace
-from trellis.transitions import Sum, Transition
-from trellis.transitions.banded import of_band
-from trellis.transitions.lowrank import of_features
-
-
-def operator(
-    log_left: Tensor,
-    log_right: Tensor,
-    log_band: Tensor | None,
-    rows: Tensor | None,
-    kept: Tensor | None,
-    dtype: torch.dtype | None = None,
-    relative: bool = False,
-) -> Transition:
-    """Out of log phi(u) [R, F] of the states `rows`, log phi(v) [K', F] of those kept, and log B [K, w] of all; a
-    `relative` B is in units of the mean weight N_z / K' that phi gives the states after z."""
-    low_rank, log_norm = of_features(log_left, log_right, dtype)
-    if log_band is None:
-        return low_rank
-    band, log_sums = of_band(log_band, kept, None if rows is kept else rows)
-    if relative:
-        log_sums = log_sums + log_norm - math.log(low_rank.num_states)
-    return Sum.normalised((low_rank, log_norm), (band, log_sums))
+from trellis.params.table import Tables, set_log
+from trellis.transitions import Banded, Entry, LowRank, Sum, Transition
+from trellis.transitions.banded import band_probs, enter_band
+from trellis.transitions.lowrank import LowRankEntry, normalise_features
+from trellis.transitions.sum import SumEntry
 
 
 class LowRankParams(NeuralParams):
@@ -70,60 +51,78 @@ class LowRankParams(NeuralParams):
         u, v = self.nets["move"](before.to(self.dtype)), after.to(self.dtype)
         return self.features(u * self.scale, kept), self.features(v * self.scale, kept)
 
-    def operator(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Transition:
-        left, right = self.log_features(before, after, dropped.features)
-        band = None if self.band is None else self.band * self.pace
-        return operator(left, right, band, rows, dropped.ids, self.dtype, relative=True)
+    def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
+        into, out, log_norm = normalise_features(*self.log_features(before, after, draw.features))
+        low_rank = LowRank(into, out, self.dtype)
+        if self.band is None:
+            return low_rank
+        probs, log_sums = band_probs(self.band * self.pace, draw.ids)
+        return Sum.normalised((low_rank, log_norm), (Banded(probs), log_sums + log_norm - math.log(len(out))))
+
+    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
+        into, out, log_norm = normalise_features(*self.log_features(before, after, draw.features))
+        low_rank = LowRankEntry(into, out, self.dtype)
+        if self.band is None:
+            return low_rank
+        band, log_sums = enter_band(self.band * self.pace, ids, draw.ids)
+        return SumEntry.normalised((low_rank, log_norm), (band, log_sums + log_norm - math.log(len(out))))
 
 
-class LowRankTable(TableParams):
-    """Logits of p(f | z) [K, F], of p(z' | f) [K, F] and of the band [K, w], besides those of `TableParams`."""
+class LowRankTable(Tables):
+    """Logits of p(f | z) [K, F] and of the band [K, w] side by side, and of p(z' | f) [K, F]."""
 
     kind = "lowrank-table"
+    row_logits: nn.Parameter
+    column_logits: nn.Parameter
 
     def __init__(
-        self, num_states: int, num_words: int, support: Support = None, spread: float = 1.0, seed: int = 0,
+        self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0,
         features: int = 256, band: int = 0,
     ) -> None:  # fmt: skip
         self.num_features, self.width = features, band
-        super().__init__(num_states, num_words, support, spread, seed)
+        super().__init__(num_states, num_words, support, init_std, seed)
 
-    def make_transition(self, logits: Callable[..., nn.Parameter]) -> None:
-        self.row_logits = logits(self.num_states, self.num_features + self.width)  # features, then band
-        self.column_logits = logits(self.num_states, self.num_features)
+    def transition_shapes(self) -> dict[str, tuple[int, ...]]:
+        rows = (self.num_states, self.num_features + self.width)  # features, then band
+        return {"row_logits": rows, "column_logits": (self.num_states, self.num_features)}
 
     @classmethod
     def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> LowRankTable:
         check(config)
         return cls(config.states, len(words), support, seed=seed, features=config.features, band=config.band)
 
-    def transition(self, dropped: Dropped = NOTHING) -> Transition:
-        return self.between(dropped.ids, dropped)
-
-    def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
-        return self.between(ids, dropped)
-
-    def between(self, rows: Tensor | None, dropped: Dropped) -> Transition:
-        """From the states `rows` (None: all) into those that the draw keeps."""
-        left, band = self.row_logits.split([self.num_features, self.width], -1)
+    def factors(self, rows: Tensor | None, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
+        """p(f | z) of the states `rows` (None: all), p(z' | f) of those that the draw keeps, and log N_z."""
+        left = self.row_logits[:, : self.num_features]
         left = left if rows is None else take(left, rows)
-        right = self.column_logits if dropped.ids is None else self.column_logits[dropped.ids]
-        if dropped.features is not None:
-            left, right = left[:, dropped.features], right[:, dropped.features]
-        return operator(left, right, band if self.width else None, rows, dropped.ids)
+        right = self.column_logits if draw.ids is None else self.column_logits[draw.ids]
+        if draw.features is not None:
+            left, right = left[:, draw.features], right[:, draw.features]
+        return normalise_features(left, right)
 
-    def maximise_transition(self, moves: Tensor, pseudocount: float) -> None:
-        """The expected steps z -> f and within the band are one row of counts, those f -> z' a column."""
-        size = self.num_states * self.num_features
-        into, out, band = (moves.flatten() + pseudocount).split([size, size, self.num_states * self.width])
-        row = torch.cat([part.view(self.num_states, -1) for part in (into, band) if len(part)], -1)
-        column = out.view(self.num_states, -1)
-        replace(self.row_logits, row, row.sum(-1, keepdim=True))
-        replace(self.column_logits, column, column.sum(0, keepdim=True))
+    def transition(self, draw: Draw) -> Transition:
+        into, out, log_norm = self.factors(draw.ids, draw)
+        if not self.width:
+            return LowRank(into, out)
+        probs, log_sums = band_probs(self.row_logits[:, self.num_features :], draw.ids)
+        return Sum.normalised((LowRank(into, out), log_norm), (Banded(probs), log_sums))
 
-    @torch.no_grad()
-    def set_probabilities(self, start: Tensor, transition: Tensor, emission: Tensor) -> None:
-        raise TrellisError('A matrix of transitions cannot be set through features: use model.params = "scalar".')
+    def entry(self, ids: Tensor, draw: Draw) -> Entry:
+        into, out, log_norm = self.factors(ids, draw)
+        if not self.width:
+            return LowRankEntry(into, out)
+        band, log_sums = enter_band(self.row_logits[:, self.num_features :], ids, draw.ids)
+        return SumEntry.normalised((LowRankEntry(into, out), log_norm), (band, log_sums))
+
+    def write_transition(self, transition: LowRank | Sum) -> None:
+        """The steps z -> f and within the band are one row of probabilities, those f -> z' a column."""
+        if isinstance(transition, Sum):
+            (low_rank, share), (band, rest) = transition.shares()
+            rows = torch.cat([low_rank.into * share[:, None], band.probs * rest[:, None]], -1)
+        else:
+            low_rank, rows = transition, transition.into
+        set_log(self.row_logits, rows)
+        set_log(self.column_logits, low_rank.out)
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"features": self.num_features, "band": self.width}

@@ -16,13 +16,16 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig, suggestion
 from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
+from trellis.kernels.mask import Mask, every
 from trellis.kernels.rows import pick, take
-from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
-from trellis.params.dropout import Dropped
+from trellis.params.base import WHOLE, Support, WordParams, normalised, restored_support
+from trellis.params.dropout import Draw
 from trellis.params.kernels import KERNELS
 from trellis.params.nets import Residual, Spelling
 from trellis.params.words import ClassLogits, every_logit
-from trellis.transitions import Dense, Softmax, Transition
+from trellis.parts import Parts
+from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
+from trellis.transitions.softmax import SoftmaxEntry
 
 ROLES = ("in", "out", "start", "emission")
 TYINGS = {  # which embedding table serves each role of a state
@@ -52,7 +55,7 @@ class Embedding(nn.Module):
         return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
 
 
-class NeuralParams(Params):
+class NeuralParams(WordParams):
     """See the head of this file; `config` has the choices."""
 
     kind = "neural"
@@ -104,41 +107,54 @@ class NeuralParams(Params):
         low = self.training and self.words.is_cuda
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
-    def start(self, dropped: Dropped = NOTHING) -> Tensor:
-        logits = self.start_weight(self.nets["start"](self.embed("start", dropped.ids))).squeeze(-1)
-        return dropped.starts(logits).softmax(-1)
+    def parts(self, draw: Draw = WHOLE) -> Parts:
+        before, after, emitting = self.embed_roles(draw.ids, "in", "out", "emission")
+        transition, emission = self.transition_between(before, after, draw), self.emission(emitting, draw)
+        return Parts(lambda: self.start(draw), transition, emission, lambda ids: self.entry(ids, draw), draw.ids)
 
-    def transition(self, dropped: Dropped = NOTHING) -> Transition:
-        before, after = self.embed_roles(dropped.ids, "in", "out")
-        return self.operator(before, after, dropped.ids, dropped)
+    def start(self, draw: Draw) -> Tensor:
+        logits = self.start_weight(self.nets["start"](self.embed("start", draw.ids))).squeeze(-1)
+        return draw.starts(logits).softmax(-1)
 
-    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
-        return self.categorical(self.embed("emission", dropped.ids), dropped)
+    @torch.no_grad()
+    def entry(self, ids: Tensor, draw: Draw) -> Entry:
+        """From the states `ids` [R] of the whole model; without gradient: a carried belief has none either."""
+        return self.entry_from(ids, self.embed("in", ids), self.embed("out", draw.ids), draw)
 
-    def moving(self, dropped: Dropped = NOTHING) -> tuple[Transition, Categorical]:
-        before, after, saying = self.embed_roles(dropped.ids, "in", "out", "emission")
-        return self.operator(before, after, dropped.ids, dropped), self.categorical(saying, dropped)
+    def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
+        """Between the states that the draw keeps, embedded as `before` and `after`."""
+        operands = self.queries(before), after, self.mask(draw.ids, draw)
+        return Softmax(*operands, self.dtype) if self.kernel == "softmax" else Dense(self.probabilities(*operands))
 
-    def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
-        """Without gradient: a carried belief has none either."""
-        with torch.no_grad():
-            return self.operator(self.embed("in", ids), self.embed("out", dropped.ids), ids, dropped)
+    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
+        """From the states `ids` [R], embedded as `before`, into those that the draw keeps."""
+        operands = self.queries(before), after, self.mask(ids, draw)
+        if self.kernel == "softmax":
+            return SoftmaxEntry(*operands, self.dtype)
+        return DenseEntry(self.probabilities(*operands))
 
-    def operator(self, before: Tensor, after: Tensor, rows: Tensor | None, dropped: Dropped) -> Transition:
-        """From the states `rows` [R] (None: all) embedded as `before`, into those that the draw keeps, as `after`."""
-        everything = torch.arange(self.num_states, device=after.device)
-        mask = dropped.mask(*(everything if ids is None else ids for ids in (rows, dropped.ids)))
-        queries = self.nets["move"](before.to(self.dtype))
-        if self.choices["kernel"] == "softmax":
-            return Softmax(queries, after, mask, self.dtype)
-        logits = KERNELS[str(self.choices["kernel"])](queries.to(after.dtype), after)
-        return Dense((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
+    @property
+    def kernel(self) -> str:
+        return str(self.choices["kernel"])
 
-    def categorical(self, saying: Tensor, dropped: Dropped) -> Categorical:
-        """Of the states that the draw keeps, embedded as `saying`."""
-        states = self.nets["say"](saying.to(self.dtype))
+    def queries(self, before: Tensor) -> Tensor:
+        return self.nets["move"](before.to(self.dtype))
+
+    def mask(self, rows: Tensor | None, draw: Draw) -> Mask | None:
+        """Of the transitions that the draw leaves out, from the states `rows` (None: all)."""
+        everything = every(self.num_states, self.words.device)
+        return draw.mask(*(everything if ids is None else ids for ids in (rows, draw.ids)))
+
+    def probabilities(self, queries: Tensor, after: Tensor, mask: Mask | None) -> Tensor:
+        """By a kernel that is written out: [R, K]."""
+        logits = KERNELS[self.kernel](queries.to(after.dtype), after)
+        return (logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1)
+
+    def emission(self, emitting: Tensor, draw: Draw) -> Categorical:
+        """Of the states that the draw keeps, embedded as `emitting`."""
+        states = self.nets["say"](emitting.to(self.dtype))
         words = self.words if self.spelling is None else self.words + self.spelling()
-        partition = dropped.partition or self.partition
+        partition = draw.partition or self.partition
         if partition is not None and self.class_logits is not None:
             logits = self.class_logits(states, words, partition, self.dtype)
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,27 +12,20 @@ from torch import Tensor, nn
 from trellis.config import ModelConfig
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
-from trellis.params.base import NOTHING, Params, Support, normalised, restored_support
-from trellis.params.dropout import Dropped
-from trellis.transitions import Dense, Transition
-from trellis.types import Counts
+from trellis.learning.base import Maximisable
+from trellis.params.base import WHOLE, Support, WordParams, normalised, restored_support
+from trellis.params.dropout import Draw
+from trellis.parts import Parts
+from trellis.transitions import Dense, DenseEntry, Entry, Transition
 
 LOG_ZERO = -1e30  # the logit of a probability that EM has estimated as zero: exp gives 0, and gradients stay finite
 
 
-class TableParams(Params):
-    """Logits of the start [K], of the transitions [K, K] and of the emissions [V, k] (see `Categorical`)."""
-
-    kind = "scalar"
-    counted = True
+class Tables(WordParams, Maximisable):
+    """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); a subclass adds the transitions."""
 
     def __init__(
-        self,
-        num_states: int,
-        num_words: int,
-        support: Support = None,
-        spread: float = 1.0,
-        seed: int = 0,
+        self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0
     ) -> None:
         super().__init__()
         self.num_states = num_states
@@ -40,21 +34,28 @@ class TableParams(Params):
         live = num_states if self.sets is None else self.sets.shape[1]
 
         def logits(*shape: int) -> nn.Parameter:
-            return nn.Parameter(spread * torch.randn(shape, generator=generator))
+            return nn.Parameter(init_std * torch.randn(shape, generator=generator))
 
         self.start_logits = logits(num_states)
-        self.make_transition(logits)
+        for name, shape in self.transition_shapes().items():
+            self.register_parameter(name, logits(*shape))
         self.emission_logits = logits(num_words, live)
 
-    def make_transition(self, logits: Callable[..., nn.Parameter]) -> None:
-        """The logits of the transitions, drawn by logits(*shape)."""
-        self.transition_logits = logits(self.num_states, self.num_states)
+    @abstractmethod
+    def transition_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The names and shapes of the logits of the transitions."""
 
-    @classmethod
-    def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> TableParams:
-        if config.factored:
-            raise TrellisError('model.factored is about embeddings: use model.params = "neural".')
-        return cls(config.states, len(words), support, seed=seed)
+    @abstractmethod
+    def transition(self, draw: Draw) -> Transition:
+        """Between the states that the draw keeps."""
+
+    @abstractmethod
+    def entry(self, ids: Tensor, draw: Draw) -> Entry:
+        """From the states `ids` [R] of the whole model into those that the draw keeps."""
+
+    @abstractmethod
+    def write_transition(self, transition: Any) -> None:
+        """Become the logits of this transition."""
 
     @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
@@ -65,48 +66,62 @@ class TableParams(Params):
         """The states of each word: [V, k]; None: all."""
         return self.support if self.partition is None else self.partition.support
 
-    def start(self, dropped: Dropped = NOTHING) -> Tensor:
-        logits = self.start_logits if dropped.ids is None else self.start_logits[dropped.ids]
-        return dropped.starts(logits).softmax(-1)
+    def parts(self, draw: Draw = WHOLE) -> Parts:
+        start, emission = lambda: self.start(draw), self.emission(draw)
+        return Parts(start, self.transition(draw), emission, lambda ids: self.entry(ids, draw), draw.ids)
 
-    def transition(self, dropped: Dropped = NOTHING) -> Transition:
-        if dropped is NOTHING:
-            return Dense(self.transition_logits.softmax(-1))
-        everything = torch.arange(self.num_states, device=self.start_logits.device)
-        return self.entry(everything if dropped.ids is None else dropped.ids, dropped)
+    def start(self, draw: Draw) -> Tensor:
+        logits = self.start_logits if draw.ids is None else self.start_logits[draw.ids]
+        return draw.starts(logits).softmax(-1)
 
-    def entry(self, ids: Tensor, dropped: Dropped) -> Transition:
-        columns = torch.arange(self.num_states, device=ids.device) if dropped.ids is None else dropped.ids
-        logits = self.transition_logits[ids][:, columns]
-        mask = dropped.mask(ids, columns)
-        return Dense((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
-
-    def emission(self, dropped: Dropped = NOTHING) -> Categorical:
-        thin = dropped.partition
-        if thin is None or self.partition is None or dropped.ids is None:
-            logits = self.emission_logits if dropped.ids is None else self.emission_logits[:, dropped.ids]
-            count = self.num_states if dropped.ids is None else len(dropped.ids)
+    def emission(self, draw: Draw) -> Categorical:
+        thin = draw.partition
+        if thin is None or self.partition is None or draw.ids is None:
+            logits = self.emission_logits if draw.ids is None else self.emission_logits[:, draw.ids]
+            count = self.num_states if draw.ids is None else len(draw.ids)
             emission = normalised(logits, self.partition or self.support, count)
             emission.table = emission.table.masked_fill(logits <= LOG_ZERO, -torch.inf)
             return emission
-        place = (dropped.ids[thin.windows] - self.partition.windows[:, :1]) % self.num_states  # within the class
+        place = (draw.ids[thin.windows] - self.partition.windows[:, :1]) % self.num_states  # within the class
         place = place if thin.own is None else place.masked_fill(~thin.own, 0)
         return normalised(self.emission_logits.gather(1, place[thin.word_class]), thin, thin.num_states)
 
     @torch.no_grad()
-    def maximise(self, counts: Counts, pseudocount: float = 0.0) -> None:
-        """The M-step: probabilities proportional to expected counts. A state never visited keeps what it had."""
-        emission = counts.emission + pseudocount
-        allowed = None if self.partition is None else self.partition.allowed
-        emission = emission if allowed is None else emission * allowed
-        used = emission if self.sets is None else visits_by_state(emission, self.sets, self.num_states)
-        replace(self.start_logits, counts.start + pseudocount, (counts.start + pseudocount).sum(-1, keepdim=True))
-        self.maximise_transition(counts.transition, pseudocount)
-        replace(self.emission_logits, emission, used.sum(0) if self.sets is None else used)
+    def write(self, parts: Parts) -> None:
+        set_log(self.start_logits, parts.start)
+        self.write_transition(parts.transition)
+        self.emission_logits.copy_(parts.emission.table.clamp(min=LOG_ZERO))
 
-    def maximise_transition(self, moves: Tensor, pseudocount: float) -> None:
-        """Of expected transitions, in the operator's own statistics."""
-        replace(self.transition_logits, moves + pseudocount, (moves + pseudocount).sum(-1, keepdim=True))
+
+class TableParams(Tables):
+    """Logits of the transitions [K, K] too."""
+
+    kind = "scalar"
+    transition_logits: nn.Parameter
+
+    @classmethod
+    def new(cls, words: Sequence[str], config: ModelConfig, support: Support, seed: int) -> TableParams:
+        if config.factored:
+            raise TrellisError('model.factored is about embeddings: use model.params = "neural".')
+        return cls(config.states, len(words), support, seed=seed)
+
+    def transition_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"transition_logits": (self.num_states, self.num_states)}
+
+    def transition(self, draw: Draw) -> Transition:
+        everything = torch.arange(self.num_states, device=self.start_logits.device)
+        if draw is WHOLE:
+            return Dense(self.transition_logits.softmax(-1))
+        return Dense(self.entry(everything if draw.ids is None else draw.ids, draw).matrix)
+
+    def entry(self, ids: Tensor, draw: Draw) -> DenseEntry:
+        columns = torch.arange(self.num_states, device=ids.device) if draw.ids is None else draw.ids
+        logits = self.transition_logits[ids][:, columns]
+        mask = draw.mask(ids, columns)
+        return DenseEntry((logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1))
+
+    def write_transition(self, transition: Dense) -> None:
+        set_log(self.transition_logits, transition.matrix)
 
     @torch.no_grad()
     def set_probabilities(self, start: Tensor, transition: Tensor, emission: Tensor) -> None:
@@ -118,12 +133,7 @@ class TableParams(Params):
                     f"The {name} probabilities do not sum to one along the last axis; normalise them first."
                 )
         table = emission.T if self.sets is None else emission.T.gather(1, self.sets)
-        for logits, probs in (
-            (self.start_logits, start),
-            (self.transition_logits, transition),
-            (self.emission_logits, table),
-        ):
-            logits.copy_(probs.log().clamp(min=LOG_ZERO))
+        self.write(Parts(start, Dense(transition), Categorical(table.log(), None, self.num_states)))
 
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TableParams:
@@ -132,13 +142,6 @@ class TableParams(Params):
         return params
 
 
-def replace(logits: Tensor, counts: Tensor, total: Tensor) -> None:
-    """logits := log(counts / total) where there is a total."""
-    estimate = (counts.log() - total.log()).clamp(min=LOG_ZERO)
-    logits.copy_(torch.where(total > 0, estimate.to(logits.dtype), logits))
-
-
-def visits_by_state(visits: Tensor, support: Tensor, num_states: int) -> Tensor:
-    """The total visits of each entry's state, laid out like the entries: [V, k]."""
-    total = visits.new_zeros(num_states).scatter_add(0, support.flatten(), visits.flatten())
-    return total[support]
+def set_log(logits: Tensor, probs: Tensor) -> None:
+    """logits := log(probs), LOG_ZERO for zero."""
+    logits.copy_(probs.log().clamp(min=LOG_ZERO))

@@ -41,7 +41,7 @@ def state_sections(model: HMM) -> list[Markup]:
 @torch.no_grad()
 def state_names(model: HMM) -> list[str]:
     """The most probable word of every state [K]."""
-    return model.vocab.decode(model.parts()[2].best()[1].tolist())
+    return model.vocab.decode(model.parts().emission.best()[1].tolist())
 
 
 @torch.no_grad()

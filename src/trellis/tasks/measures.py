@@ -67,7 +67,7 @@ def visit_states(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
         batch = batch.to(model.device)
         state = model.continued(batch, state)
         potentials = emission.potentials(batch.tokens)
-        prior = model.prior(state, start, transition, potentials.first_ids())
+        prior = state.prior(start, transition, potentials.first_ids())
         probs = discrete.smooth(prior, transition, potentials, batch.lengths).probs
         _, state = model.score(batch.tokens, state, batch.lengths)
         ids = potentials.ids

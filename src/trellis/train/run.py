@@ -21,6 +21,7 @@ from trellis.errors import TrellisError
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.families.files import FILE, family, load, save_model
+from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.model import HMM
 from trellis.families.lds.model import LDS
 from trellis.families.neural.base import NeuralModel
@@ -229,7 +230,7 @@ def train_model(config: RunConfig, corpus: Corpus, folder: Path, resume: bool) -
         model.load_state_dict(load_weights(folder / BEST, model.device))
     model.eval()
     if isinstance(model, HMM) and not isinstance(model.params, TableParams):
-        model.settle(islice(Streams(corpus["train"], SETTLE_LANES, SETTLE_WINDOW), SETTLE_BATCHES))
+        estimate_long_run(model, islice(Streams(corpus["train"], SETTLE_LANES, SETTLE_WINDOW), SETTLE_BATCHES))
     return model, state
 
 

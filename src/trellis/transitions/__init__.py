@@ -1,12 +1,30 @@
-"""Structure: non-negative linear maps between states."""
+"""Structure: the transitions of a hidden Markov chain, as linear maps between states."""
 
-from trellis.transitions.algebra import Sum
 from trellis.transitions.banded import Banded
-from trellis.transitions.base import Transition
-from trellis.transitions.dense import Dense
+from trellis.transitions.base import Countable, Entry, Operator, Samplable, Transition
+from trellis.transitions.dense import Dense, DenseEntry
 from trellis.transitions.kronecker import Kronecker
 from trellis.transitions.lowrank import LowRank
-from trellis.transitions.softmax import LogBlocks, Softmax
+from trellis.transitions.softmax import Softmax
 from trellis.transitions.stacked import Stacked
+from trellis.transitions.sum import Sum
+from trellis.transitions.varying import Blocks, LogitBlocks, TimeVarying
 
-__all__ = ["Banded", "Dense", "Kronecker", "LogBlocks", "LowRank", "Softmax", "Stacked", "Sum", "Transition"]
+__all__ = [
+    "Banded",
+    "Blocks",
+    "Countable",
+    "Dense",
+    "DenseEntry",
+    "Entry",
+    "Kronecker",
+    "LogitBlocks",
+    "LowRank",
+    "Operator",
+    "Samplable",
+    "Softmax",
+    "Stacked",
+    "Sum",
+    "TimeVarying",
+    "Transition",
+]

@@ -6,15 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trellis.dirichlet import most_probable
 from trellis.kernels.rows import take
-from trellis.transitions.base import Transition, cached, invert
+from trellis.transitions.base import Countable, Entry, Samplable, invert
 from trellis.transitions.dense import Dense
 from trellis.transitions.lowrank import normalise
-from trellis.transitions.unwritten import Unwritten
+from trellis.transitions.tiled import Tiled
+from trellis.transitions.varying import TimeVarying
 from trellis.types import Groups
 
 
-class Banded(Unwritten):
+class Banded(Tiled, Countable, Samplable):
     """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
 
     The band goes through products of tiles [w, 2w], O(K w) a step."""
@@ -23,19 +25,7 @@ class Banded(Unwritten):
         self.probs, self.reach = probs, probs.shape[1] // 2
         self.num_rows, self.width, self.device = *probs.shape, probs.device
         self.num_states = self.num_rows
-
-    @property
-    def band(self) -> Tensor:
-        """Tiles of w rows and the 2w columns that these reach: [n, w, 2w]."""
-        return cached(self, "tiles_of_band", self.tile_band, self.probs)
-
-    def tile_band(self) -> Tensor:
-        rows = pad(self.probs, (0, self.width + 1, 0, -self.num_rows % self.width))
-        skewed = rows.view(-1, self.width * (2 * self.width + 1))[:, : -self.width]
-        return skewed.unflatten(-1, (self.width, 2 * self.width))
-
-    def prepare(self) -> None:
-        _ = self.band
+        self.band = tile_band(probs)
 
     def row_tiles(self, values: Tensor) -> Tensor:
         """[..., K] -> [n, N, w]."""
@@ -62,35 +52,40 @@ class Banded(Unwritten):
         pulled = self.column_tiles(message) @ self.band.mT  # [n, N, w]
         return pulled.transpose(0, 1).flatten(1)[:, : self.num_states].reshape(message.shape)
 
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+    @property
+    def statistics_shape(self) -> torch.Size:
+        return self.probs.shape
+
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
         pairs = self.row_tiles(left).mT @ self.column_tiles(right)  # [n, w, 2w]
         straight = pad(pairs.flatten(1), (0, self.width)).unflatten(-1, (self.width, -1))[..., : self.width]
         return self.probs * straight.flatten(0, 1)[: self.num_states]
 
-    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+    def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """By the places of the band among live states where it is narrower than these: O(k min(k, w)) a step."""
         if self.width >= ids.shape[-1]:
-            return super().along(ids, groups)
+            return super().between(ids, groups)
         before, after = ids[:, :-1], ids[:, 1:]
         ascending, order = after.sort(-1)
         column = before.unsqueeze(-1) + torch.arange(self.width, device=ids.device) - self.reach
         place = torch.searchsorted(ascending, column.flatten(-2)).clamp(max=ids.shape[-1] - 1)
         inside = ascending.gather(-1, place).view_as(column) == column
-        return LiveBand(take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
-
-    def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-        """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
-        offset = after.unsqueeze(-2) - before.unsqueeze(-1) + self.reach
-        return offset.clamp(0, self.width - 1), (offset >= 0) & (offset < self.width)
+        return BandBlocks(take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        offset, inside = self.offsets(before, after)
-        return take(self.probs.flatten(), before.unsqueeze(-1) * self.width + offset) * inside
+        return band_blocks(self.probs, before, *offsets(before, after, self.width))
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        offset, inside = self.offsets(before, after)
+        offset, inside = offsets(before, after, self.width)
         index = (before.unsqueeze(-1).expand_as(pairs), offset)
         return torch.zeros_like(self.probs).index_put(index, pairs * inside, accumulate=True)
+
+    def row_statistics(self, statistics: Tensor) -> Tensor:
+        """By the state that they leave, -inf where there is no state to go to: [K, w]."""
+        return statistics.masked_fill(self.probs == 0, -torch.inf)
+
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Banded:
+        return Banded(most_probable(statistics, pseudocount, self.probs))
 
     def rows(self, states: Tensor) -> Tensor:
         return self.blocks(states, torch.arange(self.num_states, device=self.device))
@@ -107,16 +102,12 @@ class Banded(Unwritten):
         return before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
 
 
-class LiveBand(Transition):
-    """A band between the k live states of neighbouring steps, which varies with time: probs [..., k, w], and to which
-    of the next step's live states each belongs, places [..., k, w]."""
+class BandStep(Samplable):
+    """A band between the k live states of two steps: probs [B, k, w], and to which of the next step's live states each
+    belongs, places [B, k, w]."""
 
     def __init__(self, probs: Tensor, places: Tensor) -> None:
         self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
-
-    @property
-    def varies(self) -> bool:
-        return True
 
     def forward(self, probs: Tensor) -> Tensor:
         sent = (probs.unsqueeze(-1) * self.probs).flatten(-2)
@@ -134,54 +125,81 @@ class LiveBand(Transition):
         matrix = self.probs.new_zeros(*self.probs.shape[:-1], self.num_states)
         return matrix.scatter_add(-1, self.places, self.probs)
 
-    def at(self, step: int) -> Transition:
-        return LiveBand(self.probs.select(-3, step), self.places.select(-3, step))
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return Dense(self.dense()).sample_next(states, uniform)
 
-    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        return Dense(self.dense()).blocks(before, after)
-
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
-        return Dense(self.dense()).bilinear(left, right)
-
-    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        return Dense(self.dense()).collect(before, after, pairs)
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        return Dense(self.dense()).sample_prev(states, weights, uniform)
 
 
-class BandInto(Banded):
+class BandBlocks(TimeVarying):
+    """The band between the live states of neighbouring steps: probs and places [B, T-1, k, w], see `BandStep`."""
+
+    def __init__(self, probs: Tensor, places: Tensor) -> None:
+        self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
+
+    def at(self, step: int) -> BandStep:
+        return BandStep(self.probs.select(-3, step), self.places.select(-3, step))
+
+    def dense(self) -> Tensor:
+        return BandStep(self.probs, self.places).dense()
+
+
+class BandEntry(Entry):
     """Of the rows of a band over K states those `named` [R], into the columns `kept` [K']: probs [R, w] by the numbers
-    of all states, zero at columns that are not kept. Only `forward` and `blocks` have a meaning."""
+    of all states, zero at columns that are not kept."""
 
-    def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, num_states: int) -> None:
-        super().__init__(probs)
-        self.named, self.kept, self.all_states, self.num_states = named, kept, num_states, len(kept)
+    def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, all_states: int) -> None:
+        self.probs, self.named, self.kept, self.all_states, self.num_states = probs, named, kept, all_states, len(kept)
 
     def forward(self, probs: Tensor) -> Tensor:
-        band = self.probs.new_zeros(self.all_states, self.width).index_copy(0, self.named, self.probs)
+        band = self.probs.new_zeros(self.all_states, self.probs.shape[1]).index_copy(0, self.named, self.probs)
         before = probs.new_zeros(*probs.shape[:-1], self.all_states).index_add(-1, self.named, probs)
         return Banded(band).forward(before)[..., self.kept]
 
-    def offsets(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-        return super().offsets(self.named[before], self.kept[after])
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return band_blocks(self.probs, before, *offsets(self.named[before], self.kept[after], self.probs.shape[1]))
 
 
-def of_band(log_weights: Tensor, kept: Tensor | None = None, rows: Tensor | None = None) -> tuple[Banded, Tensor]:
-    """The band out of log weights [K, w], normalised; and the log of each row's sum, [R].
+def tile_band(probs: Tensor) -> Tensor:
+    """Tiles of w rows and the 2w columns that these reach: [K, w] -> [n, w, 2w]."""
+    states, width = probs.shape
+    rows = pad(probs, (0, width + 1, 0, -states % width))
+    skewed = rows.view(-1, width * (2 * width + 1))[:, :-width]
+    return skewed.unflatten(-1, (width, 2 * width))
 
-    Between the states `rows` [R] (None: those kept) and those `kept` [K'], in ascending order (None: all): weights of
-    states that are not kept fall away before rows are normalised."""
+
+def offsets(before: Tensor, after: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
+    offset = after.unsqueeze(-2) - before.unsqueeze(-1) + width // 2
+    return offset.clamp(0, width - 1), (offset >= 0) & (offset < width)
+
+
+def band_blocks(probs: Tensor, rows: Tensor, offset: Tensor, inside: Tensor) -> Tensor:
+    """probs[rows, offset] where that is inside the band, else zero: [..., k, k']."""
+    return take(probs.flatten(), rows.unsqueeze(-1) * probs.shape[1] + offset) * inside
+
+
+def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The rows of a band [K', w] between the states `kept` [K'], in ascending order (None: all), out of log weights
+    [K, w], normalised; and the log of each row's sum [K']. Weights of states that are not kept fall away."""
     num_states, width = log_weights.shape
-    everything = torch.arange(num_states, device=log_weights.device)
-    kept = everything if kept is None else kept
+    kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
     slots = torch.arange(width, device=kept.device) - width // 2
-    if rows is not None:
-        keeps = torch.zeros_like(everything, dtype=torch.bool).index_fill(0, kept, True)
-        column = rows.unsqueeze(-1) + slots
-        inside = (column >= 0) & (column < num_states) & keeps[column.clamp(0, num_states - 1)]
-        probs, log_norm = normalise(take(log_weights, rows).masked_fill(~inside, -torch.inf), -1)
-        return BandInto(probs, rows, kept, num_states), log_norm
     place = torch.arange(len(kept), device=kept.device).unsqueeze(-1) + slots
     offset = kept[place.clamp(0, len(kept) - 1)] - kept.unsqueeze(-1) + width // 2
     inside = (place >= 0) & (place < len(kept)) & (offset >= 0) & (offset < width)
     logits = take(log_weights, kept).gather(-1, offset.clamp(0, width - 1)).masked_fill(~inside, -torch.inf)
-    probs, log_norm = normalise(logits, -1)
-    return Banded(probs), log_norm
+    return normalise(logits, -1)
+
+
+def enter_band(log_weights: Tensor, rows: Tensor, kept: Tensor | None = None) -> tuple[BandEntry, Tensor]:
+    """The band from the states `rows` [R] into those `kept` [K'] (None: all), and the log of each row's sum [R]."""
+    num_states, width = log_weights.shape
+    everything = torch.arange(num_states, device=log_weights.device)
+    kept = everything if kept is None else kept
+    keeps = torch.zeros_like(everything, dtype=torch.bool).index_fill(0, kept, True)
+    column = rows.unsqueeze(-1) + torch.arange(width, device=kept.device) - width // 2
+    inside = (column >= 0) & (column < num_states) & keeps[column.clamp(0, num_states - 1)]
+    probs, log_norm = normalise(take(log_weights, rows).masked_fill(~inside, -torch.inf), -1)
+    return BandEntry(probs, rows, kept, num_states), log_norm

@@ -1,97 +1,104 @@
-"""Transition: a non-negative linear map between states, A[z, z'] = p(z' | z)."""
+"""Non-negative linear maps between states, A[z, z'] = p(z' | z): what inference asks of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
 from trellis.types import Groups
 
+if TYPE_CHECKING:
+    from trellis.transitions.varying import TimeVarying
 
-class Transition(ABC):
-    """The structure of an HMM's transitions. K states; `...` are leading dimensions.
 
-    Inference needs only these methods; a subclass that never forms A [K, K] overrides the defaults built on `dense`.
-    """
+class Entry(ABC):
+    """Transitions from R states of one model into the K states of another, such as the ones that dropout keeps."""
 
-    num_states: int
-
-    @property
-    def varies(self) -> bool:
-        """Whether transitions vary with time."""
-        return False
-
-    def prepare(self) -> None:
-        """Compute now, with its gradient, what all steps share."""
-        return
+    num_states: int  # K
 
     @abstractmethod
     def forward(self, probs: Tensor) -> Tensor:
-        """p A, one step on: [..., K] -> [..., K]."""
+        """p A, one step forward: [..., R] -> [..., K]."""
+
+    @abstractmethod
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        """A[before, after]: [..., k], [..., k'] -> [..., k, k']."""
+
+
+class Operator(ABC):
+    """The transition of one step, K states to K; a leading dimension [B] is one matrix per sequence."""
+
+    num_states: int
+
+    @abstractmethod
+    def forward(self, probs: Tensor) -> Tensor:
+        """p A, one step forward: [..., K] -> [..., K]."""
 
     @abstractmethod
     def backward(self, message: Tensor) -> Tensor:
-        """A m, one step back: [..., K] -> [..., K]."""
+        """A m, one step backward: [..., K] -> [..., K]."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """A itself, [K, K]: for oracles and small models."""
+
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]; ties go to the lowest z."""
+        return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
+
+
+class Transition(Operator, Entry):
+    """A transition that is the same at every step."""
 
     @abstractmethod
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         """A[before, after] for the live states of neighbouring steps: [..., k], [..., k'] -> [..., k, k']."""
 
+    def rows(self, states: Tensor) -> Tensor:
+        """A[states, :]: [n] -> [n, K]."""
+        return self.dense()[states]
+
+    def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
+        """The transitions between the live states [B, T, k] of neighbouring steps, numbered within each step."""
+        from trellis.transitions.varying import Blocks
+
+        return Blocks(self.blocks(ids[:, :-1], ids[:, 1:]))
+
+
+class Countable(Transition):
+    """A transition with sufficient statistics, in a layout of its own: one tensor, which adds and scales."""
+
     @abstractmethod
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
-        """The expected transitions, sum over leading dimensions of left(z) A(z, z') right(z'), in the operator's own
-        statistics: [..., K], [..., K] -> e.g. [K, K] for a dense one. Over A, it is the gradient of left' A right."""
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
+        """Expected transitions, the sum over leading dimensions of left(z) A(z, z') right(z'), as statistics:
+        [..., K], [..., K] -> [K, K] for a dense one. Divided by A, the gradient of left' A right."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        """Expected transitions between live states, added up in the operator's own statistics:
-        [..., k], [..., k'], [..., k, k'] -> as `bilinear`."""
+        """Transitions between live states as statistics: [..., k], [..., k'], [..., k, k'] -> like `expected`."""
 
     @abstractmethod
-    def dense(self) -> Tensor:
-        """A itself, [K, K] (with leading dimensions where transitions vary): for oracles and small models."""
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Self:
+        """The M-step: the most probable operator given statistics and a Dirichlet prior of pseudocount + 1."""
 
-    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
-        """The time-varying operator between the live states [B, T, k] of neighbouring steps, numbered within each."""
-        from trellis.transitions.dense import Dense
 
-        return Dense(self.blocks(ids[:, :-1], ids[:, 1:]))
+class Samplable(Operator):
+    """An operator that states can be drawn from, by inversion of uniform numbers."""
 
-    def rows(self, states: Tensor) -> Tensor:
-        """A[states, :], for the few rows that one looks at: [n] -> [n, K]."""
-        return self.dense()[states]
-
-    def at(self, step: int) -> Transition:
-        """The operator between steps `step` and `step + 1`; itself, unless the operator `varies`."""
-        return self
-
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]."""
-        return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
-
-    def ready(self, draws: int) -> Transition:
-        """The same operator, prepared for so many draws of `sample_next`."""
-        return self
-
+    @abstractmethod
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """z' ~ A(z, .) by inversion of `uniform`: [B], [B] -> [B]."""
-        return invert(select(self.dense(), states, -2), uniform)
+        """z' ~ A(z, .): [B], [B] -> [B]."""
 
+    @abstractmethod
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
-        return invert(weights * select(self.dense(), states, -1), uniform)
 
-
-def cached(owner: object, name: str, compute: Callable[[], Tensor], *given: Tensor) -> Tensor:
-    """What `compute` gives, kept by its owner; again where gradients of what is `given` are asked for and missing."""
-    kept = vars(owner).get(name)
-    wanted = torch.is_grad_enabled() and any(part.requires_grad for part in given)
-    if kept is None or (wanted and not kept.requires_grad):
-        kept = vars(owner)[name] = compute()
-    return kept
+    def for_draws(self, draws: int) -> Samplable:
+        """The same operator, with whatever tables pay for so many draws of `sample_next`."""
+        return self
 
 
 def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.transitions.base import Transition
+from trellis.dirichlet import most_probable
+from trellis.transitions.base import Countable, Entry, Samplable, invert, select
 
 
-class Dense(Transition):
-    """A [K, K], or one matrix per step [T-1, K, K], or per sequence and step [B, T-1, K, K]."""
+class DenseEntry(Entry):
+    """A [R, K]."""
 
     def __init__(self, matrix: Tensor) -> None:
-        self.matrix = matrix
-        self.num_states = matrix.shape[-1]
+        self.matrix, self.num_states = matrix, matrix.shape[-1]
 
-    @property
-    def varies(self) -> bool:
-        return self.matrix.dim() > 2
+    def forward(self, probs: Tensor) -> Tensor:
+        return probs @ self.matrix
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return self.matrix[before.unsqueeze(-1), after.unsqueeze(-2)]
+
+
+class Dense(DenseEntry, Countable, Samplable):
+    """A [K, K]; as the operator of one step also [B, K, K], one matrix per sequence."""
 
     def forward(self, probs: Tensor) -> Tensor:
         if self.matrix.dim() == 2:
@@ -30,32 +36,30 @@ class Dense(Transition):
         return (self.matrix @ message.unsqueeze(-1)).squeeze(-1)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        if self.matrix.dim() == 2:
-            return self.matrix[before.unsqueeze(-1), after.unsqueeze(-2)]
-        shape = (*before.shape, self.num_states)
-        rows = self.matrix.expand(*shape[:-2], *self.matrix.shape[-2:]).gather(-2, before.unsqueeze(-1).expand(shape))
-        return rows.gather(-1, after.unsqueeze(-2).expand(*before.shape, after.shape[-1]))
+        return super().blocks(before, after) if self.matrix.dim() == 2 else cut(self.matrix, before, after)
 
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
-        if self.matrix.dim() == 2:
-            return self.matrix * (left.reshape(-1, self.num_states).T @ right.reshape(-1, self.num_states))
-        pairs = self.matrix * left.unsqueeze(-1) * right.unsqueeze(-2)
-        return pairs.sum(0) if self.matrix.dim() == 3 and pairs.dim() == 4 else pairs
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.matrix * (left.reshape(-1, self.num_states).T @ right.reshape(-1, self.num_states))
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        if self.matrix.dim() == 2:
-            index = (before.unsqueeze(-1).expand_as(pairs), after.unsqueeze(-2).expand_as(pairs))
-            return torch.zeros_like(self.matrix).index_put(index, pairs, accumulate=True)
-        rows = pairs.new_zeros(*pairs.shape[:-1], self.num_states)
-        rows = rows.scatter_add(-1, after.unsqueeze(-2).expand_as(pairs), pairs)
-        full = pairs.new_zeros(*pairs.shape[:-2], self.num_states, self.num_states)
-        full = full.scatter_add(-2, before.unsqueeze(-1).expand_as(rows), rows)
-        return full.sum(0) if self.matrix.dim() == 3 else full
+        index = (before.unsqueeze(-1).expand_as(pairs), after.unsqueeze(-2).expand_as(pairs))
+        return torch.zeros_like(self.matrix).index_put(index, pairs, accumulate=True)
+
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Dense:
+        return Dense(most_probable(statistics, pseudocount, self.matrix))
 
     def dense(self) -> Tensor:
         return self.matrix
 
-    def at(self, step: int) -> Transition:
-        if self.matrix.dim() == 2:
-            return self
-        return Dense(self.matrix.select(-3, step))
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return invert(select(self.matrix, states, -2), uniform)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        return invert(weights * select(self.matrix, states, -1), uniform)
+
+
+def cut(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """matrix[..., before, after] of matrices [..., K, K] of their own: [..., k], [..., k'] -> [..., k, k']."""
+    shape = (*before.shape, matrix.shape[-1])
+    rows = matrix.expand(*shape[:-2], *matrix.shape[-2:]).gather(-2, before.unsqueeze(-1).expand(shape))
+    return rows.gather(-1, after.unsqueeze(-2).expand(*before.shape, after.shape[-1]))

@@ -9,12 +9,13 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from trellis.transitions.base import Transition, invert
+from trellis.dirichlet import most_probable
+from trellis.transitions.base import Countable, Samplable, invert
 
 LARGEST_MERGED = 128  # states of neighbouring layers that step together: wider products are faster
 
 
-class Kronecker(Transition):
+class Kronecker(Countable, Samplable):
     """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last one running fastest.
 
     A step is one small product per mode: O(K sum_m K_m) for K = prod_m K_m states. The statistics are the expected
@@ -36,7 +37,7 @@ class Kronecker(Transition):
         pairs = zip(self.matrices, digits(before, self.sizes), digits(after, self.sizes), strict=True)
         return torch.stack([matrix[i.unsqueeze(-1), j.unsqueeze(-2)] for matrix, i, j in pairs]).prod(0)
 
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
         left, right = left.reshape(-1, self.num_states), right.reshape(-1, self.num_states)
         counts = []
         for m, matrix in enumerate(self.matrices):
@@ -52,13 +53,18 @@ class Kronecker(Transition):
             counts.append(torch.zeros_like(matrix).index_put(index, pairs, accumulate=True).flatten())
         return torch.cat(counts)
 
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Kronecker:
+        own = statistics.split([matrix.numel() for matrix in self.matrices])
+        pairs = zip(own, self.matrices, strict=True)
+        return Kronecker([most_probable(one.view_as(matrix), pseudocount, matrix) for one, matrix in pairs])
+
     def dense(self) -> Tensor:
         return reduce(torch.kron, self.matrices)
 
     def rows(self, states: Tensor) -> Tensor:
         return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
 
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Mode by mode: the best predecessor is found one digit at a time."""
         origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
         for matrix in self.matrices:

@@ -12,36 +12,28 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from trellis.dirichlet import most_probable
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.products import times
 from trellis.kernels.rows import take
 from trellis.transitions.alias import Alias, alias_tables
-from trellis.transitions.base import Transition, invert, invert_rest, select
-from trellis.transitions.dense import Dense
-from trellis.transitions.unwritten import Unwritten
+from trellis.transitions.base import Countable, Entry, Samplable, invert, invert_rest, select
+from trellis.transitions.tiled import Tiled
+from trellis.transitions.varying import Blocks, TimeVarying
 from trellis.types import Groups
 
 DRAWS_PER_FEATURE = 20  # that pay for alias tables
 
 
-class LowRank(Unwritten):
-    """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O(K F) a step.
+class LowRankEntry(Entry):
+    """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O((R + K) F) a step.
 
-    Its statistics are the expected steps z -> f and f -> z', [2, K, F]. Leading dimensions [T-1] or [B, T-1] are
-    transitions that vary with time; their statistics are the pairs, as those of `Dense`. `dtype` is the precision of
-    products (bfloat16 on a GPU), added up in float32. Rows of other states than the columns give a rectangular
-    operator, of which only `forward` and `blocks` have a meaning."""
+    `dtype` is the precision of products (bfloat16 on a GPU), added up in float32."""
 
-    def __init__(
-        self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None, aliases: Alias | None = None
-    ) -> None:
-        self.into, self.out, self.aliases = into, out, aliases
+    def __init__(self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None) -> None:
+        self.into, self.out = into, out
         self.dtype = None if dtype is into.dtype else dtype
         self.num_rows, self.num_states, self.device = into.shape[-2], out.shape[-2], into.device
-
-    @property
-    def varies(self) -> bool:
-        return self.into.dim() > 2
 
     @cached_property
     def low(self) -> tuple[Tensor, Tensor] | None:
@@ -49,38 +41,42 @@ class LowRank(Unwritten):
         return None if self.dtype is None else (self.into.detach().to(self.dtype), self.out.detach().to(self.dtype))
 
     def forward(self, probs: Tensor) -> Tensor:
-        if self.varies:
-            return ((probs.unsqueeze(-2) @ self.into) @ self.out.mT).squeeze(-2)
-        return self.spread(self.gather(probs))
+        return self.to_states(self.to_features(probs))
 
-    def gather(self, probs: Tensor) -> Tensor:
-        """From states to features, p I: [..., K] -> [..., F]."""
+    def to_features(self, probs: Tensor) -> Tensor:
+        """p I: [..., R] -> [..., F]."""
         return times(probs, self.into, self.low and self.low[0])
 
-    def spread(self, features: Tensor) -> Tensor:
-        """From features to the states after them: [..., F] -> [..., K]."""
+    def to_states(self, features: Tensor) -> Tensor:
+        """f O': [..., F] -> [..., K]."""
         return times(features, self.out.mT, self.low and self.low[1].mT)
-
-    def backward(self, message: Tensor) -> Tensor:
-        if self.varies:
-            return (self.into @ (self.out.mT @ message.unsqueeze(-1))).squeeze(-1)
-        hidden = times(message, self.out, self.low and self.low[1])
-        return times(hidden, self.into.mT, self.low and self.low[0].mT)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         return take(self.into, before) @ take(self.out, after).mT
 
-    def along(self, ids: Tensor, groups: Groups | None = None) -> Transition:
+
+class LowRank(LowRankEntry, Tiled, Countable, Samplable):
+    """A = I O' over K states; its statistics are the expected steps z -> f and f -> z', [2, K, F]."""
+
+    aliases: Alias | None = None  # tables of p(z' | f), see `for_draws`
+
+    def backward(self, message: Tensor) -> Tensor:
+        hidden = times(message, self.out, self.low and self.low[1])
+        return times(hidden, self.into.mT, self.low and self.low[0].mT)
+
+    def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """Through the features where these are fewer than the live states: O(min(k^2, k F)) a step."""
         if self.into.shape[-1] < ids.shape[-1]:
-            return LowRank(take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
+            return LowRankBlocks(take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
         if groups is None:
-            return super().along(ids)
-        return Dense(pair_logits(groups.arrange(self.into), groups.arrange(self.out), groups.rows, self.dtype))
+            return super().between(ids)
+        return Blocks(pair_logits(groups.arrange(self.into), groups.arrange(self.out), groups.rows, self.dtype))
 
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
-        if self.varies:
-            return Dense(self.dense()).bilinear(left, right)
+    @property
+    def statistics_shape(self) -> torch.Size:
+        return torch.Size((2, *self.into.shape))
+
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
         left, right = left.reshape(-1, self.num_states), right.reshape(-1, self.num_states)
         return torch.stack([self.into * (left.T @ (right @ self.out)), self.out * (right.T @ (left @ self.into))])
 
@@ -93,24 +89,27 @@ class LowRank(Unwritten):
         total[1].index_add_(0, after.flatten(), out.flatten(0, -2))
         return total
 
+    def row_statistics(self, statistics: Tensor) -> Tensor:
+        """Those of the steps z -> f: [K, F]."""
+        return statistics[0]
+
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> LowRank:
+        into, out = statistics
+        return LowRank(most_probable(into, pseudocount, self.into), most_probable(out, pseudocount, self.out, dim=0))
+
     def rows(self, states: Tensor) -> Tensor:
         return self.into[states] @ self.out.T
 
     def dense(self) -> Tensor:
         return self.into @ self.out.mT
 
-    def at(self, step: int) -> Transition:
-        return LowRank(self.into.select(-3, step), self.out.select(-3, step)) if self.varies else self
-
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Max-product does not go through a sum over features: O(K^2 F) time, in chunks of z."""
-        return Transition.best(self, scores) if self.varies else super().best(scores)
-
-    def ready(self, draws: int) -> Transition:
+    def for_draws(self, draws: int) -> LowRank:
         """With a table for each p(z' | f) where that pays."""
-        if self.varies or draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
+        if draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
             return self
-        return LowRank(self.into, self.out, self.dtype, alias_tables(self.out.detach().T.contiguous()))
+        prepared = LowRank(self.into, self.out, self.dtype)
+        prepared.aliases = alias_tables(self.out.detach().T.contiguous())
+        return prepared
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) a draw, O(F) with tables."""
@@ -118,17 +117,59 @@ class LowRank(Unwritten):
         return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z); beta = weights I is a product as of the forward pass."""
-        beta = (weights.unsqueeze(-2) @ self.into).squeeze(-2) if self.varies else self.gather(weights)
-        feature, rest = invert_rest(beta * select(self.out, states, -2), uniform)
-        return invert(weights * select(self.into, feature, -1), rest)
+        return sample_through(self.into, self.out, self.to_features(weights), states, weights, uniform)
 
 
-def of_features(log_left: Tensor, log_right: Tensor, dtype: torch.dtype | None = None) -> tuple[LowRank, Tensor]:
-    """The operator out of log phi(u_z) [R, F] and log phi(v_z') [K, F], and log N_z [R]."""
+class LowRankStep(Samplable):
+    """One step between live states, through features: into and out [B, k, F]."""
+
+    def __init__(self, into: Tensor, out: Tensor) -> None:
+        self.into, self.out, self.num_states = into, out, out.shape[-2]
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return ((probs.unsqueeze(-2) @ self.into) @ self.out.mT).squeeze(-2)
+
+    def backward(self, message: Tensor) -> Tensor:
+        return (self.into @ (self.out.mT @ message.unsqueeze(-1))).squeeze(-1)
+
+    def dense(self) -> Tensor:
+        return self.into @ self.out.mT
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        feature, rest = invert_rest(select(self.into, states, -2), uniform)
+        return invert(select(self.out, feature, -1), rest)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        arriving = (weights.unsqueeze(-2) @ self.into).squeeze(-2)
+        return sample_through(self.into, self.out, arriving, states, weights, uniform)
+
+
+class LowRankBlocks(TimeVarying):
+    """The transitions between live states, through features: into and out [B, T-1, k, F]."""
+
+    def __init__(self, into: Tensor, out: Tensor) -> None:
+        self.into, self.out, self.num_states = into, out, out.shape[-2]
+
+    def at(self, step: int) -> LowRankStep:
+        return LowRankStep(self.into.select(-3, step), self.out.select(-3, step))
+
+    def dense(self) -> Tensor:
+        return self.into @ self.out.mT
+
+
+def sample_through(
+    into: Tensor, out: Tensor, arriving: Tensor, states: Tensor, weights: Tensor, uniform: Tensor
+) -> Tensor:
+    """f ~ p(z' | f) arriving(f), then z ~ weights(z) p(f | z), where arriving = weights I [B, F]: [B]."""
+    feature, rest = invert_rest(arriving * select(out, states, -2), uniform)
+    return invert(weights * select(into, feature, -1), rest)
+
+
+def normalise_features(log_left: Tensor, log_right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """p(f | z) [R, F] and p(z' | f) [K, F] out of log phi(u_z) and log phi(v_z'), and log N_z [R]."""
     out, log_sums = normalise(log_right, 0)
     into, log_norm = normalise(log_left + log_sums, -1)
-    return LowRank(into, out, dtype), log_norm
+    return into, out, log_norm
 
 
 def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trellis.transitions.base import Transition
+from trellis.dirichlet import most_probable
+from trellis.transitions.base import Countable
 
 
-class Stacked(Transition):
+class Stacked(Countable):
     """Matrices [R, K, K] for R * B sequences, the B of the first chain before those of the second.
 
     Statistics are kept apart by chain: [R, K, K]."""
@@ -17,7 +18,7 @@ class Stacked(Transition):
         self.matrix = matrix
         self.chains, self.num_states = matrix.shape[0], matrix.shape[-1]
 
-    def apart(self, values: Tensor) -> Tensor:
+    def by_chain(self, values: Tensor) -> Tensor:
         """[R * B, ..., K] -> [R, B * ..., K]."""
         return values.reshape(self.chains, -1, self.num_states)
 
@@ -27,25 +28,28 @@ class Stacked(Transition):
         return chain.view(-1, *[1] * dims)
 
     def forward(self, probs: Tensor) -> Tensor:
-        return (self.apart(probs) @ self.matrix).view(probs.shape)
+        return (self.by_chain(probs) @ self.matrix).view(probs.shape)
 
     def backward(self, message: Tensor) -> Tensor:
-        return (self.apart(message) @ self.matrix.mT).view(message.shape)
+        return (self.by_chain(message) @ self.matrix.mT).view(message.shape)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         chain = self.per_sequence(len(before), before.dim())
         return self.matrix[chain, before.unsqueeze(-1), after.unsqueeze(-2)]
 
-    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.matrix * (self.apart(left).mT @ self.apart(right))
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.matrix * (self.by_chain(left).mT @ self.by_chain(right))
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
         index = (self.per_sequence(len(before), before.dim()), before.unsqueeze(-1), after.unsqueeze(-2))
         return torch.zeros_like(self.matrix).index_put(tuple(i.expand_as(pairs) for i in index), pairs, accumulate=True)
 
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Stacked:
+        return Stacked(most_probable(statistics, pseudocount, self.matrix))
+
     def dense(self) -> Tensor:
         return self.matrix
 
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        values, states = (self.apart(scores).unsqueeze(-1) + self.matrix.log().unsqueeze(1)).max(-2)
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        values, states = (self.by_chain(scores).unsqueeze(-1) + self.matrix.log().unsqueeze(1)).max(-2)
         return values.view(scores.shape), states.view(scores.shape)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.parameters import LayeredParams
-from trellis.families.hmm.model import Carried
 from trellis.inference import discrete
+from trellis.inference.carry import Carry
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import outer
 from trellis.types import Belief, Potentials
@@ -47,34 +47,30 @@ class Joint(NamedTuple):
         tokens = tokens.to(self.start.device)
         return Belief(self.start.expand(len(tokens), -1).contiguous()), self.transition, self.potentials(tokens)
 
-    def prior(self, state: Carried) -> Belief:
-        """The distribution of the next joint state: [B, K]."""
-        onward = self.transition.forward(state.belief.probs)
-        return Belief(torch.where(state.fresh.unsqueeze(-1), self.start, onward))
-
-    def forecast(self, state: Carried) -> Tensor:
+    def forecast(self, state: Carry) -> Tensor:
         """log p(next word): [B, V]."""
-        return self.emission.predict(self.prior(state).probs, self.log_partition)
+        return self.emission.predict(state.prior(self.start, self.transition).probs, self.log_partition)
 
-    def score(self, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
+    def score(self, tokens: Tensor, state: Carry, lengths: Tensor) -> tuple[Tensor, Carry]:
         """log p(x_t | past) [B, T] and what comes after, a few sentences at a time."""
         pieces = []
         for part in torch.arange(len(tokens), device=tokens.device).split(self.room(tokens)):
-            before = Carried(Belief(state.belief.probs[part]), state.fresh[part])
+            before = Carry(Belief(state.belief.probs[part]), state.fresh[part])
             pieces.append(self.score_rows(tokens[part], before, lengths[part]))
-        after = Carried(Belief(torch.cat([s.belief.probs for _, s in pieces])), torch.cat([s.fresh for _, s in pieces]))
+        after = Carry(Belief(torch.cat([s.belief.probs for _, s in pieces])), torch.cat([s.fresh for _, s in pieces]))
         return torch.cat([scores for scores, _ in pieces]), after
 
-    def score_rows(self, tokens: Tensor, state: Carried, lengths: Tensor) -> tuple[Tensor, Carried]:
+    def score_rows(self, tokens: Tensor, state: Carry, lengths: Tensor) -> tuple[Tensor, Carry]:
         """`score`, a few steps at a time."""
         steps, pieces = max(1, self.room(tokens) // len(tokens)), []
         for first in range(0, tokens.shape[1], steps):
             left = (lengths - first).clamp(0, steps)
-            given = self.prior(state), self.transition, self.potentials(tokens[:, first : first + steps])
-            log_norms, belief = discrete.score(*given, left)
-            idle = left == 0
-            probs = torch.where(idle.unsqueeze(-1), state.belief.probs, belief.probs)
-            state = Carried(Belief(probs), state.fresh & idle)
+            prior, potentials = (
+                state.prior(self.start, self.transition),
+                self.potentials(tokens[:, first : first + steps]),
+            )
+            log_norms, belief = discrete.score(prior, self.transition, potentials, left)
+            state = state.after(belief, left, len(self.start))
             pieces.append(log_norms)
         return torch.cat(pieces, 1), state
 

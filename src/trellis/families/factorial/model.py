@@ -17,12 +17,13 @@ from trellis.families.factorial.joint import Joint
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.mean_field import Chains, Field, Inferred
 from trellis.families.factorial.parameters import LayeredParams
-from trellis.families.hmm.model import Carried
 from trellis.inference import discrete
+from trellis.inference.carry import Carry
 from trellis.models.base import LanguageModel
+from trellis.models.memo import Memo
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals
-from trellis.types import Batch, Belief, Filtered, Posterior
+from trellis.types import Batch, Filtered, Posterior
 
 MOST_JOINT_STATES = 1 << 20  # for exact inference
 SWEEPS = 10  # of coordinate ascent where features are asked for
@@ -41,7 +42,7 @@ class FHMM(nn.Module, LanguageModel):
         if bound not in mean_field.BOUNDS:
             raise TrellisError(f"model.bound is {bound!r}, which is not known{suggestion(bound, mean_field.BOUNDS)}")
         self.vocab, self.params, self.bound = vocab, params, bound
-        self.memory: tuple[Any, Joint] | None = None
+        self.memo = Memo(params)
 
     @classmethod
     def new(
@@ -115,26 +116,20 @@ class FHMM(nn.Module, LanguageModel):
 
     def exact(self) -> Joint:
         """`joint`, kept until a parameter changes; computed afresh where gradients are asked for."""
-        if torch.is_grad_enabled():
-            return self.joint()
-        version = tuple((p._version, p.data_ptr()) for p in self.params.parameters())
-        if self.memory is None or self.memory[0] != version:
-            self.memory = version, self.joint()
-        return self.memory[1]
+        return self.memo("joint", self.joint)
 
-    def start(self, batch: int) -> Carried:
+    def start(self, batch: int) -> Carry:
         self.check_joint()
-        nothing = self.params.bias.new_zeros(1, 1).expand(batch, self.num_states)
-        return Carried(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=self.device))
+        return Carry.begin(batch, self.num_states, self.params.bias.detach())
 
-    def reset(self, state: Carried, where: Tensor) -> Carried:
-        return Carried(Belief(state.belief.probs[: len(where)]), state.fresh[: len(where)] | where)
+    def reset(self, state: Carry, where: Tensor) -> Carry:
+        return state.reset(where)
 
-    def score(self, tokens: Tensor, state: Carried, lengths: Tensor | None = None) -> tuple[Tensor, Carried]:
+    def score(self, tokens: Tensor, state: Carry, lengths: Tensor | None = None) -> tuple[Tensor, Carry]:
         lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
         return self.exact().score(tokens, state, lengths)
 
-    def forecast(self, state: Carried) -> Tensor:
+    def forecast(self, state: Carry) -> Tensor:
         return self.exact().forecast(state)
 
     def log_likelihood(self, batch: Batch, state: None) -> tuple[Tensor, None]:

@@ -17,7 +17,8 @@ from trellis.families.factorial.emission_steps import Seen, climb, descend, gues
 from trellis.families.factorial.mean_field import Field, Inferred
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.slope import emission_slope
-from trellis.learning.base import StepResult
+from trellis.learning.base import StepResult, under
+from trellis.learning.em import step_rate
 from trellis.learning.gradient import GradientLearner
 from trellis.types import Batch
 
@@ -63,7 +64,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
     def follow(self, found: dict[str, Tensor], seen: Seen, tokens: int) -> None:
         """Running counts, and starts and transitions from them."""
-        rate = (self.steps + 2.0) ** -self.config.em_power
+        rate = step_rate(self.steps, self.config.em_power)
         if self.inner == "scaling":
             self.rate = rate
             found["visits"] = seen.visits(len(self.fhmm.vocab))
@@ -89,7 +90,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         super().restore(tensors, json)
-        self.running = under("running.", tensors, self.device)
+        self.running = {name: value.to(self.device) for name, value in under("running.", tensors).items()}
 
 
 STEPS = {
@@ -173,7 +174,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         super().restore(tensors, json)
         self.fields, self.met, numbers = {}, Counter(), Counter[bytes]()
-        columns = under("fields.", tensors, self.device)
+        columns = {name: value.to(self.device) for name, value in under("fields.", tensors).items()}
         split = [columns[name].split(json["lengths"]) for name in Remembered._fields if columns]
         for met, *values in zip(json["met"], *split, strict=True):
             sentence = values[0].cpu().numpy().tobytes()
@@ -192,8 +193,3 @@ def count_moves(model: FHMM, inferred: Inferred, batch: Batch) -> dict[str, Tens
 def maximise(model: FHMM, moves: dict[str, Tensor], pseudocount: float) -> None:
     starts, transitions = ([moves[f"{kind}.{m}"] for m in range(len(model.sizes))] for kind in ("start", "transition"))
     model.params.maximise(starts, transitions, pseudocount)
-
-
-def under(prefix: str, tensors: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, without it."""
-    return {k.removeprefix(prefix): value.to(device) for k, value in tensors.items() if k.startswith(prefix)}

@@ -18,7 +18,7 @@ from trellis.corpus.lexicon import Lexicon, Sentence, as_split
 from trellis.emissions import Product
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
-from trellis.families.tag_hmm.parameters import TaggedParams
+from trellis.families.tag_hmm.parameters import TaggedParams, with_tags
 from trellis.inference import discrete
 from trellis.params import Dropout, Params, Support
 from trellis.types import Batch, Belief
@@ -44,7 +44,7 @@ class TagHMM(HMM):
         """An untrained POS HMM; state_tags [K] are those that the states begin with."""
         words = HMM.build(lexicon.vocab, replace(config, states=len(state_tags)), False, seed, support)
         kinds = torch.from_numpy(lexicon.kinds())
-        params = TaggedParams(words.params, len(lexicon.tags), kinds, config.backing, config.hard_tags)
+        params = with_tags(words.params, len(lexicon.tags), kinds, config.backing, config.hard_tags)
         params.assign(state_tags, SURENESS)
         return cls(lexicon, params, words.dropout)
 

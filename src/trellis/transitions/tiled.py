@@ -1,25 +1,27 @@
-"""What operators that never write out A have in common: everything that looks at whole rows does so a few at a time."""
+"""What operators that never write A out have in common: whatever needs whole rows takes a tile of them at a time."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from trellis.kernels.lse.tiled import chunks
-from trellis.transitions.base import Transition, invert
+from trellis.transitions.base import invert
 
 
-class Unwritten(Transition):
-    """An operator that knows how to make any of its rows [n, K]."""
+class Tiled(ABC):
+    """An operator that can make any of its rows, [n, K]."""
 
     num_rows: int  # as many as states, unless it is rectangular
+    num_states: int
     device: torch.device
 
     @abstractmethod
-    def rows(self, states: Tensor) -> Tensor: ...
+    def rows(self, states: Tensor) -> Tensor:
+        """A[states, :]: [n] -> [n, K]."""
 
     def tiles(self) -> Iterator[tuple[slice, Tensor]]:
         """A, a few rows at a time."""
@@ -28,9 +30,10 @@ class Unwritten(Transition):
             yield rows, self.rows(everything[rows])
 
     def dense(self) -> Tensor:
+        """A itself."""
         return torch.cat([tile for _, tile in self.tiles()])
 
-    def best(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """max and argmax of scores(z) + log A(z, z'). Max-product does not factor: O(n K) time for n states z whose
         score is not -inf, some of them at a time."""
         best = scores.new_full((len(scores), self.num_states), -torch.inf)
@@ -47,4 +50,5 @@ class Unwritten(Transition):
         return (chosen[part] for part in chunks(len(chosen), self.num_states, self.device))
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        """z' ~ A(z, .) by inversion of whole rows: [B], [B] -> [B]."""
         return invert(self.rows(states), uniform)

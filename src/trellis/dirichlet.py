@@ -1,0 +1,20 @@
+"""The M-step of a categorical distribution, one convention for all: a pseudocount p is a Dirichlet prior of p + 1."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def most_probable(
+    counts: Tensor, pseudocount: float | Tensor, old: Tensor, dim: int = -1, keep_zeros: bool = True
+) -> Tensor:
+    """argmax of sum (counts + pseudocount) log p over distributions p along `dim`: [..., n].
+
+    What the model forbids (an `old` probability of zero) stays zero, unless `keep_zeros` is off; a distribution for
+    which nothing was counted stays as it was."""
+    weights = (counts + pseudocount).clamp(min=0)
+    if keep_zeros:
+        weights = weights.masked_fill(old == 0, 0.0)
+    total = weights.sum(dim, keepdim=True)
+    return torch.where(total > 0, weights / total, old)

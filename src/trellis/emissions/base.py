@@ -1,0 +1,104 @@
+"""Emission: p(x | z), what inference and learning ask of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from trellis.devices import draw_uniform
+from trellis.types import Potentials
+
+ENTRIES = 1 << 26  # of a table that exist at a time
+
+
+class Vectors(NamedTuple):
+    """Observations that are rows of numbers: that of sequence b at step t is values[rows[b, t]], missing where -1."""
+
+    values: Tensor  # [n, F]
+    rows: Tensor  # [B, T] int64
+
+
+class Emission(ABC):
+    """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors, that every method understands."""
+
+    num_states: int
+
+    @abstractmethod
+    def potentials(self, observations: Any, all_observed: bool = False) -> Potentials:
+        """log p(x_t | z) for every step; `all_observed`: no observation is missing. Never waits for the device."""
+
+    @abstractmethod
+    def statistics(self, observations: Any, visits: Tensor) -> Tensor:
+        """The sufficient statistics of expected visits [N, k] of the rows of the potentials: one tensor, in a layout of
+        the emission's own, that adds and scales."""
+
+    @abstractmethod
+    def maximised(self, statistics: Tensor, prior: Any) -> Self:
+        """The M-step: the most probable emission given statistics and a prior (for symbols, a pseudocount)."""
+
+    @abstractmethod
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One observation from each state: [...] -> [..., *]."""
+
+
+class SymbolEmission(Emission):
+    """p(x | z) over V symbols: tokens [B, T], -1 where missing.
+
+    `dense` is all that a subclass must give besides its statistics and M-step; one that should never write out [V, K]
+    overrides the rest."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """log p(symbol | state): [V, K]."""
+
+    @property
+    def num_symbols(self) -> int:
+        return len(self.dense())
+
+    @property
+    def support(self) -> Tensor | None:
+        """The states that may emit each symbol, [V, k]; None: all."""
+        return None
+
+    def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
+        return Potentials(self.dense(), observations, all_observed=all_observed)
+
+    def predict(self, probs: Tensor) -> Tensor:
+        """log p(symbol) when the state is distributed as probs: [..., K] -> [..., V]."""
+        return (probs @ self.dense().exp().T).log()
+
+    def columns(self, states: Tensor) -> Tensor:
+        """log p(symbol | state) of some states, none of them twice: [n] -> [V, n]."""
+        return self.dense()[:, states]
+
+    def log_probs(self, symbol: int) -> Tensor:
+        """log p(symbol | state) of one symbol: [K]."""
+        return self.dense()[symbol]
+
+    def by_state(self) -> Iterator[Tensor]:
+        """log p(symbol | state), a few states at a time: [V, n], one after the other."""
+        states = torch.arange(self.num_states, device=self.log_probs(0).device)
+        return (self.columns(some) for some in states.split(max(1, ENTRIES // self.num_symbols)))
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """The log-probability of each state's most probable symbol, and that symbol: [K], [K]."""
+        values, words = zip(*(some.max(0) for some in self.by_state()), strict=True)
+        return torch.cat(values), torch.cat(words)
+
+    def log_totals(self) -> Tensor:
+        """log sum over symbols of p(symbol | state), zero unless symbols were taken away: [K]."""
+        return torch.cat([some.logsumexp(0) for some in self.by_state()])
+
+    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        needed, position = states.flatten().unique(return_inverse=True)
+        uniform = draw_uniform(position.shape, states.device, generator)
+        cumulative = self.columns(needed).T.double().exp().cumsum(-1)  # [states needed, V]
+        total = cumulative[:, -1:]
+        ladder = (cumulative / total + torch.arange(len(needed), device=states.device)[:, None]).flatten()
+        words = torch.searchsorted(ladder, uniform + position, right=True) - position * cumulative.shape[1]
+        last = (cumulative < total).sum(-1)  # the last symbol of positive probability
+        return torch.minimum(words, last[position]).view(states.shape)

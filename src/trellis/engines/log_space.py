@@ -1,0 +1,108 @@
+"""The engine for probabilities too far apart for scaled arithmetic: forward in log space, the rest by its gradients.
+
+An emission may make one state exp(1000) times likelier than the next; where only the next can be reached, scaled
+numbers are all zero and the sequence looks impossible. Slow, in float64, with the matrix written out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trellis.engines.reference import AnyTransition, Expected, add_rows, last_step, or_prior
+from trellis.transitions import Countable, Dense, Stacked, TimeVarying
+from trellis.types import Belief, Potentials
+
+FLOOR = -1e300  # stands for -inf, so that differences of two of them are numbers
+IMPOSSIBLE = -1e299  # what is below contains a FLOOR
+WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that scaled arithmetic may lose
+LARGEST = 1 << 24  # entries of a transition matrix that may be written out
+
+
+def may_help(transition: AnyTransition, potentials: Potentials) -> bool:
+    """Whether some observation tells states so far apart that scaled arithmetic may have lost one."""
+    written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
+    if not written or isinstance(transition, Stacked):  # sequences belong to stacked chains by their place
+        return False
+    table = potentials.table
+    spans = table.amax(-1) - table.masked_fill(table == -torch.inf, torch.inf).amin(-1)
+    return bool((spans > WIDE.get(table.dtype, 0.0)).any())
+
+
+def log(values: Tensor) -> Tensor:
+    return values.double().log().clamp(min=FLOOR)
+
+
+class Run:
+    """log p(z_t, x_<=t) of one problem, as a function of log-probabilities that gradients can be taken in."""
+
+    def __init__(
+        self, prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor, learning: bool = False
+    ) -> None:
+        given = log(prior.probs), log(transition.dense()), potentials.gather().double().clamp(min=FLOOR)
+        self.leaves = tuple(value.detach().requires_grad_(learning) for value in given)
+        start, moves, weights = self.leaves
+        scores = [start + weights[:, 0]]
+        for t in range(1, weights.shape[1]):
+            move = moves if moves.dim() == 2 else moves.select(-3, t - 1)
+            onward = (scores[-1].unsqueeze(-1) + move).logsumexp(-2) + weights[:, t]
+            scores.append(torch.where((t < lengths).unsqueeze(-1), onward, scores[-1]))
+        self.scores, self.lengths, self.inside = torch.stack(scores, 1), lengths, potentials.inside(lengths)
+        self.possible = self.scores[:, -1].logsumexp(-1) > IMPOSSIBLE
+
+    def log_norms(self) -> Tensor:
+        """log p(x_t | x_<t): [B, T], zero past the end and -inf from the first impossible step on."""
+        evidence = self.scores.logsumexp(-1)
+        norms = evidence.diff(dim=1, prepend=torch.zeros_like(evidence[:, :1]))
+        return norms.masked_fill(evidence <= IMPOSSIBLE, -torch.inf).masked_fill(~self.inside, 0.0).detach()
+
+    def filtered(self) -> Tensor:
+        """p(z_t | x_<=t): [B, T, k]."""
+        possible = self.scores.amax(-1, keepdim=True) > IMPOSSIBLE
+        return (self.scores.softmax(-1) * (possible & self.inside.unsqueeze(-1))).detach()
+
+    def belief(self, prior: Belief) -> Belief:
+        """After each sequence's last step."""
+        probs = self.filtered().to(prior.probs.dtype)
+        return Belief(or_prior(last_step(probs, self.lengths), prior.probs, self.lengths))
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Expected starts [B, k], transitions (like the matrix) and posteriors [B, T, k], zero where impossible."""
+        total = self.scores[:, -1].logsumexp(-1)
+        return torch.autograd.grad((total * (self.possible & (self.lengths > 0))).sum(), self.leaves)
+
+
+@torch.no_grad()
+def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """log c_t [B, T] and the last belief."""
+    run = Run(prior, transition, potentials, lengths)
+    return run.log_norms(), run.belief(prior)
+
+
+@torch.no_grad()
+def filter(
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor, Belief]:
+    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    run = Run(prior, transition, potentials, lengths)
+    return run.log_norms(), run.filtered(), run.belief(prior)
+
+
+@torch.enable_grad()
+def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """log c_t [B, T] and p(z_t | x) [B, T, k]."""
+    run = Run(prior, transition, potentials, lengths, learning=True)
+    return run.log_norms(), run.gradients()[2]
+
+
+@torch.enable_grad()
+def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Potentials, lengths: Tensor) -> Expected:
+    """The expected statistics of EM."""
+    run = Run(prior, transition, potentials, lengths, learning=True)
+    starts, moves, posteriors = (found.to(prior.probs.dtype) for found in run.gradients())
+    if isinstance(transition, Countable) and not isinstance(transition, Dense):
+        everything = torch.arange(transition.num_states, device=moves.device)
+        moves = transition.collect(everything, everything, moves)
+    inside = potentials._replace(rows=potentials.rows.masked_fill(~run.inside, -1))
+    entry = starts / prior.probs.masked_fill(prior.probs == 0, 1.0)
+    return Expected(run.log_norms(), run.belief(prior), entry, moves, add_rows(inside, posteriors))

@@ -1,0 +1,31 @@
+"""Where a model is in the long run, estimated from a text: for so many states that iterating their transitions until
+they settle would take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from trellis.families.hmm.model import HMM
+from trellis.inference import discrete
+from trellis.types import Batch
+
+
+@torch.no_grad()
+def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> None:
+    """Estimate state occupancy, and the belief after an <eos>, from a text, and keep both with the model."""
+    start, transition, emission = model.parts()
+    visits, endings = torch.zeros_like(start, dtype=torch.float64), []
+    for batch in batches:
+        batch = batch.to(model.device)
+        potentials = emission.potentials(batch.tokens)
+        prior = model.start(len(batch.tokens)).prior(start, transition, potentials.first_ids())
+        probs = discrete.filter(prior, transition, potentials, batch.lengths).probs
+        ids = potentials.ids
+        places = ids if ids is not None else torch.arange(model.num_states, device=probs.device).expand_as(probs)
+        visits.scatter_add_(0, places.flatten(), probs.flatten().double())
+        endings.append(probs[(batch.tokens == model.vocab.eos) & potentials.inside(batch.lengths)])
+    ending = torch.cat(endings).sum(0)
+    model.visits = (visits / visits.sum()).to(start.dtype)
+    model.ending = ending / ending.sum() if float(ending.sum()) > 0 else None

@@ -1,0 +1,88 @@
+"""The belief that a chain carries from batch to batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.engines.reference import at_states, move, to_dense
+from trellis.parts import Parts
+from trellis.transitions import Transition
+from trellis.types import Batch, Belief
+
+
+class Carry(NamedTuple):
+    """The belief after the last token, and which sequences have not begun yet."""
+
+    belief: Belief
+    fresh: Tensor  # [B] bool
+
+    @classmethod
+    def begin(cls, batch: int, num_states: int, like: Tensor) -> Carry:
+        """Before the first token of `batch` sequences, with the dtype and device of `like`."""
+        nothing = like.new_zeros(1, 1).expand(batch, num_states)
+        return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device))
+
+    def reset(self, where: Tensor) -> Carry:
+        """That of the first B sequences, begun anew where [B] is true."""
+        probs, ids = self.belief
+        belief = Belief(probs[: len(where)], None if ids is None else ids[: len(where)])
+        return Carry(belief, self.fresh[: len(where)] | where)
+
+    def prior(self, start: Tensor, transition: Transition, ids: Tensor | None = None) -> Belief:
+        """The distribution of the next state at the live states `ids` [B, k], or at all of them: [B, K]."""
+        begin = at_states(start.expand(len(self.fresh), -1), ids)
+        if bool(self.fresh.all()):
+            return Belief(begin, ids)
+        return Belief(torch.where(self.fresh.unsqueeze(-1), begin, move(self.belief, transition, ids)), ids)
+
+    def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
+        """That after a batch: `belief`, but a sequence that had no token in it stays as it was."""
+        if lengths is None or bool((lengths > 0).all()):
+            return Carry(belief, torch.zeros_like(self.fresh))
+        old, new = (to_dense(b, num_states) for b in (self.belief, belief))
+        idle = lengths == 0
+        return Carry(Belief(torch.where(idle.unsqueeze(-1), old, new)), self.fresh & idle)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """As named tensors, for checkpoints and CUDA graphs."""
+        tensors = {"probs": self.belief.probs, "fresh": self.fresh}
+        return tensors if self.belief.ids is None else tensors | {"ids": self.belief.ids}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> Carry:
+        return cls(Belief(tensors["probs"], tensors.get("ids")), tensors["fresh"])
+
+
+def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor | None) -> Belief:
+    """The prior of a batch's first step over the states of `parts`, which a draw of dropout may have thinned out.
+
+    Never waits for the device where the batch knows which of its rows are fresh."""
+    if carry is None or batch.all_fresh or len(carry.fresh) < len(batch.tokens):
+        return Belief(at_states(parts.start.expand(len(batch.tokens), -1), ids), ids)
+    carry = carry.reset(batch.fresh)
+    kept_all = parts.kept is None
+    onward = move(carry.belief, parts.transition, ids) if kept_all else enter(carry.belief, parts, ids)
+    if batch.all_fresh is False:
+        return Belief(onward, ids)
+    begin = at_states(parts.start.expand(len(batch.tokens), -1), ids)
+    return Belief(torch.where(carry.fresh.unsqueeze(-1), begin, onward), ids)
+
+
+def enter(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
+    """One step from a belief over states of the whole model into those that a draw keeps, at `ids` [B, k'] or all.
+
+    The rows of the transitions are normalised over the kept states."""
+    assert parts.entry is not None
+    probs, names = belief
+    if parts.emission.support is None:  # every sequence comes from the same states
+        rows = torch.arange(probs.shape[-1], device=probs.device) if names is None else names[0]
+        return parts.entry(rows).forward(probs)
+    if names is None:
+        names = torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
+    rows = torch.arange(names.numel(), device=probs.device).view(names.shape)
+    after = torch.arange(parts.num_states, device=probs.device).expand(len(probs), -1)
+    blocks = parts.entry(names.flatten()).blocks(rows, after if ids is None else ids)
+    return (probs.unsqueeze(-2) @ blocks).squeeze(-2)

@@ -1,0 +1,84 @@
+"""The parts of a hidden Markov model: start, transition, emission; and the M-step of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from trellis.dirichlet import most_probable
+from trellis.emissions import Emission
+from trellis.errors import TrellisError
+from trellis.transitions import Countable, Entry, Transition
+from trellis.types import Counts
+
+
+class Prior(NamedTuple):
+    """What the M-step knows of each part beforehand; None leaves a part as it is.
+
+    A pseudocount p is a Dirichlet prior of p + 1. An emission that is not categorical has a prior of its own type."""
+
+    start: float | Tensor | None = 0.0
+    transition: float | Tensor | None = 0.0
+    emission: Any = 0.0
+
+    @classmethod
+    def same(cls, pseudocount: float) -> Prior:
+        """The same pseudocount everywhere."""
+        return cls(pseudocount, pseudocount, pseudocount)
+
+
+class Parts:
+    """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be given as a function, called when needed.
+
+    Under a draw of dropout they are those of the smaller model over the states `kept` [K'], and `entry(ids)` gives the
+    transitions from any states [R] of the whole model into these."""
+
+    def __init__(
+        self,
+        start: Tensor | Callable[[], Tensor],
+        transition: Transition,
+        emission: Any,
+        entry: Callable[[Tensor], Entry] | None = None,
+        kept: Tensor | None = None,
+    ) -> None:
+        self.given_start, self.transition, self.emission, self.entry, self.kept = (
+            start,
+            transition,
+            emission,
+            entry,
+            kept,
+        )
+
+    @cached_property
+    def start(self) -> Tensor:
+        return self.given_start() if callable(self.given_start) else self.given_start
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.start, self.transition, self.emission)
+
+    @property
+    def num_states(self) -> int:
+        return self.transition.num_states
+
+    def with_emission(self, emission: Emission) -> Parts:
+        return Parts(self.given_start, self.transition, emission, self.entry, self.kept)
+
+    def maximised(self, counts: Counts, prior: Prior) -> Parts:
+        """The M-step, each part's own."""
+        start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
+        transition, emission = self.transition, self.emission
+        if prior.transition is not None:
+            transition = countable(transition).maximised(counts.transition, prior.transition)
+        if prior.emission is not None:
+            emission = emission.maximised(counts.emission, prior.emission)
+        return Parts(start, transition, emission)
+
+
+def countable(transition: Transition) -> Countable:
+    """The transition, if it has sufficient statistics."""
+    if not isinstance(transition, Countable):
+        raise TrellisError(f"{type(transition).__name__} transitions have no M-step: learn them by gradient.")
+    return transition

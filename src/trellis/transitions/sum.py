@@ -1,0 +1,136 @@
+"""Sums of operators, their rows normalised together."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from trellis.kernels.rows import take
+from trellis.transitions.base import Countable, Entry, Samplable, invert_rest, select
+from trellis.transitions.tiled import Tiled
+from trellis.transitions.varying import Blocks, TimeVarying
+from trellis.types import Groups
+
+
+class Shares:
+    """A[z, z'] = sum_i w_i(z) A_i[z, z'], with weights w [..., R, n] that sum to one and each A_i normalised.
+
+    Unnormalised operators with row sums N_i(z) are normalised together by w_i(z) = N_i(z) / sum_j N_j(z)."""
+
+    parts: tuple[Any, ...]
+
+    def __init__(self, parts: Sequence[Any], weights: Tensor) -> None:
+        self.parts, self.weights, self.device = tuple(parts), weights, weights.device
+        self.num_rows, self.num_states = weights.shape[-2], self.parts[0].num_states
+
+    @classmethod
+    def normalised(cls, *parts: tuple[Any, Tensor]) -> Self:
+        """Of normalised operators and the logs of the row sums [R] that they had."""
+        return cls([part for part, _ in parts], torch.stack([log_norm for _, log_norm in parts], -1).softmax(-1))
+
+    def shares(self) -> list[tuple[Any, Tensor]]:
+        """Each part and its weights [..., R]."""
+        return list(zip(self.parts, self.weights.unbind(-1), strict=True))
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return add(part.forward(probs * weight) for part, weight in self.shares())
+
+    def part_blocks(self, before: Tensor, after: Tensor) -> list[Tensor]:
+        """What each part adds to the blocks."""
+        weights = take(self.weights, before)  # [..., k, n]
+        return [part.blocks(before, after) * weights[..., i, None] for i, part in enumerate(self.parts)]
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return add(self.part_blocks(before, after))
+
+
+class SumEntry(Shares, Entry):
+    """A sum of entries."""
+
+
+class SumStep(Shares, Samplable):
+    """A sum of operators of one step, or of steps of their own for each sequence."""
+
+    def backward(self, message: Tensor) -> Tensor:
+        return add(part.backward(message) * weight for part, weight in self.shares())
+
+    def dense(self) -> Tensor:
+        return add(part.dense() * weight.unsqueeze(-1) for part, weight in self.shares())
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        """A part by its weight, then that part's draw."""
+        chosen, rest = invert_rest(select(self.weights, states, -2), uniform)
+        return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        """A part by how much of it arrives at z', then that part's draw: the cost of a step forward."""
+        sent = [weights * share for _, share in self.shares()]
+        arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
+        chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)
+        drawn = [part.sample_prev(states, p, rest) for part, p in zip(self.parts, sent, strict=True)]
+        return choose(chosen, drawn)
+
+
+class Sum(SumStep, Tiled, Countable):
+    """A sum of transitions that count; its statistics are those of the parts, flattened, one after the other."""
+
+    def rows(self, states: Tensor) -> Tensor:
+        return add(part.rows(states) * weight[states].unsqueeze(-1) for part, weight in self.shares())
+
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        return Tiled.max_product(self, scores)
+
+    def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
+        parts, weights = [part.between(ids, groups) for part in self.parts], take(self.weights, ids[:, :-1])
+        varying = SumBlocks(parts, weights)
+        return Blocks(varying.dense()) if any(isinstance(part, Blocks) for part in parts) else varying
+
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
+        return torch.cat([part.expected(left * weight, right).flatten() for part, weight in self.shares()])
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        blocks = self.part_blocks(before, after)
+        ratio = pairs / add(blocks).clamp(min=torch.finfo(pairs.dtype).tiny)
+        found = zip(self.parts, blocks, strict=True)
+        return torch.cat([part.collect(before, after, ratio * block).flatten() for part, block in found])
+
+    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Sum:
+        """A part's weight is its share of the transitions from each state."""
+        own = statistics.split([part.statistics_shape.numel() for part in self.parts])
+        found = [
+            part.row_statistics(one.view(part.statistics_shape)) for part, one in zip(self.parts, own, strict=True)
+        ]
+        totals = torch.stack([(one + pseudocount).clamp(min=0).sum(-1) for one in found], -1)
+        weights = torch.where(totals.sum(-1, keepdim=True) > 0, totals / totals.sum(-1, keepdim=True), self.weights)
+        pairs = zip(self.parts, own, strict=True)
+        return Sum([p.maximised(one.view(p.statistics_shape), pseudocount) for p, one in pairs], weights)
+
+    def for_draws(self, draws: int) -> Sum:
+        return Sum([part.for_draws(draws) for part in self.parts], self.weights)
+
+
+class SumBlocks(TimeVarying):
+    """The sum between live states, whose parts go without blocks: weights [B, T-1, k, n]."""
+
+    def __init__(self, parts: Sequence[TimeVarying], weights: Tensor) -> None:
+        self.parts, self.weights, self.num_states = tuple(parts), weights, parts[0].num_states
+
+    def at(self, step: int) -> SumStep:
+        return SumStep([part.at(step) for part in self.parts], self.weights.select(-3, step))
+
+    def dense(self) -> Tensor:
+        return add(part.dense() * self.weights[..., i, None] for i, part in enumerate(self.parts))
+
+
+def add(tensors: Iterable[Tensor]) -> Tensor:
+    return reduce(operator.add, tensors)
+
+
+def choose(which: Tensor, choices: Sequence[Tensor]) -> Tensor:
+    """choices[which[b]][b]: [B]."""
+    return torch.stack(list(choices), -1).gather(-1, which.unsqueeze(-1)).squeeze(-1)

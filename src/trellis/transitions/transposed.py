@@ -1,0 +1,32 @@
+"""The same transitions with time reversed: A' in the place of A."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from trellis.transitions.base import Transition
+from trellis.transitions.dense import Dense
+
+
+class Transposed(Transition):
+    """A' of any transition; its rows need not sum to one."""
+
+    def __init__(self, original: Transition) -> None:
+        self.original, self.num_states = original, original.num_states
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return self.original.backward(probs)
+
+    def backward(self, message: Tensor) -> Tensor:
+        return self.original.forward(message)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return self.original.blocks(after, before).mT
+
+    def dense(self) -> Tensor:
+        return self.original.dense().mT
+
+
+def transposed(transition: Transition) -> Transition:
+    """A', as a matrix where A is one."""
+    return Dense(transition.matrix.T) if isinstance(transition, Dense) else Transposed(transition)

@@ -1,0 +1,68 @@
+"""Transitions that vary with time, such as those between the live states of neighbouring steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+from torch import Tensor
+
+from trellis.transitions.base import Samplable
+from trellis.transitions.dense import Dense, cut
+from trellis.types import Groups
+
+
+class TimeVarying(ABC):
+    """T - 1 operators over K states, for each sequence or for all."""
+
+    num_states: int
+
+    @abstractmethod
+    def at(self, step: int) -> Samplable:
+        """The operator between steps `step` and `step + 1`."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """All matrices: [B, T-1, K, K], or [T-1, K, K] where sequences share them."""
+
+    def expected(self, left: Tensor, right: Tensor) -> Tensor:
+        """Expected transitions left(z) A(z, z') right(z') of every step: [B, T-1, K] twice -> like `dense`."""
+        matrix = self.dense()
+        pairs = matrix * left.unsqueeze(-1) * right.unsqueeze(-2)
+        return pairs.sum(0) if pairs.dim() > matrix.dim() else pairs
+
+
+class Blocks(TimeVarying):
+    """Matrices written out: [T-1, K, K], or [B, T-1, K, K] where each sequence has its own."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix, self.num_states = matrix, matrix.shape[-1]
+
+    def at(self, step: int) -> Dense:
+        return Dense(self.matrix.select(-3, step))
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+    def between(self, ids: Tensor, groups: Groups | None = None) -> Blocks:
+        """Those between the live states [B, T, k] of neighbouring steps."""
+        return Blocks(cut(self.matrix, ids[:, :-1], ids[:, 1:]))
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        """Transitions between live states over all states: [..., k], [..., k'], [..., k, k'] -> like `dense`."""
+        rows = pairs.new_zeros(*pairs.shape[:-1], self.num_states)
+        rows = rows.scatter_add(-1, after.unsqueeze(-2).expand_as(pairs), pairs)
+        full = pairs.new_zeros(*pairs.shape[:-2], self.num_states, self.num_states)
+        full = full.scatter_add(-2, before.unsqueeze(-1).expand_as(rows), rows)
+        return full.sum(0) if full.dim() > self.matrix.dim() else full
+
+
+class LogitBlocks(Blocks):
+    """The blocks exp(x - n) [B, T-1, k, k] between live states, kept as logits x and row normalisers n [B, T-1, k]."""
+
+    def __init__(self, logits: Tensor, log_norm: Tensor) -> None:
+        self.logits, self.log_norm, self.num_states = logits, log_norm, logits.shape[-1]
+
+    @cached_property
+    def matrix(self) -> Tensor:  # type: ignore[override]
+        return (self.logits - self.log_norm.unsqueeze(-1)).exp()

@@ -1,0 +1,75 @@
+"""Log space beside the scaled arithmetic where both can, and beside enumeration where only log space can."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from strategies import Problem, assert_close, random_problem
+from trellis.engines import log_space
+from trellis.inference import discrete
+from trellis.transitions import Dense, LowRank, Transition
+from trellis.types import Belief, Potentials
+
+NATS = 1000.0  # between states, more than float64 holds
+
+
+@pytest.mark.parametrize("varying", ["no", "step", "sequence"])
+@pytest.mark.parametrize("zeros", [0.0, 0.4])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_same_as_the_reference(zeros: float, missing: float, varying: str) -> None:
+    problem = random_problem(1, 6, 5, 3, zeros=zeros, missing=missing, varying=varying, shortest=0)
+    for name in ("score", "filter", "smooth", "expect"):
+        ours, theirs = getattr(log_space, name)(*problem), getattr(discrete.engines, name)(*problem)
+        for one, other in zip(ours, theirs, strict=True):
+            same = (one.probs, other.probs) if isinstance(one, Belief) else (one, other)
+            assert_close(*same)
+
+
+def far_apart(transition: Transition, live: bool) -> Problem:
+    """From state 0 only state 0 can be reached, and the second observation is exp(NATS) times likelier in state 1. The
+    second sequence is an easy one, and the third shorter."""
+    table = torch.tensor([[-1.0, -1.0], [-1.0 - NATS, -1.0]]).double()
+    rows, lengths = torch.tensor([[0, 1, 0], [0, 0, 0], [0, 1, 1]]), torch.tensor([3, 3, 2])
+    ids = torch.arange(2).expand(3, 3, 2) if live else None
+    prior = torch.tensor([1.0, 0.0]).double().expand(3, 2)
+    return Problem(Belief(prior), transition, Potentials(table, rows, ids), lengths)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("kind", [Dense, lambda matrix: LowRank(matrix, torch.eye(2).double())])
+def test_inference_survives_states_too_far_apart(kind, live: bool) -> None:
+    problem = far_apart(kind(torch.tensor([[1.0, 0.0], [0.5, 0.5]]).double()), live)
+    expected = np.array([-3.0 - NATS, -3.0, -2.0 - NATS])
+    assert_close(discrete.log_likelihood(*problem), expected)
+    posterior = discrete.smooth(*problem)
+    assert_close(posterior.log_likelihood, expected)
+    staying = np.array([[[1.0, 0.0]] * 3, [[1.0, 0.0]] * 3, [[1.0, 0.0]] * 2 + [[0.0, 0.0]]])
+    assert_close(posterior.probs, staying)
+    assert_close(discrete.filter(*problem).probs, staying)
+    assert_close(discrete.to_dense(discrete.score(*problem)[1], 2), np.array([[1.0, 0.0]] * 3))
+    counts, _ = discrete.counts(*problem)
+    assert_close(counts.log_likelihood, np.array(expected.sum()))
+    assert_close(counts.start, np.array([3.0, 0.0]))
+    assert_close(counts.emission, np.array([[6.0, 0.0], [2.0, 0.0]]))
+    moves = problem.transition.collect(
+        torch.zeros(1, 1).long(), torch.zeros(1, 1).long(), torch.full((1, 1, 1), 5.0).double()
+    )
+    assert_close(counts.transition, moves)
+
+
+def test_gradients_are_not_rescued() -> None:
+    """Training sees the sequence as impossible, and says so, instead of stepping on a number without a gradient."""
+    problem = far_apart(Dense(torch.tensor([[1.0, 0.0], [0.5, 0.5]]).double().requires_grad_()), live=False)
+    assert discrete.log_likelihood(*problem)[0].item() == -math.inf
+
+
+def test_impossible_stays_impossible() -> None:
+    prior, matrix = Belief(torch.tensor([[1.0, 0.0]]).double()), Dense(torch.eye(2).double())
+    potentials = Potentials.of(torch.tensor([[[0.0, -NATS], [-torch.inf, 0.0]]]).double())
+    posterior = discrete.smooth(prior, matrix, potentials, torch.tensor([2]))
+    assert posterior.log_likelihood.item() == -math.inf
+    assert (posterior.probs == 0).all()
