@@ -85,12 +85,12 @@ class OperatorConformance(ABC):
     def test_bilinear(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor]) -> None:
         left, right = vectors
         expected = self.statistics(operator, left.unsqueeze(-1) * matrix * right.unsqueeze(-2))
-        assert_close(operator.bilinear(left, right), expected)
+        assert_close(operator.expected(left, right), expected)
 
     def test_bilinear_adds_and_scales(self, operator: Transition, vectors: tuple[Tensor, Tensor]) -> None:
         left, right = vectors
-        twice = operator.bilinear(left, right) + operator.bilinear(2 * left, right)
-        assert_close(twice, operator.bilinear(3 * left, right))
+        twice = operator.expected(left, right) + operator.expected(2 * left, right)
+        assert_close(twice, operator.expected(3 * left, right))
 
     def test_collect(self, operator: Transition, matrix: Tensor, ids: tuple[Tensor, Tensor]) -> None:
         before, after = ids
@@ -106,7 +106,7 @@ class OperatorConformance(ABC):
         left, right = vectors
         everything = torch.arange(operator.num_states).expand(BATCH, STEPS - 1, -1)
         pairs = operator.blocks(everything, everything) * left.unsqueeze(-1) * right.unsqueeze(-2)
-        assert_close(operator.collect(everything, everything, pairs), operator.bilinear(left, right))
+        assert_close(operator.collect(everything, everything, pairs), operator.expected(left, right))
 
     @pytest.mark.parametrize("step", range(STEPS - 1))
     def test_at(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor], step: int) -> None:
@@ -118,7 +118,7 @@ class OperatorConformance(ABC):
     @pytest.mark.parametrize("step", range(STEPS - 1))
     def test_best(self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor], step: int) -> None:
         scores = vectors[0][:, step].log()
-        values, argument = operator.at(step).best(scores)
+        values, argument = operator.at(step).max_product(scores)
         every = scores.unsqueeze(-1) + matrix[:, step].log()
         assert_close(values, every.amax(-2))
         assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from strategies import random_problem
 from trellis.engines import reference
-from trellis.transitions import Dense, LogBlocks
+from trellis.transitions import Dense, LogitBlocks
 from trellis.types import Belief, Potentials
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -40,7 +40,7 @@ class Case:
             raw[0] = raw[0].log() + shift.unsqueeze(-1)
         self.leaves = [tensor.to(device, dtype).requires_grad_() for tensor in raw]
         blocks, norm, prior, table = self.leaves
-        transition = LogBlocks(blocks, norm) if logits else Dense(blocks)
+        transition = LogitBlocks(blocks, norm) if logits else Dense(blocks)
         rows, lengths = given.potentials.rows.to(device), given.lengths.to(device)
         self.given: tuple[Any, ...] = Belief(prior), transition, Potentials(table, rows), lengths
 

@@ -19,8 +19,8 @@ from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.params import LowRankParams, LowRankTable
-from trellis.params.base import NOTHING
-from trellis.params.dropout import Dropped
+from trellis.params.base import WHOLE
+from trellis.params.dropout import Draw
 from trellis.params.features import FEATURE_MAPS
 from trellis.transitions import LowRank, Sum
 from trellis.types import Batch
@@ -81,7 +81,7 @@ def test_transitions_follow_their_formula(kind: str, band: int) -> None:
 def test_dropout_restricts_before_normalising(kind: str, band: int) -> None:
     hmm = model(kind, "even", band=band)
     ids, features = torch.tensor([0, 2, 3, 4, 8]), torch.tensor([1, 5, 0])
-    dropped = Dropped(ids, Partition(CLASSES, [2, 2, 1]), features=features)
+    dropped = Draw(ids, Partition(CLASSES, [2, 2, 1]), features=features)
     expected = weights_of(hmm, features, ids)
     assert_close(hmm.params.transition(dropped).dense(), shares(expected[ids]))
     rows = torch.tensor([7, 1, 1, 4])
@@ -186,11 +186,11 @@ def test_files_keep_it(kind: str, band: int, tmp_path: Any) -> None:
 
 def test_feature_draws_differ_and_repeat() -> None:
     one, other = (model("lowrank", feature_dropout=0.5).train().dropout for _ in range(2))
-    draws = [one.draw(None) or NOTHING for _ in range(5)]
+    draws = [one.draw(None) or WHOLE for _ in range(5)]
     kept = [draw.features for draw in draws if draw.features is not None]
     assert [len(ids.unique()) for ids in kept] == [FEATURES // 2] * 5
     assert len({tuple(sorted(ids.tolist())) for ids in kept}) > 1
-    assert all(torch.equal(ids, (other.draw(None) or NOTHING).features) for ids in kept)
+    assert all(torch.equal(ids, (other.draw(None) or WHOLE).features) for ids in kept)
 
 
 @pytest.mark.parametrize(

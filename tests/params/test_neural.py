@@ -16,8 +16,8 @@ from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM, LARGEST_BLOCKS, Carried
 from trellis.inference import discrete
 from trellis.learning.gradient import GradientLearner
-from trellis.params import Dropped, NeuralParams, Params, TableParams
-from trellis.params.base import NOTHING
+from trellis.params import Draw, NeuralParams, Params, TableParams
+from trellis.params.base import WHOLE
 from trellis.params.nets import Residual
 from trellis.params.neural import TYINGS
 from trellis.types import Batch, Belief
@@ -100,7 +100,7 @@ def test_other_kernels_of_transitions(kernel: str, support: str) -> None:
     assert_close(params.transition().dense(), weights / weights.sum(-1, keepdim=True))
     ids = torch.tensor([0, 2, 5])
     kept = weights[:, ids] / weights[:, ids].sum(-1, keepdim=True)
-    assert_close(params.entry(torch.tensor([4, 1]), Dropped(ids)).dense(), kept[[4, 1]])
+    assert_close(params.entry(torch.tensor([4, 1]), Draw(ids)).dense(), kept[[4, 1]])
     again = NeuralParams.restore(VOCABULARY.words, params.settings(), params.state_dict())
     assert_close(again.transition().dense(), params.transition().dense())
     tokens = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(1))
@@ -194,7 +194,7 @@ def test_unstructured_dropout_leaves_out_single_transitions(kind: str, support: 
     assert_close(begin, torch.where(begin > 0, start.softmax(-1), 0.0) / start.softmax(-1)[begin > 0].sum())
 
 
-def dense_loss(hmm: HMM, tokens: Tensor, dropped: Dropped, before: Tensor | None) -> tuple[Tensor, Tensor]:
+def dense_loss(hmm: HMM, tokens: Tensor, dropped: Draw, before: Tensor | None) -> tuple[Tensor, Tensor]:
     """log p(tokens [B, T]) and the last belief [B, K], by eqs. (5) and (6) on all states, nothing sparse."""
     start, move, say = logits_of(hmm.params)
     keep, pairs = torch.ones(STATES, dtype=torch.bool), torch.ones(STATES, STATES, dtype=torch.bool)
@@ -233,7 +233,7 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
     for part in tokens.split(5, 1):
         twin = model(kind, support, dropout, 0.25)
         twin.dropout.load_state_dict(hmm.dropout.state_dict())
-        dropped = twin.dropout.draw(twin.params.partition) or NOTHING
+        dropped = twin.dropout.draw(twin.params.partition) or WHOLE
         begins = state is None
         batch = Batch(part, torch.tensor([5, 5]), torch.full((2,), begins), True, begins)
         ours, state = hmm.log_likelihood(batch, state)

@@ -33,7 +33,7 @@ class TestOneMatrix(DenseConformance):
     def test_bilinear_is_the_gradient_over_the_matrix(self, operator: Dense, vectors: tuple[Tensor, Tensor]) -> None:
         matrix = operator.matrix.clone().requires_grad_()
         (Dense(matrix).forward(vectors[0]) * vectors[1]).sum().backward()
-        assert_close(operator.bilinear(*vectors), operator.matrix * matrix.grad)
+        assert_close(operator.expected(*vectors), operator.matrix * matrix.grad)
 
 
 class TestMatrixPerStep(DenseConformance):

@@ -145,7 +145,7 @@ def test_live_states_go_through_the_features_or_through_blocks(features: int) ->
     for operator_ in (operator, operator.parts[0]):
         expected = operator_.blocks(sets[rows[:, :-1]], sets[rows[:, 1:]])
         for groups in (None, Groups(sets, rows), Groups(sets, rows, True)):
-            along = operator_.along(sets[rows], groups)
+            along = operator_.between(sets[rows], groups)
             assert isinstance(along, Dense) == (features >= live)
             assert_close(along.dense(), expected)
     given = random_problem(5, 3, 7, states, 5, live)
@@ -161,7 +161,7 @@ def test_bands_between_live_states(live: int) -> None:
     logits = normal(1, 12, WIDTH).requires_grad_()
     operator, _ = of_band(logits)
     ids = torch.rand(2, 4, 12, generator=seeded(2)).argsort(-1)[..., :live]
-    along, blocks = operator.along(ids), Dense(operator.blocks(ids[:, :-1], ids[:, 1:]))
+    along, blocks = operator.between(ids), Dense(operator.blocks(ids[:, :-1], ids[:, 1:]))
     assert isinstance(along, LiveBand) == (live > WIDTH)
     assert_close(along.dense(), blocks.dense())
     assert_close(along.at(1).dense(), blocks.at(1).dense())
@@ -194,7 +194,7 @@ def test_samples_of_paths_agree_with_enumeration(banded: bool) -> None:
 def test_operators_ready_for_many_draws_draw_alike(banded: bool) -> None:
     low = of_features(3 * normal(1, STATES, RANK), 3 * normal(2, STATES, RANK))
     operator = Sum.normalised(low, of_band(normal(3, STATES, WIDTH))) if banded else low[0]
-    few, many = operator.ready(DRAWS_PER_FEATURE * RANK - 1), operator.ready(DRAWS)
+    few, many = operator.for_draws(DRAWS_PER_FEATURE * RANK - 1), operator.for_draws(DRAWS)
     tables = [(one.parts[0] if isinstance(one, Sum) else one).aliases for one in (few, many)]
     assert [table is not None for table in tables] == [False, True]
     uniform = torch.rand(DRAWS, generator=seeded(4), dtype=torch.float64)

@@ -10,7 +10,7 @@ from conformance import OperatorConformance, seeded
 from strategies import assert_close
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask, every
-from trellis.transitions import Dense, LogBlocks, Softmax, Transition
+from trellis.transitions import Dense, LogitBlocks, Softmax, Transition
 from trellis.types import Groups
 
 STATES, DIM = 5, 3
@@ -62,9 +62,9 @@ class TestSoftmax(OperatorConformance):
         outcomes = []
         for groups in (None, Groups(sets, rows)):
             operator = self.build(*parameters)
-            blocks = operator.along(sets[rows], groups)
+            blocks = operator.between(sets[rows], groups)
             assert isinstance(blocks, Dense)
-            assert isinstance(blocks, LogBlocks) == (groups is not None)
+            assert isinstance(blocks, LogitBlocks) == (groups is not None)
             weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
             outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), parameters)])
         for one, other in zip(*outcomes, strict=True):
