@@ -123,6 +123,14 @@ class OperatorConformance(ABC):
         assert_close(values, every.amax(-2))
         assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
 
+    def test_the_first_of_the_best_states_is_the_best(self) -> None:
+        """Where all moves that are possible weigh the same, and states have one of two scores."""
+        flat = self.build(*((p != 0).to(p) for p in self.parameters())).at(0)
+        several = torch.cartesian_prod(*[torch.tensor([0.0, -1.0], dtype=torch.float64)] * flat.num_states)
+        for scores in several.split(BATCH):
+            every = scores.unsqueeze(-1) + flat.dense().log()
+            assert flat.best(scores)[1].tolist() == every.numpy().argmax(-2).tolist()
+
     @pytest.mark.parametrize("live", [0, 1, LIVE])
     def test_products_with_few_states(
         self, operator: Transition, matrix: Tensor, vectors: tuple[Tensor, Tensor], live: int

@@ -14,7 +14,7 @@ from strategies import Problem, assert_close, random_problem
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.kernels import scan
-from trellis.kernels.scan import cpu, lanes, naive, whole
+from trellis.kernels.scan import cpu, lanes, naive, serial, whole
 from trellis.operators import Dense, LowRank
 from trellis.types import Belief, Potentials
 
@@ -83,6 +83,25 @@ def compare_modes(problem: Problem) -> None:
     outside = ~problem.potentials.inside(problem.lengths)
     assert ((path < 0) == outside).all()
     assert_close(path_scores(problem, path), expected)
+
+
+@EITHER
+@VARYING
+@pytest.mark.parametrize("states", [serial.NARROW, serial.NARROW + 1, cpu.BLOCKS_FROM + 1])
+@pytest.mark.parametrize("batch", [2, cpu.LANES_FROM])
+def test_of_equally_good_paths_the_lowest_states_are_taken(
+    batch: int, states: int, varying: str, dtype: torch.dtype
+) -> None:
+    """From a state in the middle on, all are equally probable; those before it are impossible."""
+    given = random_problem(8, batch, 4, states, varying=varying, dtype=dtype)
+    first = states // 2
+    same = (torch.arange(states) >= first).to(dtype) / (states - first)
+    potentials = given.potentials._replace(table=torch.zeros_like(given.potentials.table))
+    transition = Dense(same.expand_as(given.transition.matrix))
+    expected = torch.where(potentials.inside(given.lengths), first, -1)
+    for engine in (cpu, naive):
+        path, _ = engine.mode(Belief(same.expand(batch, -1)), transition, potentials, given.lengths)
+        assert path.equal(expected)
 
 
 def path_scores(problem: Problem, path: Tensor) -> Tensor:
