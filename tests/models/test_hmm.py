@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,8 +13,10 @@ from corpora import WORDS, hmm, vocabulary
 from trellis.errors import TrellisError
 from trellis.models import HMM
 from trellis.params import TableParams
+from trellis.types import Batch
 
 EXACT = 1e-10
+SUMMING = 1e-12  # relative difference between two orders of a float64 sum
 
 
 def enumerate_log_prob(model: HMM, tokens: list[int], start: torch.Tensor | None = None) -> float:
@@ -35,6 +38,17 @@ def test_log_prob_counts_the_end_of_each_line() -> None:
     model = hmm()
     expected = enumerate_log_prob(model, [1, 2, 4, 0]) + enumerate_log_prob(model, [5, 0])
     assert model.log_prob("the cat sees\na") == pytest.approx(expected, abs=EXACT)
+
+
+@torch.no_grad()
+def test_tokens_in_single_precision_are_summed_in_double() -> None:
+    model = HMM.new(vocabulary(), 3).eval()
+    text = " ".join(np.random.default_rng(0).choice(WORDS[1:], 2000))
+    tokens = model.encode_line(text, eos=True)
+    expected = float(model.score(tokens, model.start(1))[0].double().sum())
+    batch = Batch(tokens, torch.tensor([tokens.shape[1]]), torch.tensor([True]))
+    assert model.log_prob(text) == pytest.approx(expected, rel=SUMMING)
+    assert float(model.loss(batch, None)[0]) == pytest.approx(expected, rel=SUMMING)
 
 
 def test_a_streamed_model_begins_a_sentence_after_an_eos() -> None:
