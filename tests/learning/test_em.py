@@ -16,9 +16,10 @@ from trellis.inference import discrete
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.params import TableParams
 from trellis.tasks.lm import evaluate
-from trellis.types import Belief
+from trellis.types import Belief, Counts
 
 CONFIG = replace(TrainConfig(), pseudocount=0.0)
+SAME = 1e-12  # relative, float64
 FALL = {torch.float32: 1e-4, torch.float64: 1e-9}  # nats that rounding may take
 
 
@@ -74,6 +75,23 @@ def test_stepwise_em_learns() -> None:
         epoch(learner, Sentences(text, 64))
     assert evaluate(model, Sentences(text, 64)).log_likelihood > before
     assert 0 < learner.rate < 1
+
+
+def test_two_steps_of_stepwise_em_by_hand() -> None:
+    """Statistics per token, of which the second batch weighs 3^-power; pseudocounts are per token too."""
+    config, (first, second) = replace(CONFIG, pseudocount=0.5, em_power=0.7), list(Sentences(split(), 64))[:2]
+    learner, by_hand = (StepwiseEMLearner(hmm(), config) for _ in range(2))
+    one = [count / int(first.lengths.sum()) for count in by_hand.model.counts(first, None)[0]]
+    by_hand.params.maximise(Counts(*one), 0.5 / int(first.lengths.sum()))
+    two = [count / int(second.lengths.sum()) for count in by_hand.model.counts(second, None)[0]]
+    mixed = Counts(*((1 - 3**-0.7) * a + 3**-0.7 * b for a, b in zip(one, two, strict=True)))
+    by_hand.params.maximise(mixed, 0.5 / int(second.lengths.sum()))
+    for batch in (first, second):
+        learner.step(batch)
+    assert learner.totals is not None
+    ours, theirs = [*learner.totals, *learner.params.parameters()], [*mixed, *by_hand.params.parameters()]
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=SAME, atol=0)
 
 
 @pytest.mark.parametrize("kind", [EMLearner, StepwiseEMLearner])
