@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle import Paths
-from trellis.transitions import Dense
+from trellis.transitions import Blocks, Dense
 from trellis.types import Belief, Potentials
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10, torch.int64: 0.0}
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
     """A chain as inference takes it."""
 
     prior: Belief  # [B, K]
-    transition: Dense
+    transition: Dense | Blocks
     potentials: Potentials
     lengths: Tensor
 
@@ -60,6 +60,11 @@ def distributions(generator: torch.Generator, *shape: int, zeros: float = 0.0) -
     return weights / weights.sum(-1, keepdim=True)
 
 
+def transition_of(matrix: Tensor) -> Dense | Blocks:
+    """One matrix [K, K], or matrices that vary [..., T-1, K, K]."""
+    return Dense(matrix) if matrix.dim() == 2 else Blocks(matrix)
+
+
 def random_problem(
     seed: int, batch: int, steps: int, states: int, symbols: int = 4, live: int | None = None, varying: str = "no",
     zeros: float = 0.0, missing: float = 0.0, shortest: int = 1, dtype: torch.dtype = torch.float64,
@@ -78,7 +83,7 @@ def random_problem(
         support = torch.rand(symbols, states, generator=generator).argsort(-1)[:, :live]
         table, ids = table.gather(-1, support), support[rows.clamp(min=0)]
     potentials = Potentials(table.to(dtype), rows, ids)
-    return Problem(Belief(prior.to(dtype)), Dense(matrix.to(dtype)), potentials, lengths)
+    return Problem(Belief(prior.to(dtype)), transition_of(matrix.to(dtype)), potentials, lengths)
 
 
 @st.composite

@@ -40,11 +40,14 @@ def write(tmp_path: Path):
     return write_file
 
 
-lines = st.lists(st.sampled_from(["", " ", "\t", "a", "é語 a", " aa ", "語" * 9, "a b c d e f g h i"]), max_size=12)
+lines = st.lists(
+    st.sampled_from(["", " ", "\t", "a", "é語 a", " aa ", "語" * 9, "😀" * 9, "a b c d e f g h i"]), max_size=12
+)
 
 
 @given(lines, st.sampled_from(["", "\n", "\r\n"]), st.integers(4, 12))
 @example([], "\r\n", 5)
+@example(["😀😀"], "\n", 7)  # a block that ends after three of four bytes
 def test_small_blocks_read_the_same_as_the_whole_file(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str, block: int
 ) -> None:

@@ -48,6 +48,7 @@ def test_what_is_written_reads_back(case: tuple[list[Span], int]) -> None:
 def test_tags_that_no_scheme_writes_are_read_as_conlleval_does() -> None:
     assert spans(["I-A", "I-B", "B-B"]) == [Span("A", 0, 0), Span("B", 1, 1), Span("B", 2, 2)]
     assert spans(["E-A", "I-A", "S-A"]) == [Span("A", 0, 0), Span("A", 1, 1), Span("A", 2, 2)]
+    assert spans(["S-A", "I-A", "E-A"]) == [Span("A", 0, 0), Span("A", 1, 2)]
 
 
 def test_one_kind_alone() -> None:

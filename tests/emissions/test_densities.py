@@ -8,8 +8,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from trellis.emissions import Vectors
 from trellis.emissions.gaussian import COVARIANCES, Gaussian, GaussianPrior, cholesky
-from trellis.emissions.poisson import Poisson
+from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
 
 STATES, FEATURES, SAMPLES, TOLERANCE = 3, 2, 40, 1e-10
@@ -51,7 +52,8 @@ def test_gaussian_estimates_maximise_the_expected_likelihood(random: np.random.R
     """No small change of any parameter makes the weighted log-likelihood larger."""
     emission, x = gaussian(random, kind), torch.from_numpy(random.randn(SAMPLES, FEATURES))
     visits = torch.from_numpy(random.dirichlet(np.ones(STATES), SAMPLES))
-    best = [p.requires_grad_() for p in emission.maximise(visits.T @ emission.features(x), no_prior())]
+    found = emission.maximised(emission.statistics(Vectors(x, torch.arange(SAMPLES)[None]), visits), no_prior())
+    best = [p.requires_grad_() for p in (found.means, found.covars)]
     (visits * Gaussian(*best, kind).log_density(x)).sum().backward()
     for parameter in best:
         assert_close(parameter.grad, np.zeros(parameter.shape))
@@ -60,18 +62,17 @@ def test_gaussian_estimates_maximise_the_expected_likelihood(random: np.random.R
 @pytest.mark.parametrize("kind", KINDS)
 def test_gaussian_states_never_visited_stay(random: np.random.RandomState, kind: str) -> None:
     emission = gaussian(random, kind)
-    means, covars = emission.maximise(
-        torch.zeros(STATES, 1 + FEATURES + emission.kind.second(torch.ones(1, FEATURES)).shape[1]), no_prior()
-    )
-    assert_close(means, emission.means)
-    assert_close(covars, emission.covars)
+    seen = Vectors(torch.ones(1, FEATURES).double(), torch.zeros(1, 1).long())
+    found = emission.maximised(emission.statistics(seen, torch.zeros(1, STATES).double()), no_prior())
+    assert_close(found.means, emission.means)
+    assert_close(found.covars, emission.covars)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_covariances_from_one_matrix(random: np.random.RandomState, kind: str) -> None:
     covariance = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
-    spread = COVARIANCES[kind].spread(covariance, STATES)
-    assert spread.shape == COVARIANCES[kind].shape(STATES, FEATURES)
+    covars = COVARIANCES[kind].for_states(covariance, STATES)
+    assert covars.shape == COVARIANCES[kind].shape(STATES, FEATURES)
     free = {"spherical": STATES, "diag": STATES * FEATURES, "full": STATES * 3, "tied": 3}
     assert COVARIANCES[kind].free(STATES, FEATURES) == free[kind]
 
@@ -98,6 +99,7 @@ def test_poisson_estimates_are_weighted_means(random: np.random.RandomState) -> 
     )
     visits[:, 2] = 0.0
     old, zero = torch.ones(STATES, FEATURES).double(), torch.tensor(0.0)
-    rates = Poisson(old).maximise(visits.T @ Poisson.features(x), zero, zero).rates
+    statistics = Poisson(old).statistics(Vectors(x, torch.arange(SAMPLES)[None]), visits)
+    rates = Poisson(old).maximised(statistics, GammaPrior(zero, zero)).rates
     assert_close(rates[:2], [np.average(x, 0, visits[:, z]) for z in range(2)])
     assert_close(rates[2], old[2])

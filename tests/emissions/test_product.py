@@ -15,7 +15,7 @@ EVERY = pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 
 
 def product(support) -> Product:
-    words = TableParams(STATES, len(WORDS), support).double().emission()
+    words = TableParams(STATES, len(WORDS), support).double().parts().emission
     tags = distributions(torch.Generator().manual_seed(1), STATES, len(TAGS), zeros=0.2).T.log()
     return Product(words, tags)
 
@@ -51,7 +51,7 @@ def test_visits_are_collected_by_word_and_by_tag(support) -> None:
     pairs = [(1, 2), (1, None), (3, 2), (0, 0), (1, 2)]
     symbols = torch.tensor([[symbol(*pair) for pair in pairs]])
     visits = torch.rand(len(pairs), emission.table.shape[1], dtype=torch.float64)
-    by_word, by_tag = emission.apart(emission.statistics(symbols, visits))
+    by_word, by_tag = emission.split_statistics(emission.statistics(symbols, visits))
     assert_close(by_word[1], visits[0] + visits[1] + visits[4])
     assert_close(by_word.sum(), visits.sum())
     states = torch.arange(STATES).expand(len(WORDS), -1) if emission.support is None else emission.support

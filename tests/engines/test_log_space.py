@@ -24,9 +24,10 @@ def test_the_same_as_the_reference(zeros: float, missing: float, varying: str) -
     problem = random_problem(1, 6, 5, 3, zeros=zeros, missing=missing, varying=varying, shortest=0)
     for name in ("score", "filter", "smooth", "expect"):
         ours, theirs = getattr(log_space, name)(*problem), getattr(discrete.engines, name)(*problem)
+        if name == "expect":  # where the prior is zero, the gradient in it has no use
+            ours, theirs = (found._replace(entry=found.entry * problem.prior.probs) for found in (ours, theirs))
         for one, other in zip(ours, theirs, strict=True):
-            same = (one.probs, other.probs) if isinstance(one, Belief) else (one, other)
-            assert_close(*same)
+            assert_close(*((one.probs, other.probs) if isinstance(one, Belief) else (one, other)))
 
 
 def far_apart(transition: Transition, live: bool) -> Problem:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import Problem, assert_close, random_problem
+from strategies import Problem, assert_close, random_problem, transition_of
 from trellis import engines
 from trellis.engines import compiled, homogeneous, reference
 from trellis.errors import TrellisError
 from trellis.inference import discrete
-from trellis.kernels.scan import lanes
+from trellis.kernels.scan import lanes, serial
 from trellis.transitions import Dense, LowRank
 from trellis.types import Belief, Potentials
 
@@ -86,6 +86,25 @@ def compare_modes(problem: Problem) -> None:
     assert_close(path_scores(problem, path), expected)
 
 
+@EITHER
+@VARYING
+@pytest.mark.parametrize("states", [serial.NARROW, serial.NARROW + 1, compiled.BLOCKS_FROM + 1])
+@pytest.mark.parametrize("batch", [2, compiled.LANES_FROM])
+def test_of_equally_good_paths_the_lowest_states_are_taken(
+    batch: int, states: int, varying: str, dtype: torch.dtype
+) -> None:
+    """From a state in the middle on, all are equally probable; those before it are impossible."""
+    given = random_problem(8, batch, 4, states, varying=varying, dtype=dtype)
+    first = states // 2
+    same = (torch.arange(states) >= first).to(dtype) / (states - first)
+    potentials = given.potentials._replace(table=torch.zeros_like(given.potentials.table))
+    transition = transition_of(same.expand_as(given.transition.matrix))
+    expected = torch.where(potentials.inside(given.lengths), first, -1)
+    for engine in (compiled, reference):
+        path, _ = engine.viterbi(Belief(same.expand(batch, -1)), transition, potentials, given.lengths)
+        assert path.equal(expected)
+
+
 def path_scores(problem: Problem, path: Tensor) -> Tensor:
     """log p(z, x) of given paths: [B]."""
     inside = path >= 0
@@ -102,7 +121,7 @@ def gradients(engine, problem: Problem) -> tuple[Tensor, ...]:
     leaves = [problem.prior.probs, problem.transition.matrix, problem.potentials.table]
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]
     potentials = problem.potentials._replace(table=leaves[2])
-    log_norms, belief = engine.score(Belief(leaves[0]), Dense(leaves[1]), potentials, problem.lengths)
+    log_norms, belief = engine.score(Belief(leaves[0]), transition_of(leaves[1]), potentials, problem.lengths)
     weights = torch.rand(log_norms.shape, generator=torch.Generator().manual_seed(1), dtype=problem.dtype)
     pull = torch.rand(belief.probs.shape, generator=torch.Generator().manual_seed(2), dtype=problem.dtype)
     finite = log_norms.masked_fill(log_norms == -torch.inf, 0.0)
@@ -139,7 +158,7 @@ def test_explicit_backward_by_finite_differences(batch: int, varying: str) -> No
 
     def score(prior: Tensor, matrix: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         potentials = problem.potentials._replace(table=table)
-        log_norms, belief = compiled.score(Belief(prior), Dense(matrix), potentials, problem.lengths)
+        log_norms, belief = compiled.score(Belief(prior), transition_of(matrix), potentials, problem.lengths)
         return log_norms, belief.probs
 
     assert torch.autograd.gradcheck(score, [leaf.requires_grad_() for leaf in leaves])
@@ -183,7 +202,7 @@ def test_dispatch() -> None:
     assert engines.engine(dense, values.bfloat16()) is homogeneous
     assert engines.engine(dense, values.to("meta")) is homogeneous
     assert engines.engine(LowRank(torch.eye(2), torch.eye(2)), values) is homogeneous
-    assert engines.engine(Dense(torch.eye(2).expand(3, 1, 2, 2)), values.bfloat16()) is reference
+    assert engines.engine(transition_of(torch.eye(2).expand(3, 1, 2, 2)), values.bfloat16()) is reference
     assert engines.engine(dense, values, ids=torch.zeros(1, 3, 2, dtype=torch.int64)) is reference
 
 
@@ -229,7 +248,7 @@ def broken(**changes: Tensor) -> Problem:
     """A problem of 3 sequences, 4 steps, 2 states and 4 symbols with something wrong."""
     good = random_problem(5, 3, 4, 2, shortest=4)
     prior = Belief(changes.get("prior", good.prior.probs))
-    transition = Dense(changes.get("matrix", good.transition.matrix))
+    transition = transition_of(changes.get("matrix", good.transition.matrix))
     potentials = good.potentials._replace(rows=changes.get("rows", good.potentials.rows))
     return Problem(prior, transition, potentials, changes.get("lengths", good.lengths))
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import random_problem
+from strategies import random_problem, transition_of
 from trellis.engines import reference
-from trellis.transitions import Dense, LogitBlocks
+from trellis.transitions import LogitBlocks
 from trellis.types import Belief, Potentials
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -20,6 +20,7 @@ if not CUDA and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no GPU, and TRITON_INTERPRET is not 1", allow_module_level=True)
 
 from trellis.engines import triton as engine  # noqa: E402
+from trellis.kernels.scan.triton import shape_of  # noqa: E402
 
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 SHAPES = pytest.mark.parametrize(("batch", "steps", "states"), [(1, 1, 1), (3, 4, 2), (2, 5, 17), (2, 3, 40)])
@@ -40,7 +41,7 @@ class Case:
             raw[0] = raw[0].log() + shift.unsqueeze(-1)
         self.leaves = [tensor.to(device, dtype).requires_grad_() for tensor in raw]
         blocks, norm, prior, table = self.leaves
-        transition = LogitBlocks(blocks, norm) if logits else Dense(blocks)
+        transition = LogitBlocks(blocks, norm) if logits else transition_of(blocks)
         rows, lengths = given.potentials.rows.to(device), given.lengths.to(device)
         self.given: tuple[Any, ...] = Belief(prior), transition, Potentials(table, rows), lengths
 
@@ -86,5 +87,5 @@ def test_gradients(batch: int, steps: int, states: int, logits: bool) -> None:
 
 def test_tiles_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trellis.kernels.scan.triton.TILE", 16 * 64)
-    assert engine.shape_of(40)["ROWS"] < 40
+    assert shape_of(40)["ROWS"] < 40
     test_gradients(2, 3, 40, True)

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from operators import of_band, of_features
 from strategies import Problem, assert_close, random_problem
 from trellis.engines import homogeneous, reference
 from trellis.transitions import Dense, LowRank, Softmax, Sum, Transition
-from trellis.transitions.banded import of_band
-from trellis.transitions.lowrank import of_features
 from trellis.types import Belief, Potentials
 
 STATES = 6

@@ -22,7 +22,7 @@ from estimator_cases import (
 
 from oracle import Paths
 from trellis.estimators import CategoricalHMM, GaussianHMM, PoissonHMM
-from trellis.estimators.em import expect, expect_together
+from trellis.learning.em import expect_together
 
 SWITCHING = [[0.9, 0.1], [0.1, 0.9]]
 
@@ -55,11 +55,12 @@ def test_restarts_side_by_side_equal_one_after_the_other(case: Case) -> None:
     for seed in range(3):
         set_by_hand(model, seed)
         model._check()
-        starts.append(model._parameters())
+        starts.append(model._parts())
     X = case.data()
     X[5] = -9
     (block,) = model._blocks(model._read(X, None))
-    for one, other in zip(expect(model, starts, [block]), expect_together(model, starts, block), strict=True):
+    together = expect_together(starts, block.observations, block.lengths)
+    for one, other in zip(model._expect(starts, [block]), together, strict=True):
         for ours, theirs in zip(one, other, strict=True):
             assert_close(ours, theirs)
 
@@ -111,12 +112,12 @@ def test_partial_fit_from_parameters_set_by_hand() -> None:
 
 
 def test_partial_fit_blends_statistics() -> None:
-    """Two steps by hand: the second batch counts for 2 ** -decay of the running mean."""
+    """Two steps by hand: the second batch counts for 3 ** -decay of the running mean."""
     first, second = switching(50, 2), switching(80, 3)
     model = CategoricalHMM(2, random_state=0, n_features=3, learning_decay=0.8)
     model.partial_fit(first)
-    (one,) = expect(model, [model._parameters()], model._blocks(model._read(second, None)))
-    mean = model._stream.mean.transition * (1 - 2**-0.8) + one.transition / 80 * 2**-0.8
+    (one,) = model._expect([model._parts()], model._blocks(model._read(second, None)))
+    mean = model._running.mean.transition * (1 - 3**-0.8) + one.transition / 80 * 3**-0.8
     model.partial_fit(second)
     assert_close(model.transmat_, mean / mean.sum(1, keepdim=True))
 
@@ -138,9 +139,7 @@ def test_missing_observations_are_summed_out(case: Case) -> None:
     model._check()
     X = case.data()[:5].copy()
     (block,) = model._blocks(model._read(X, None))
-    params = model._parameters()
-    table = model.log_table(params, block).exp()
-    weights = (table[block.rows[0]] if block.values is None else table).numpy()
+    weights = model._emission().potentials(block.observations).gather()[0].exp().numpy()
     weights[[1, 4]] = 1.0
     X[[1, 4]] = -9
     truth = Paths(model.startprob_, np.broadcast_to(model.transmat_, (4, STATES, STATES)), weights)

@@ -15,6 +15,7 @@ from trellis.families.crf.learning import CRFConfig, copy_crfsuite, loss, senten
 from trellis.families.crf.model import CRF, Features
 
 EXACT = 1e-10
+ADAGRAD = 1e-8  # relative: torch adds 1e-10 to the root of the squares
 ALIKE = 1e-6  # nats, of all sentences together
 LABELS, ATTRIBUTES = 3, 12
 
@@ -141,6 +142,21 @@ def test_learners_find_labels_that_follow_from_attributes(learner: str, iteratio
     config = CRFConfig(learner, l2=0.01, iterations=iterations, batch=4)
     crf = train_crf(CRF(LABELS, ATTRIBUTES), features, gold, config)
     assert torch.equal(crf.best_labels(features), gold)
+
+
+def test_the_batches_of_adagrad_share_the_penalty() -> None:
+    """One label leaves nothing to learn, so that only the penalty moves the weights: 8 of 12 sentences, then 4."""
+    features, gold = problem()
+    crf = CRF(1, ATTRIBUTES, dtype=torch.float64)
+    for weight in crf.parameters():
+        torch.nn.init.ones_(weight)
+    config = CRFConfig("adagrad", l2=0.6, iterations=1, batch=8)
+    train_crf(crf, features, torch.zeros_like(gold), config)
+    after_one = 1 - config.lr
+    slopes = 2 * config.l2 * 8 / 12, 2 * config.l2 * 4 / 12 * after_one
+    expected = after_one - config.lr * slopes[1] / np.hypot(*slopes)
+    for weight in crf.parameters():
+        torch.testing.assert_close(weight, torch.full_like(weight, expected), rtol=ADAGRAD, atol=0)
 
 
 def test_real_valued_features_are_learned() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,8 +13,10 @@ from corpora import WORDS, hmm, vocabulary
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.params import TableParams
+from trellis.types import Batch
 
 EXACT = 1e-10
+SUMMING = 1e-12  # relative difference between two orders of a float64 sum
 
 
 def enumerate_log_prob(model: HMM, tokens: list[int], start: torch.Tensor | None = None) -> float:
@@ -37,11 +40,22 @@ def test_log_prob_counts_the_end_of_each_line() -> None:
     assert model.log_prob("the cat sees\na") == pytest.approx(expected, abs=EXACT)
 
 
+@torch.no_grad()
+def test_tokens_in_single_precision_are_summed_in_double() -> None:
+    model = HMM.new(vocabulary(), 3).eval()
+    text = " ".join(np.random.default_rng(0).choice(WORDS[1:], 2000))
+    tokens = model.encode_line(text, eos=True)
+    expected = float(model.score(tokens, model.start(1))[0].double().sum())
+    batch = Batch(tokens, torch.tensor([tokens.shape[1]]), torch.tensor([True]))
+    assert model.log_prob(text) == pytest.approx(expected, rel=SUMMING)
+    assert float(model.log_likelihood(batch, None)[0]) == pytest.approx(expected, rel=SUMMING)
+
+
 def test_a_streamed_model_begins_a_sentence_after_an_eos() -> None:
     model = hmm(carry=True)
-    ends = model.parts()[2].dense()[0].exp()
+    ends = model.parts().emission.dense()[0].exp()
     after = model.occupancy() * ends / (model.occupancy() * ends).sum()
-    expected = enumerate_log_prob(model, [1, 2, 0], after @ model.parts()[1].dense())
+    expected = enumerate_log_prob(model, [1, 2, 0], after @ model.parts().transition.dense())
     assert model.log_prob("the cat") == pytest.approx(expected, abs=EXACT)
 
 
@@ -113,10 +127,10 @@ def test_a_sequence_without_tokens_keeps_its_state(started: bool) -> None:
 def test_what_is_remembered_follows_the_parameters() -> None:
     model = hmm()
     with torch.no_grad():
-        before, share = model.parts()[0].clone(), model.occupancy()
-        assert model.parts()[0] is model.parts()[0]
+        before, share = model.parts().start.clone(), model.occupancy()
+        assert model.parts().start is model.parts().start
         model.params.start_logits[0] += 1.0
-        assert not torch.equal(model.parts()[0], before)
+        assert not torch.equal(model.parts().start, before)
         assert not torch.equal(model.occupancy(), share)
 
 
@@ -146,7 +160,7 @@ def test_posterior_and_path_have_the_models_states() -> None:
 def test_support_restricts_what_a_state_says() -> None:
     support = torch.tensor([[i % 3, (i + 1) % 3] for i in range(len(WORDS))])
     model = HMM(vocabulary(), TableParams(3, len(WORDS), support)).to(torch.float64).requires_grad_(False)
-    torch.testing.assert_close(model.parts()[2].dense().exp().sum(0), torch.ones(3, dtype=torch.float64))
+    torch.testing.assert_close(model.parts().emission.dense().exp().sum(0), torch.ones(3, dtype=torch.float64))
     expected = enumerate_log_prob(model, [1, -1, 4])
     joint, _ = model.score(torch.tensor([[1, -1, 4]]), model.start(1))
     assert float(joint.sum()) == pytest.approx(expected, abs=EXACT)

@@ -52,7 +52,7 @@ def test_the_joint_likelihood_of_words_and_some_tags(support) -> None:
 def test_expected_counts(support) -> None:
     model = tagger(support)
     counts, _ = model.counts(batch(), None)
-    by_word, by_tag = model.parts()[2].apart(counts.emission)
+    by_word, by_tag = model.parts().emission.apart(counts.emission)
     words = torch.zeros(7, model.num_states, dtype=torch.float64)
     tags = torch.zeros(len(TAGS), model.num_states, dtype=torch.float64)
     moves = np.zeros((model.num_states, model.num_states))
@@ -64,7 +64,7 @@ def test_expected_counts(support) -> None:
                 words[word] += visits
             if tag is not None:
                 tags[tag] += visits
-    states = model.params.emission().support
+    states = model.params.parts().emission.support
     assert_close(by_word, words if states is None else words.gather(1, states))
     assert_close(by_tag, tags)
     assert_close(counts.transition, moves)
@@ -74,7 +74,7 @@ def test_expected_counts(support) -> None:
 def test_the_marginals_of_tags(support) -> None:
     model, sentences = tagger(support), untagged()
     actual = model.tag_marginals(batch(sentences))
-    tags = model.parts()[2].tags.exp().detach().numpy()
+    tags = model.parts().emission.tags.exp().detach().numpy()
     for row, sentence in zip(actual, sentences, strict=True):
         assert_close(row[: len(sentence[0])], paths(model, *sentence).smoothed() @ tags.T)
 
@@ -83,7 +83,7 @@ def test_the_marginals_of_tags(support) -> None:
 def test_the_best_tags_are_those_of_the_best_path_of_states_and_tags(support) -> None:
     model, sentences = tagger(support), untagged()
     actual = model.best_tags(batch(sentences))
-    tags = model.parts()[2].tags.exp().detach().numpy()[1:]  # no word has the tag of the end
+    tags = model.parts().emission.tags.exp().detach().numpy()[1:]  # no word has the tag of the end
     for row, (words, missing) in zip(actual, sentences, strict=True):
         every = paths(model, words, missing)
         weights = {}

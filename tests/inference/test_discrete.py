@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracle import SMALLEST_P, Paths, cells, chi_square, log
-from strategies import TOLERANCE, Problem, assert_close, distributions, problems, random_problem
+from strategies import TOLERANCE, Problem, assert_close, distributions, problems, random_problem, transition_of
 from trellis import engines
 from trellis.inference import discrete
-from trellis.transitions import Dense
 from trellis.types import Belief, Counts, Potentials
 
 DTYPES = (torch.float32, torch.float64)
@@ -137,7 +136,7 @@ def test_posterior_samples_have_the_right_distribution(live: int | None, varying
     one = random_problem(5, 1, steps, 3, live=live, varying=varying, zeros=0.2, missing=missing, shortest=steps)
     many = Problem(
         Belief(one.prior.probs.expand(draws, -1)),
-        Dense(one.transition.matrix if varying != "sequence" else one.matrices().expand(draws, -1, -1, -1)),
+        transition_of(one.transition.matrix if varying != "sequence" else one.matrices().expand(draws, -1, -1, -1)),
         Potentials(
             *(x if x is None or i == 0 else x.expand(draws, *x.shape[1:]) for i, x in enumerate(one.potentials[:3]))
         ),
@@ -153,7 +152,7 @@ def test_prior_samples_have_the_right_distribution(varying: str) -> None:
     one = random_problem(6, 1, steps, 3, varying=varying, zeros=0.2, missing=1.0, shortest=steps)
     matrix = one.transition.matrix if varying != "sequence" else one.matrices().expand(draws, -1, -1, -1)
     generator = torch.Generator().manual_seed(2)
-    path = discrete.sample_prior(one.prior.probs[0], Dense(matrix), draws, steps, generator)
+    path = discrete.sample_prior(one.prior.probs[0], transition_of(matrix), draws, steps, generator)
     assert chi_square(cells(path.numpy(), 3), one.paths()[0].posterior) > SMALLEST_P
 
 
@@ -241,7 +240,7 @@ def impossible(batch: int = 2, varying: str = "no") -> Problem:
     rows = torch.tensor([[0, 0, 0], [0, 1, 0]]).repeat(batch // 2, 1)
     prior = torch.tensor([[1.0, 0.0]], dtype=torch.float64).repeat(batch, 1)
     eye = torch.eye(2, dtype=torch.float64).expand(*leading, 2, 2)
-    return Problem(Belief(prior), Dense(eye), Potentials(table, rows), torch.full((batch,), 3))
+    return Problem(Belief(prior), transition_of(eye), Potentials(table, rows), torch.full((batch,), 3))
 
 
 @pytest.mark.parametrize("varying", ["no", "step", "sequence"])
@@ -278,13 +277,14 @@ def test_a_probability_beneath_the_smallest_normal_number_counts_as_zero(batch: 
     table = torch.tensor([[0.0, -torch.inf], [-90.0, 0.0]])
     problem = Problem(
         Belief(problem.prior.probs.float()),
-        Dense(problem.transition.matrix.float()),
+        transition_of(problem.transition.matrix.float()),
         problem.potentials._replace(table=table),
         problem.lengths,
     )
-    assert (discrete.log_likelihood(*problem)[1::2] == -torch.inf).all()
-    assert (discrete.smooth(*problem).probs[1::2] == 0).all()
-    assert discrete.counts(*problem)[0].transition.isfinite().all()
+    assert (engines.score(*problem)[0].sum(1)[1::2] == -torch.inf).all()
+    assert (engines.smooth(*problem)[1][1::2] == 0).all()
+    assert engines.expect(*problem).moves.isfinite().all()
+    assert (discrete.log_likelihood(*problem)[1::2] == -90).all()  # by log space
 
 
 def test_words_past_the_end_do_not_matter() -> None:

@@ -9,6 +9,7 @@ import torch
 from strategies import distributions
 from trellis.inference import discrete
 from trellis.params import TableParams
+from trellis.parts import Prior
 from trellis.types import Belief, Counts
 
 hmm = pytest.importorskip("hmmlearn.hmm")
@@ -39,13 +40,15 @@ class Twins:
 
     @property
     def problem(self) -> tuple:
-        prior = Belief(self.ours.start().expand(len(LENGTHS), -1))
-        potentials = self.ours.emission().potentials(self.tokens)
-        return prior, self.ours.transition(), potentials, self.lengths
+        prior = Belief(self.ours.parts().start.expand(len(LENGTHS), -1))
+        potentials = self.ours.parts().emission.potentials(self.tokens)
+        return prior, self.ours.parts().transition, potentials, self.lengths
 
     def probabilities(self) -> tuple[np.ndarray, ...]:
-        emission = self.ours.emission().table.exp().T
-        return tuple(p.detach().numpy() for p in (self.ours.start(), self.ours.transition().matrix, emission))
+        emission = self.ours.parts().emission.table.exp().T
+        return tuple(
+            p.detach().numpy() for p in (self.ours.parts().start, self.ours.parts().transition.matrix, emission)
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -79,7 +82,7 @@ def test_baum_welch(zeros: float) -> None:
     for _ in range(iterations):
         counts, _ = discrete.counts(*twins.problem)
         history.append(counts.log_likelihood.item())
-        twins.ours.maximise(counts)
+        twins.ours.maximise(counts, Prior())
     np.testing.assert_allclose(history, list(twins.theirs.monitor_.history)[-iterations:], rtol=TOLERANCE)
     theirs = twins.theirs
     for one, other in zip(
@@ -92,7 +95,7 @@ def test_baum_welch(zeros: float) -> None:
 def keep_possible(twins: Twins) -> None:
     """Replace the text by one that a model with zeros can have written."""
     generator = torch.Generator().manual_seed(8)
-    start, transition, emission = twins.ours.start(), twins.ours.transition(), twins.ours.emission()
+    start, transition, emission = twins.ours.parts().start, twins.ours.parts().transition, twins.ours.parts().emission
     states = discrete.sample_prior(start, transition, len(LENGTHS), max(LENGTHS), generator)
     twins.tokens = emission.sample(states, generator)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from strategies import Problem, assert_close, distributions, random_problem
+from strategies import Problem, assert_close, distributions, random_problem, transition_of
 from trellis import engines
 from trellis.inference import discrete
 from trellis.transitions import Dense
@@ -18,13 +18,14 @@ SINGLE_PRECISION = 1e-5  # relative difference of float32 from float64 in log p(
 POSTERIOR = 1e-5  # absolute difference of float32 from float64 in p(z_t | x)
 COUNTING = 1e-6  # relative difference of float32 from the truth in a million added up
 CELLS = 1e-4  # and in any single expected count
+SUMMING = 1e-12  # relative difference between two orders of a float64 sum
 
 
 def in_dtype(problem: Problem, dtype: torch.dtype) -> Problem:
     """The same numbers in another precision."""
     return Problem(
         Belief(problem.prior.probs.to(dtype)),
-        Dense(problem.transition.matrix.to(dtype)),
+        transition_of(problem.transition.matrix.to(dtype)),
         problem.potentials._replace(table=problem.potentials.table.to(dtype)),
         problem.lengths,
     )
@@ -42,6 +43,18 @@ def test_a_million_words_in_single_precision(million: Problem) -> None:
     assert np.isfinite(exact)
     assert exact < -LONG
     assert abs(single - exact) <= SINGLE_PRECISION * abs(exact)
+
+
+@pytest.mark.parametrize("batch", [1, 20])
+def test_tokens_in_single_precision_are_summed_in_double(batch: int) -> None:
+    problem = random_problem(6, batch, 5000, 4, symbols=50, shortest=1000, dtype=torch.float32)
+    expected = discrete.score(*problem)[0].double().sum(1)
+    for found in (
+        discrete.log_likelihood(*problem),
+        discrete.smooth(*problem).log_likelihood,
+        discrete.sequence_counts(*problem)[0].log_likelihood,
+    ):
+        torch.testing.assert_close(found, expected, rtol=SUMMING, atol=0)
 
 
 def test_posteriors_of_a_million_words(million: Problem) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracle import SMALLEST_P, Paths, cells, chi_square, completions, log, marginal, sentences
-from strategies import assert_close, distributions
+from strategies import assert_close, distributions, transition_of
 from trellis.emissions import Categorical
 from trellis.inference import queries
 from trellis.transitions import Dense
@@ -38,7 +38,9 @@ class Case:
             emission = (emission + 0.1) * allowed
             emission = emission / emission.sum(-1, keepdim=True)
         table = emission.T.log() if support is None else emission.T.log().gather(1, support)
-        self.chain = queries.Chain(Belief(prior), Dense(matrix), Categorical(table.contiguous(), support, STATES))
+        self.chain = queries.Chain(
+            Belief(prior), transition_of(matrix), Categorical(table.contiguous(), support, STATES)
+        )
         self.tokens = torch.randint(-1, WORDS, (batch, steps), generator=generator)
         self.prior, self.emission = prior.numpy(), emission.numpy()
         self.matrices = matrix.expand(steps - 1, STATES, STATES).numpy()

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from conformance import seeded
 from strategies import assert_close
-from trellis.learning.dense import expected_log_likelihood, maximise
 from trellis.learning.descent import OPTIMIZERS, minimise
 from trellis.params.embedding import ROLES, EmbeddingParams, random_vectors
 from trellis.types import Counts
@@ -50,10 +49,10 @@ def test_the_best_is_kept_whatever_happens_after(optimizer: str) -> None:
 def test_problems_side_by_side_do_not_touch_each_other() -> None:
     vectors, given = random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS), counts()
     together = EmbeddingParams(vectors)
-    maximise(together, given, steps=20)
+    together.maximise(given, steps=20)
     for run in range(RUNS):
         alone = EmbeddingParams({role: value[run : run + 1] for role, value in vectors.items()})
-        maximise(alone, Counts(*(value[run : run + 1] for value in given)), steps=20)
+        alone.maximise(Counts(*(value[run : run + 1] for value in given)), steps=20)
         for role in ROLES:
             assert_close(getattr(together, role)[run], getattr(alone, role)[0])
 
@@ -70,20 +69,20 @@ def test_expected_log_likelihood_by_the_lagrangian() -> None:
         for j in range(SYMBOLS):
             total += given.emission[i, j] * (params.v[j] @ params.w[i] - (params.v @ params.w[i]).exp().sum().log())
         total += given.start[i] * (params.u[i] @ params.z_start - (params.u @ params.z_start).exp().sum().log())
-    assert_close(expected_log_likelihood(params, given), total)
+    assert_close(params.expected_log_likelihood(given), total)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_m_step_climbs(optimizer: str) -> None:
     params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS)), counts()
-    before = expected_log_likelihood(params, given).detach()
-    maximise(params, given, 25, optimizer, RATES[optimizer])
-    assert (expected_log_likelihood(params, given) > before).all()
+    before = params.expected_log_likelihood(given).detach()
+    params.maximise(given, 25, optimizer, RATES[optimizer])
+    assert (params.expected_log_likelihood(given) > before).all()
 
 
 def test_the_m_step_reaches_the_closed_maximum_where_vectors_are_long() -> None:
     params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, STATES + 1, runs=1)), counts(1)
-    maximise(params, given, 300, "lbfgs", 1.0)
+    params.maximise(given, 300, "lbfgs", 1.0)
     assert_close(params.log_transition().exp(), given.transition / given.transition.sum(-1, keepdim=True), 1e-4)
     assert_close(params.log_emission().exp(), given.emission / given.emission.sum(-1, keepdim=True), 1e-4)
 
@@ -91,6 +90,6 @@ def test_the_m_step_reaches_the_closed_maximum_where_vectors_are_long() -> None:
 def test_only_the_roles_named_move() -> None:
     vectors = random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS)
     params = EmbeddingParams(vectors)
-    maximise(params, counts(), roles=("z", "v"))
+    params.maximise(counts(), roles=("z", "v"))
     moved = [role for role in ROLES if not getattr(params, role).equal(vectors[role])]
     assert moved == ["z", "v"]

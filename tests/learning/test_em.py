@@ -15,10 +15,12 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.params import TableParams
+from trellis.parts import Prior
 from trellis.tasks.lm import evaluate
-from trellis.types import Belief
+from trellis.types import Belief, Counts
 
 CONFIG = replace(TrainConfig(), pseudocount=0.0)
+SAME = 1e-12  # relative, float64
 FALL = {torch.float32: 1e-4, torch.float64: 1e-9}  # nats that rounding may take
 
 
@@ -76,6 +78,23 @@ def test_stepwise_em_learns() -> None:
     assert 0 < learner.rate < 1
 
 
+def test_two_steps_of_stepwise_em_by_hand() -> None:
+    """Statistics per token, of which the second batch weighs 3^-power; pseudocounts are per token too."""
+    config, (first, second) = replace(CONFIG, pseudocount=0.5, em_power=0.7), list(Sentences(split(), 64))[:2]
+    learner, by_hand = (StepwiseEMLearner(hmm(), config) for _ in range(2))
+    one = [count / int(first.lengths.sum()) for count in by_hand.model.counts(first, None)[0]]
+    by_hand.params.maximise(Counts(*one), Prior.same(0.5 / int(first.lengths.sum())))
+    two = [count / int(second.lengths.sum()) for count in by_hand.model.counts(second, None)[0]]
+    mixed = Counts(*((1 - 3**-0.7) * a + 3**-0.7 * b for a, b in zip(one, two, strict=True)))
+    by_hand.params.maximise(mixed, Prior.same(0.5 / int(second.lengths.sum())))
+    for batch in (first, second):
+        learner.step(batch)
+    assert learner.totals is not None
+    ours, theirs = [*learner.totals, *learner.params.parameters()], [*mixed, *by_hand.params.parameters()]
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=SAME, atol=0)
+
+
 @pytest.mark.parametrize("kind", [EMLearner, StepwiseEMLearner])
 def test_a_restored_learner_goes_on_to_the_same_bits(kind) -> None:
     batches = list(Streams(split(), 4, 8))
@@ -107,9 +126,9 @@ def test_a_short_text_learned_by_heart(seed: int, dtype: torch.dtype) -> None:
         for weight in params.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
         for _ in range(40):
-            potentials, prior = params.emission().potentials(tokens), Belief(params.start().expand(1, -1))
-            found, _ = discrete.counts(prior, params.transition(), potentials, lengths)
+            potentials, prior = params.parts().emission.potentials(tokens), Belief(params.parts().start.expand(1, -1))
+            found, _ = discrete.counts(prior, params.parts().transition, potentials, lengths)
             assert all(bool((table >= 0).all()) for table in (found.start, found.transition, found.emission))
             reached.append(float(found.log_likelihood))
-            params.maximise(found)
+            params.maximise(found, Prior())
     assert all(later >= earlier - FALL[dtype] for earlier, later in itertools.pairwise(reached))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from corpora import WORDS, hmm
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
@@ -89,6 +90,20 @@ def test_steps_follow_the_formulas() -> None:
         np.testing.assert_allclose(model.weight.detach().numpy(), average, rtol=TOLERANCE)
     assert model.training
     np.testing.assert_allclose(model.weight.detach().numpy(), weight, rtol=TOLERANCE)
+
+
+def test_padding_does_not_change_the_gradient() -> None:
+    """It is that of the log-likelihood of each sentence alone, over the tokens that there are."""
+    lengths, fresh = torch.tensor([2, 5]), torch.tensor([True, True])
+    tokens = torch.randint(len(WORDS), (2, 9), generator=torch.Generator().manual_seed(0))
+    learner = GradientLearner(hmm().requires_grad_(), replace(CONFIG, clip=0.0), STEPS)
+    alone = hmm().requires_grad_()
+    for row, length in zip(tokens, lengths, strict=True):
+        log_likelihood, _ = alone.loss(Batch(row[None, :length], length[None], fresh[:1]), None)
+        (-log_likelihood / lengths.sum()).backward()
+    learner.step(Batch(tokens, lengths, fresh))
+    for weight, expected in zip(learner.weights.values(), alone.parameters(), strict=True):
+        torch.testing.assert_close(weight.grad, expected.grad, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_the_belief_is_forgotten_between_epochs() -> None:

@@ -72,7 +72,7 @@ def test_models_side_by_side_are_what_they_are_alone() -> None:
 def test_a_model_for_inference() -> None:
     params = EmbeddingParams(vectors()).requires_grad_(False)
     tokens = torch.tensor([[0, 5, 2]])
-    start, transition, emission = params.start(), params.transition(), params.emission()
+    start, transition, emission = params.parts().start, params.parts().transition, params.parts().emission
     found = discrete.log_likelihood(Belief(start[None]), transition, emission.potentials(tokens))
     weights = emission.dense().exp()[tokens[0]].numpy()
     truth = Paths(start.numpy(), np.stack([transition.matrix.numpy()] * 2), weights)

@@ -72,8 +72,8 @@ def shares(weights: Tensor) -> Tensor:
 @pytest.mark.parametrize("band", [0, 3])
 def test_transitions_follow_their_formula(kind: str, band: int) -> None:
     hmm = model(kind, band=band)
-    assert isinstance(hmm.params.transition(), Sum if band else LowRank)
-    assert_close(hmm.params.transition().dense(), shares(weights_of(hmm)))
+    assert isinstance(hmm.params.parts().transition, Sum if band else LowRank)
+    assert_close(hmm.params.parts().transition.dense(), shares(weights_of(hmm)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,13 +83,13 @@ def test_dropout_restricts_before_normalising(kind: str, band: int) -> None:
     ids, features = torch.tensor([0, 2, 3, 4, 8]), torch.tensor([1, 5, 0])
     dropped = Draw(ids, Partition(CLASSES, [2, 2, 1]), features=features)
     expected = weights_of(hmm, features, ids)
-    assert_close(hmm.params.transition(dropped).dense(), shares(expected[ids]))
+    assert_close(hmm.params.parts(dropped).transition.dense(), shares(expected[ids]))
     rows = torch.tensor([7, 1, 1, 4])
-    found = hmm.params.entry(rows, dropped).blocks(torch.arange(4), torch.arange(len(ids)))
+    found = hmm.params.parts(dropped).entry(rows).blocks(torch.arange(4), torch.arange(len(ids)))
     assert_close(found, shares(expected[rows]))
     ascending = torch.tensor([1, 4, 7])
     beliefs = torch.eye(3, dtype=torch.float64)
-    assert_close(hmm.params.entry(ascending, dropped).forward(beliefs), shares(expected[ascending]))
+    assert_close(hmm.params.parts(dropped).entry(ascending).forward(beliefs), shares(expected[ascending]))
 
 
 @pytest.mark.parametrize("support", SUPPORTS)
@@ -99,8 +99,8 @@ def test_dropout_restricts_before_normalising(kind: str, band: int) -> None:
 def test_loss_and_gradients_are_those_of_the_dense_matrix(support: str, choices: dict[str, Any]) -> None:
     hmm = model(choices["params"], support, **choices)
     tokens = batch().tokens
-    start, _, emission = hmm.params.start(), None, hmm.params.emission().dense().exp()
-    matrix, total = hmm.params.transition().dense(), torch.zeros((), dtype=torch.float64)
+    start, _, emission = hmm.params.parts().start, None, hmm.params.parts().emission.dense().exp()
+    matrix, total = hmm.params.parts().transition.dense(), torch.zeros((), dtype=torch.float64)
     for line in tokens:
         belief = start * emission[line[0]]
         for word in line[1:]:
@@ -151,7 +151,7 @@ def test_a_step_of_training_makes_nothing_of_the_size_of_the_matrix(band: int) -
 def test_every_feature_map_can_be_chosen(name: str) -> None:
     hmm = model("lowrank", feature_map=name, temperature=2.0)
     assert hmm.params.num_features == FEATURES
-    assert_close(hmm.params.transition().dense(), shares(weights_of(hmm)))
+    assert_close(hmm.params.parts().transition.dense(), shares(weights_of(hmm)))
 
 
 @pytest.mark.parametrize("support", SUPPORTS)
@@ -165,7 +165,7 @@ def test_em_never_falls(support: str, band: int) -> None:
         learner.end_epoch()
     assert all(after >= before - FALL for before, after in pairwise(values))
     assert values[-1] > values[0] + 1
-    assert_close(hmm.params.transition().dense().sum(-1), torch.ones(STATES))
+    assert_close(hmm.params.parts().transition.dense().sum(-1), torch.ones(STATES))
 
 
 def test_em_refuses_dropout_of_features() -> None:
@@ -180,8 +180,8 @@ def test_files_keep_it(kind: str, band: int, tmp_path: Any) -> None:
     save_model(tmp_path / "model", hmm)
     again = load_model(tmp_path / "model")
     assert isinstance(again, HMM)
-    assert_close(again.params.transition().dense(), hmm.params.transition().dense())
-    assert_close(again.params.emission().table, hmm.params.emission().table)
+    assert_close(again.params.parts().transition.dense(), hmm.params.parts().transition.dense())
+    assert_close(again.params.parts().emission.table, hmm.params.parts().emission.table)
 
 
 def test_feature_draws_differ_and_repeat() -> None:

@@ -13,8 +13,10 @@ from strategies import assert_close
 from trellis.config import ModelConfig, TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
-from trellis.families.hmm.model import HMM, LARGEST_BLOCKS, Carried
+from trellis.families.hmm.long_run import estimate_long_run
+from trellis.families.hmm.model import HMM, LARGEST_BLOCKS
 from trellis.inference import discrete
+from trellis.inference.carry import Carry
 from trellis.learning.gradient import GradientLearner
 from trellis.params import Draw, NeuralParams, Params, TableParams
 from trellis.params.base import WHOLE
@@ -75,11 +77,11 @@ def logits_of(params: Params) -> tuple[Tensor, Tensor, Tensor]:
 def test_parts_follow_their_formulas(support: str, choices: dict[str, Any]) -> None:
     params = neural(support, **choices)
     start, move, say = logits_of(params)
-    assert_close(params.start(), start.softmax(-1))
-    assert_close(params.transition().dense(), move.softmax(-1))
+    assert_close(params.parts().start, start.softmax(-1))
+    assert_close(params.parts().transition.dense(), move.softmax(-1))
     used = allowed(params).any(0)
-    assert_close(params.emission().dense()[:, used], say.log_softmax(0)[:, used])
-    assert (params.emission().dense()[:, ~used] == -torch.inf).all()
+    assert_close(params.parts().emission.dense()[:, used], say.log_softmax(0)[:, used])
+    assert (params.parts().emission.dense()[:, ~used] == -torch.inf).all()
 
 
 WEIGHTS = {  # of transitions, by their formulas
@@ -97,12 +99,12 @@ def test_other_kernels_of_transitions(kernel: str, support: str) -> None:
     params = hmm.params
     assert isinstance(params, NeuralParams)
     weights = WEIGHTS[kernel](params.nets["move"](params.embed("in")), params.embed("out"))
-    assert_close(params.transition().dense(), weights / weights.sum(-1, keepdim=True))
+    assert_close(params.parts().transition.dense(), weights / weights.sum(-1, keepdim=True))
     ids = torch.tensor([0, 2, 5])
     kept = weights[:, ids] / weights[:, ids].sum(-1, keepdim=True)
-    assert_close(params.entry(torch.tensor([4, 1]), Draw(ids)).dense(), kept[[4, 1]])
+    assert_close(params.parts(Draw(ids)).entry(torch.tensor([4, 1])).matrix, kept[[4, 1]])
     again = NeuralParams.restore(VOCABULARY.words, params.settings(), params.state_dict())
-    assert_close(again.transition().dense(), params.transition().dense())
+    assert_close(again.parts().transition.dense(), params.parts().transition.dense())
     tokens = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(1))
     batch = Batch(tokens, torch.tensor([6, 6]), torch.ones(2, dtype=torch.bool), True, True)
     learner = GradientLearner(hmm, TrainConfig(learner="gradient", lr=0.02), 20)
@@ -174,9 +176,9 @@ def test_a_draw_of_states_is_the_model_over_them(kind: str, support: str) -> Non
     ids = drawn.ids
     assert ids is not None
     start, move, say = logits_of(hmm.params)
-    assert_close(hmm.params.start(drawn), start[ids].softmax(-1))
-    assert_close(hmm.params.transition(drawn).dense(), move[ids][:, ids].softmax(-1))
-    assert_close(hmm.params.emission(drawn).dense(), say.log_softmax(0)[:, ids])
+    assert_close(hmm.params.parts(drawn).start, start[ids].softmax(-1))
+    assert_close(hmm.params.parts(drawn).transition.dense(), move[ids][:, ids].softmax(-1))
+    assert_close(hmm.params.parts(drawn).emission.dense(), say.log_softmax(0)[:, ids])
 
 
 @EVERY_SUPPORT
@@ -189,8 +191,8 @@ def test_unstructured_dropout_leaves_out_single_transitions(kind: str, support: 
     states = torch.arange(STATES)
     mask = drawn.mask(states, states)
     assert mask is not None
-    assert_close(hmm.params.transition(drawn).dense(), move.masked_fill(~mask.keeps(), -torch.inf).softmax(-1))
-    begin = hmm.params.start(drawn)
+    assert_close(hmm.params.parts(drawn).transition.dense(), move.masked_fill(~mask.keeps(), -torch.inf).softmax(-1))
+    begin = hmm.params.parts(drawn).start
     assert_close(begin, torch.where(begin > 0, start.softmax(-1), 0.0) / start.softmax(-1)[begin > 0].sum())
 
 
@@ -228,7 +230,7 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
         return
     hmm = model(kind, support, dropout, 0.25)
     tokens = torch.randint(WORDS, (2, 10), generator=torch.Generator().manual_seed(1))
-    state: Carried | None = None
+    state: Carry | None = None
     before: Tensor | None = None
     for part in tokens.split(5, 1):
         twin = model(kind, support, dropout, 0.25)
@@ -265,7 +267,7 @@ def test_ragged_batches_under_dropout(support: str, lengths: list[int]) -> None:
     for row, length in enumerate(lengths):
         if length:
             hmm.dropout.draws.copy_(seen)
-            mine = Carried(type(state.belief)(*(x[row : row + 1] for x in state.belief)), state.fresh[row : row + 1])
+            mine = Carry(type(state.belief)(*(x[row : row + 1] for x in state.belief)), state.fresh[row : row + 1])
             one = Batch(tokens[row : row + 1, :length], torch.tensor([length]), ragged.fresh[row : row + 1])
             total += hmm.log_likelihood(one, mine)[0].item()
     assert together.item() == pytest.approx(total, abs=1e-9)
@@ -277,8 +279,8 @@ def test_ragged_batches_under_dropout(support: str, lengths: list[int]) -> None:
 def test_settings_and_tensors_make_the_model_again(kind: str, support: str) -> None:
     hmm = model(kind, support).eval()
     again = HMM.restore(VOCABULARY, hmm.settings(), hmm.tensors())
-    assert_close(again.params.transition().dense(), hmm.params.transition().dense())
-    assert_close(again.params.emission().dense().exp(), hmm.params.emission().dense().exp())
+    assert_close(again.params.parts().transition.dense(), hmm.params.parts().transition.dense())
+    assert_close(again.params.parts().emission.dense().exp(), hmm.params.parts().emission.dense().exp())
     assert again.log_prob("the cat sees") == hmm.log_prob("the cat sees")
 
 
@@ -320,10 +322,10 @@ def test_tables_have_no_embeddings_to_factor() -> None:
 def test_a_settled_model_begins_sentences_as_texts_do(support: str) -> None:
     hmm = model("neural", support).eval()
     text = split()
-    hmm.settle(Streams(text, 1, 10_000))
+    estimate_long_run(hmm, Streams(text, 1, 10_000))
     with torch.no_grad():
         filtered = discrete.filter(*problem(hmm, torch.from_numpy(text.tokens).long()[None])).probs[0]
-    ids = hmm.parts()[2].support
+    ids = hmm.parts().emission.support
     names = torch.arange(STATES) if ids is None else ids[VOCABULARY.eos]
     ends = filtered[torch.from_numpy(text.tokens) == VOCABULARY.eos].sum(0)
     assert hmm.ending is not None

@@ -61,7 +61,7 @@ def test_entropies_are_those_of_the_rows(support: str, monkeypatch: pytest.Monke
     model = model_of(support)
     found = measure_states(model, Streams(split(), 1, 50))
     visits, best = (tensor.numpy() for tensor in visit_states(model, Streams(split(), 1, 50)))
-    emission, transition = model.parts()[2].dense().exp().numpy(), model.parts()[1].dense().numpy()
+    emission, transition = model.parts().emission.dense().exp().numpy(), model.parts().transition.dense().numpy()
     speaking = emission.sum(0) > 0
     emit = np.where(speaking, stats.entropy(np.where(speaking, emission, 1.0)), 0.0)
     move = stats.entropy(transition, axis=1)

@@ -35,7 +35,7 @@ def test_summaries_are_sorted_and_complete() -> None:
     rows = summarise_states(model, n=3, words=4, followers=2)
     assert len(rows) == 3
     assert [row.telling for row in rows] == sorted((row.telling for row in rows), reverse=True)
-    matrix, emission = model.parts()[1].dense(), model.parts()[2].dense().exp()
+    matrix, emission = model.parts().transition.dense(), model.parts().emission.dense().exp()
     for row in rows:
         assert len(row.words) == 4
         assert row.words[0][1] == pytest.approx(float(emission[:, row.state].max()))

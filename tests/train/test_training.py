@@ -252,6 +252,16 @@ def test_a_broken_loss_stops_the_training(tmp_path: Path, factor: float, offset:
     assert all(value.isfinite().all() for value in load_weights(tmp_path / LAST).values())
 
 
+def test_an_explosion_is_judged_by_the_lowest_loss(tmp_path: Path) -> None:
+    """Two rises in a row, neither of which is one alone."""
+    training = ToyTraining(SHORT)
+    tokens = int(next(iter(toy_training.ToyBatches())).lengths.sum())
+    for step in (8, 12):
+        spoil(training, step, 1.0, -0.7 * SHORT.max_rise * tokens)
+    with pytest.raises(TrellisError, match=r"Between steps 13 and 14 .*loss rose from 3\.\d+ to 10\.\d+ nats"):
+        training.fit(tmp_path, evaluate=lambda: 1.0)
+
+
 def test_a_broken_evaluation_stops_the_training(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="valid_ppl is nan; no checkpoint was written yet"):
         ToyTraining(SHORT).fit(tmp_path, evaluate=lambda: math.nan)

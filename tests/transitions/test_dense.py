@@ -1,55 +1,65 @@
-"""The dense operator: one matrix, one per step, one per sequence and step."""
+"""The dense transition: one matrix; and blocks, one per step, or one per sequence and step."""
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
-from conformance import BATCH, STEPS, OperatorConformance, seeded
+from conformance import (
+    BATCH,
+    LIVE,
+    STEPS,
+    CountableConformance,
+    SamplableConformance,
+    assert_varying,
+    cut_out,
+    seeded,
+)
 from oracle import SMALLEST_P, chi_square
 from strategies import assert_close, distributions
-from trellis.transitions import Dense, Transition
+from trellis.transitions import Blocks, Dense
 from trellis.transitions.base import invert
 
 STATES = 4
 
 
-class DenseConformance(OperatorConformance):
-    leading: tuple[int, ...]
-
+class TestDense(CountableConformance, SamplableConformance):
     def parameters(self) -> tuple[Tensor, ...]:
-        return (distributions(seeded(10), *self.leading, STATES, STATES),)
+        return (distributions(seeded(10), STATES, STATES),)
 
-    def build(self, *parameters: Tensor) -> Transition:
+    def build(self, *parameters: Tensor) -> Dense:
         return Dense(*parameters)
 
-    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
-        return pairs.sum(dim=tuple(range(2 - len(self.leading)))) if len(self.leading) < 2 else pairs
+    def statistics(self, operator: Dense, pairs: Tensor) -> Tensor:
+        return pairs.sum((0, 1))
 
-
-class TestOneMatrix(DenseConformance):
-    leading = ()
-
-    def test_bilinear_is_the_gradient_over_the_matrix(self, operator: Dense, vectors: tuple[Tensor, Tensor]) -> None:
+    def test_expected_is_the_gradient_over_the_matrix(self, operator: Dense, vectors: tuple[Tensor, Tensor]) -> None:
         matrix = operator.matrix.clone().requires_grad_()
         (Dense(matrix).forward(vectors[0]) * vectors[1]).sum().backward()
         assert_close(operator.expected(*vectors), operator.matrix * matrix.grad)
 
 
-class TestMatrixPerStep(DenseConformance):
-    leading = (STEPS - 1,)
-
-
-class TestMatrixPerSequenceAndStep(DenseConformance):
-    leading = (BATCH, STEPS - 1)
-
-
-class TestHardZeros(DenseConformance):
-    leading = ()
-
+class TestHardZeros(TestDense):
     def parameters(self) -> tuple[Tensor, ...]:
         lower = distributions(seeded(11), STATES, STATES).tril()
         return (lower / lower.sum(-1, keepdim=True),)
+
+
+@pytest.mark.parametrize("leading", [(STEPS - 1,), (BATCH, STEPS - 1)])
+def test_blocks_that_vary(leading: tuple[int, ...]) -> None:
+    matrix = distributions(seeded(10), *leading, STATES, STATES)
+    full = matrix.expand(BATCH, STEPS - 1, STATES, STATES)
+    assert_varying(Blocks(matrix), Blocks(full))
+    ids = torch.rand(BATCH, STEPS, STATES, generator=seeded(3)).argsort(-1)[..., :LIVE]
+    between = cut_out(full, ids[:, :-1], ids[:, 1:])
+    assert_varying(Blocks(matrix).between(ids), Blocks(between))
+    everything = torch.zeros_like(full)
+    for b, t in np.ndindex(BATCH, STEPS - 1):
+        everything[b, t][ids[b, t].unsqueeze(-1), ids[b, t + 1]] = between[b, t]
+    collected = Blocks(matrix).collect(ids[:, :-1], ids[:, 1:], between)
+    assert_close(collected, everything if len(leading) == 2 else everything.sum(0))
 
 
 def test_inversion_draws_in_proportion_and_never_what_weighs_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from conformance import OperatorConformance, seeded
+from conformance import CountableConformance, SamplableConformance, seeded
 from strategies import assert_close, distributions
 from trellis.transitions import Kronecker, Transition
 from trellis.transitions.kronecker import digits, marginals, merge, outer, through
@@ -13,7 +13,7 @@ from trellis.transitions.kronecker import digits, marginals, merge, outer, throu
 SIZES = (2, 1, 3)
 
 
-class TestKronecker(OperatorConformance):
+class TestKronecker(CountableConformance, SamplableConformance):
     def parameters(self) -> tuple[Tensor, ...]:
         return tuple(distributions(seeded(20 + size), size, size) for size in SIZES)
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import OperatorConformance, close_fields, seeded
+from conformance import CountableConformance, SamplableConformance, assert_varying, close_fields, seeded
+from operators import of_band, of_features
 from oracle import SMALLEST_P, cells, chi_square
 from strategies import Largest, assert_close, distributions, random_problem
 from trellis.inference import discrete
-from trellis.transitions import Banded, Dense, LowRank, Sum, Transition
-from trellis.transitions.banded import LiveBand, of_band
-from trellis.transitions.lowrank import DRAWS_PER_FEATURE, of_features
+from trellis.transitions import Banded, Blocks, Dense, LowRank, Sum, Transition
+from trellis.transitions.banded import BandBlocks, enter_band
+from trellis.transitions.lowrank import DRAWS_PER_FEATURE
 from trellis.types import Belief, Groups, Potentials
 
 STATES, RANK, WIDTH = 5, 2, 3
@@ -44,7 +45,7 @@ def by_offset(operator: Banded, pairs: Tensor) -> Tensor:
     return found
 
 
-class TestLowRank(OperatorConformance):
+class TestLowRank(CountableConformance, SamplableConformance):
     inverts = False
 
     def parameters(self) -> tuple[Tensor, ...]:
@@ -72,7 +73,7 @@ class TestOneFeature(TestLowRank):
 
 
 @pytest.mark.parametrize("width", [1, WIDTH, 4, STATES + 3])
-class TestBanded(OperatorConformance):
+class TestBanded(CountableConformance, SamplableConformance):
     width: int
 
     @pytest.fixture(autouse=True)
@@ -103,7 +104,7 @@ def band_logits(weights: Tensor) -> Tensor:
     return full
 
 
-class TestSum(OperatorConformance):
+class TestSum(CountableConformance, SamplableConformance):
     inverts = False
     rank = RANK
 
@@ -145,9 +146,9 @@ def test_live_states_go_through_the_features_or_through_blocks(features: int) ->
     for operator_ in (operator, operator.parts[0]):
         expected = operator_.blocks(sets[rows[:, :-1]], sets[rows[:, 1:]])
         for groups in (None, Groups(sets, rows), Groups(sets, rows, True)):
-            along = operator_.between(sets[rows], groups)
-            assert isinstance(along, Dense) == (features >= live)
-            assert_close(along.dense(), expected)
+            varying = operator_.between(sets[rows], groups)
+            assert isinstance(varying, Blocks) == (features >= live)
+            assert_close(varying.dense(), expected)
     given = random_problem(5, 3, 7, states, 5, live)
     ours = discrete.smooth(*given._replace(transition=operator))
     dense = discrete.smooth(*given._replace(transition=Dense(operator.dense())))
@@ -161,19 +162,13 @@ def test_bands_between_live_states(live: int) -> None:
     logits = normal(1, 12, WIDTH).requires_grad_()
     operator, _ = of_band(logits)
     ids = torch.rand(2, 4, 12, generator=seeded(2)).argsort(-1)[..., :live]
-    along, blocks = operator.between(ids), Dense(operator.blocks(ids[:, :-1], ids[:, 1:]))
-    assert isinstance(along, LiveBand) == (live > WIDTH)
-    assert_close(along.dense(), blocks.dense())
-    assert_close(along.at(1).dense(), blocks.at(1).dense())
-    probs = normal(3, 2, 3, live).exp()
-    for name, given in (("forward", [probs]), ("backward", [probs]), ("bilinear", [probs, probs])):
-        ours, theirs = (getattr(one, name)(*given) for one in (along, blocks))
-        assert_close(ours, theirs)
+    varying, blocks = operator.between(ids), Blocks(operator.blocks(ids[:, :-1], ids[:, 1:]))
+    assert isinstance(varying, BandBlocks) == (live > WIDTH)
+    assert_varying(varying, blocks)
+    probs = normal(3, 2, live).exp()
+    for name in ("forward", "backward"):
+        ours, theirs = (getattr(one.at(1), name)(probs) for one in (varying, blocks))
         assert_close(*(torch.autograd.grad(one.square().sum(), logits, retain_graph=True)[0] for one in (ours, theirs)))
-    pairs = normal(4, 2, 3, live, live).exp()
-    places = torch.arange(live).expand(2, 3, -1)
-    assert_close(along.collect(places, places, pairs), blocks.collect(places, places, pairs))
-    assert_close(along.blocks(places, places), blocks.blocks(places, places))
 
 
 @pytest.mark.parametrize("banded", [False, True])
@@ -280,7 +275,7 @@ def test_a_band_between_kept_states(kept: list[int]) -> None:
     assert_close(operator.dense(), expected[kept].softmax(-1))
     assert_close(log_norm, expected[kept].logsumexp(-1))
     rows = torch.tensor([3, 0, 0, 4, 2, 1])
-    entry, log_norm = of_band(weights, ids, rows)
+    entry, log_norm = enter_band(weights, rows, ids)
     assert_close(log_norm, expected[rows].logsumexp(-1))
     found = entry.blocks(torch.arange(len(rows)), torch.arange(len(kept)))
     assert_close(found, expected[rows].softmax(-1).nan_to_num(0.0))

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import OperatorConformance, seeded
+from conformance import SamplableConformance, seeded
 from strategies import assert_close
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask, every
-from trellis.transitions import Dense, LogitBlocks, Softmax, Transition
+from trellis.transitions import Blocks, LogitBlocks, Softmax, Transition
 from trellis.types import Groups
 
 STATES, DIM = 5, 3
@@ -21,7 +21,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tiled.ENTRIES, "cpu", 2 * STATES)
 
 
-class TestSoftmax(OperatorConformance):
+class TestSoftmax(SamplableConformance):
     rate = 0.0
 
     def parameters(self) -> tuple[Tensor, ...]:
@@ -32,9 +32,6 @@ class TestSoftmax(OperatorConformance):
         states = every(STATES, parameters[0].device)
         mask = draw_mask(0, torch.tensor(2), states, states, self.rate) if self.rate else None
         return Softmax(*parameters, mask)
-
-    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
-        return pairs.sum((0, 1))
 
     def test_is_the_softmax(self, operator: Transition) -> None:
         assert isinstance(operator, Softmax)
@@ -63,7 +60,7 @@ class TestSoftmax(OperatorConformance):
         for groups in (None, Groups(sets, rows)):
             operator = self.build(*parameters)
             blocks = operator.between(sets[rows], groups)
-            assert isinstance(blocks, Dense)
+            assert isinstance(blocks, Blocks)
             assert isinstance(blocks, LogitBlocks) == (groups is not None)
             weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
             outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), parameters)])

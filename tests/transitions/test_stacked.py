@@ -59,6 +59,12 @@ def test_counts_are_kept_apart(matrices: Tensor, live: int | None) -> None:
     assert_close(together.emission, visits)
 
 
+def test_the_first_of_the_best_states_is_the_best() -> None:
+    scores = torch.tensor([[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    _, states = Stacked(torch.ones(3, STATES, STATES)).max_product(scores)
+    assert states.tolist() == [[0] * STATES, [1] * STATES, [0] * STATES]
+
+
 def test_gradients(matrices: Tensor) -> None:
     probs = torch.rand(CHAINS * BATCH, STATES, generator=seeded(3), dtype=torch.float64)
 

@@ -156,8 +156,8 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
 
 
 def each(values: Array, test: Callable[[Any], bool]) -> Array:
-    """A test of every object, as an array of bool."""
-    return np.frompyfunc(test, 1, 1)(values).astype(bool)
+    """A test of every object, as an array of bool. No ufunc, which warns where a comparison inside meets a NaN."""
+    return np.fromiter(map(test, values.flat), bool, values.size).reshape(values.shape)
 
 
 def natural(values: Array, missing: Array) -> Array:

@@ -7,6 +7,7 @@ m x m, since |B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B'
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -38,7 +39,9 @@ def frequencies(counts: csr_array) -> Tensor:
     pairs = counts.tocoo()
     index = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
     values = torch.from_numpy(pairs.data / counts.sum())
-    return torch.sparse_coo_tensor(index, values, counts.shape, check_invariants=True).coalesce()
+    with warnings.catch_warnings():  # torch 2.11 warns that it does not check by itself, even where it is asked to
+        warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
+        return torch.sparse_coo_tensor(index, values, counts.shape, check_invariants=True).coalesce()
 
 
 def joint_states(transition: Tensor) -> Tensor:

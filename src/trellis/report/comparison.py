@@ -59,7 +59,7 @@ def panel(title: str, rows: Sequence[Row], name: str) -> Markup:
     bands: list[list[Band]] = [getattr(row, name) for row in rows]
     base = [1.0 if len(rows) == 1 else band.perplexity for band in bands[0]]
     heights = [[band.perplexity / unit for band, unit in zip(one, base, strict=True)] for one in bands]
-    values = [height for line in heights for height in line if 0 < height < LARGEST] or [1.0]
+    values = [height for one in heights for height in one if 0 < height < LARGEST] or [1.0]
     x = Scale(-0.5, len(base) - 0.5, LEFT, RIGHT)
     y = Scale(math.log(min(values) / MARGIN), math.log(max(values) * MARGIN), BOTTOM, TOP)
     drawn = [

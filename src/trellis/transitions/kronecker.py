@@ -65,13 +65,14 @@ class Kronecker(Countable, Samplable):
         return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Mode by mode: the best predecessor is found one digit at a time."""
+        """Mode by mode: the best predecessor is found one digit at a time, the first digit last, so that of several it
+        is the lowest."""
         origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
-        for matrix in self.matrices:
-            shape = (len(scores), len(matrix), -1)
-            scores, origin = scores.view(shape).transpose(1, 2), origin.reshape(shape).transpose(1, 2)
-            scores, chosen = (scores.unsqueeze(-1) + matrix.log()).max(-2)
-            scores, origin = scores.flatten(1), origin.gather(-1, chosen).flatten(1)
+        for matrix in reversed(self.matrices):
+            shape = (len(scores), -1, len(matrix))
+            scores, chosen = (scores.view(shape).unsqueeze(-1) + matrix.log()).max(-2)
+            origin = origin.reshape(shape).gather(-1, chosen)
+            scores, origin = (found.transpose(1, 2).flatten(1) for found in (scores, origin))
         return scores, origin
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
