@@ -194,7 +194,7 @@ def test_state_table_and_heat_map_hold_the_numbers_of_the_model(tmp_path: Path) 
         ]
     picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="heatmap".*?</svg>', source).group())
     probabilities = [float(title.text.rsplit(" ", 1)[1]) for title in picture.iter("title")]
-    expected = model.parts()[1].dense().detach().numpy().ravel()
+    expected = model.parts().transition.dense().detach().numpy().ravel()
     visible = np.sort(expected[expected > ROUNDING])
     np.testing.assert_allclose(np.sort(probabilities), visible, rtol=0, atol=ROUNDING)
 
@@ -232,7 +232,7 @@ def test_curves_of_any_length(points: int, tmp_path: Path) -> None:
 
 def test_among_reads_the_transition_matrix() -> None:
     model = make_hmm(6)
-    dense = model.parts()[1].dense().detach().double().numpy()
+    dense = model.parts().transition.dense().detach().double().numpy()
     np.testing.assert_allclose(among(model, [4, 0, 2]), dense[np.ix_([4, 0, 2], [4, 0, 2])], rtol=1e-6)
 
 

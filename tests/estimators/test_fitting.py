@@ -197,7 +197,7 @@ def test_long_and_short_sequences_share_little_padding() -> None:
     set_by_hand(model)
     lengths = np.array([1] * 30 + [1000] + [3] * 20)
     blocks = model._blocks(model._read(np.zeros(lengths.sum(), int), lengths))
-    assert sum(block.rows.numel() for block in blocks) <= 2 * lengths.sum()
+    assert sum(block.observations.numel() for block in blocks) <= 2 * lengths.sum()
     assert sorted(torch.cat([block.lengths for block in blocks]).tolist()) == sorted(lengths)
 
 

@@ -26,9 +26,7 @@ def some_tokens(model: FHMM) -> Seen:
     """A batch with its mean field; the corpus is the batch itself."""
     batch = next(iter(Sentences(split(), 512)))
     seen = Seen.of(batch, model.infer(batch, sweeps=3).field)
-    model.params.shift_word_logits(
-        (seen.words.bincount(minlength=len(model.vocab)) / len(seen.words)).clamp(min=1e-9).log()
-    )
+    model.params.set_unigram((seen.words.bincount(minlength=len(model.vocab)) / len(seen.words)).clamp(min=1e-9).log())
     return seen
 
 

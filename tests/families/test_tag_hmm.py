@@ -52,7 +52,7 @@ def test_the_joint_likelihood_of_words_and_some_tags(support) -> None:
 def test_expected_counts(support) -> None:
     model = tagger(support)
     counts, _ = model.counts(batch(), None)
-    by_word, by_tag = model.parts().emission.apart(counts.emission)
+    by_word, by_tag = model.parts().emission.split_statistics(counts.emission)
     words = torch.zeros(7, model.num_states, dtype=torch.float64)
     tags = torch.zeros(len(TAGS), model.num_states, dtype=torch.float64)
     moves = np.zeros((model.num_states, model.num_states))

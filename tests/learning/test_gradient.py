@@ -99,7 +99,7 @@ def test_padding_does_not_change_the_gradient() -> None:
     learner = GradientLearner(hmm().requires_grad_(), replace(CONFIG, clip=0.0), STEPS)
     alone = hmm().requires_grad_()
     for row, length in zip(tokens, lengths, strict=True):
-        log_likelihood, _ = alone.loss(Batch(row[None, :length], length[None], fresh[:1]), None)
+        log_likelihood, _ = alone.log_likelihood(Batch(row[None, :length], length[None], fresh[:1]), None)
         (-log_likelihood / lengths.sum()).backward()
     learner.step(Batch(tokens, lengths, fresh))
     for weight, expected in zip(learner.weights.values(), alone.parameters(), strict=True):

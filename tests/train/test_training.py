@@ -221,7 +221,7 @@ def test_fit_works_outside_the_main_thread(tmp_path: Path) -> None:
 
 def spoil(training: ToyTraining, step: int, factor: float, offset: float = 0.0) -> None:
     """From a step on, multiply the gradient by `factor` and add `offset` to the log-likelihood."""
-    loss = training.model.loss
+    loss = training.model.log_likelihood
 
     def spoiled(batch, state):
         log_likelihood, state = loss(batch, state)
@@ -230,7 +230,7 @@ def spoil(training: ToyTraining, step: int, factor: float, offset: float = 0.0) 
         log_likelihood.register_hook(lambda gradient: gradient * factor)
         return log_likelihood + offset, state
 
-    training.model.loss = spoiled
+    training.model.log_likelihood = spoiled
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ from torch import Tensor
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.slope import CACHE, floor, with_floor
 from trellis.inference import discrete
-from trellis.transitions import Dense
+from trellis.transitions import Blocks, Dense
 from trellis.types import Belief, Potentials
+
+Chain = tuple[Belief, Dense | Blocks, Potentials, Tensor]  # as `discrete` takes it
 
 
 class Chains(NamedTuple):
@@ -198,11 +200,11 @@ def word_places(tokens: Tensor, lengths: Tensor) -> Tensor:
     return (inside & (tokens >= 0)).flatten().nonzero().squeeze(-1)
 
 
-def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> tuple[Belief, Dense, Potentials, Tensor]:
+def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> Chain:
     """Layer m with potentials [B, T, K_m], as `discrete` takes it; on a GPU with a matrix per step, since there one
     program can walk through those."""
     batch, steps, size = potentials.shape
     prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
-    if potentials.is_cuda and steps > 1:
-        matrix = matrix.expand(batch, steps - 1, size, size)
-    return prior, Dense(matrix), Potentials.of(potentials), lengths
+    by_step = potentials.is_cuda and steps > 1
+    transition = Blocks(matrix.expand(batch, steps - 1, size, size)) if by_step else Dense(matrix)
+    return prior, transition, Potentials.of(potentials), lengths
