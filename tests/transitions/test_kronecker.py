@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from conformance import CountableConformance, SamplableConformance, seeded
+from conformance import SamplableConformance, seeded
 from strategies import assert_close, distributions
 from trellis.transitions import Kronecker, Transition
 from trellis.transitions.kronecker import digits, marginals, merge, outer, through
@@ -13,17 +13,12 @@ from trellis.transitions.kronecker import digits, marginals, merge, outer, throu
 SIZES = (2, 1, 3)
 
 
-class TestKronecker(CountableConformance, SamplableConformance):
+class TestKronecker(SamplableConformance):
     def parameters(self) -> tuple[Tensor, ...]:
         return tuple(distributions(seeded(20 + size), size, size) for size in SIZES)
 
     def build(self, *parameters: Tensor) -> Transition:
         return Kronecker(parameters)
-
-    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
-        parts = pairs.sum((0, 1)).view(*SIZES, *SIZES)
-        layers = (parts.sum([n for n in range(6) if n not in (m, m + 3)]) for m in range(3))
-        return torch.cat([layer.flatten() for layer in layers])
 
 
 def test_digits_and_marginals_agree_with_the_order_of_states() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.transitions import Countable, TimeVarying, Transition
+from trellis.transitions import Countable, Dense, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Potentials
 
@@ -27,6 +27,11 @@ AnyTransition = Transition | TimeVarying
 def step_operator(transition: AnyTransition, step: int) -> Any:
     """The operator between steps `step` and `step + 1`."""
     return transition.at(step) if isinstance(transition, TimeVarying) else transition
+
+
+def written_step(transition: AnyTransition, step: int) -> Any:
+    """The same, as a matrix where it varies."""
+    return Dense(transition.at(step).dense()) if isinstance(transition, TimeVarying) else transition
 
 
 def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
@@ -235,7 +240,7 @@ def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, le
     pointers: list[Tensor] = []
     for t in range(1, len(steps)):
         inside = steps.inside(t).unsqueeze(-1)
-        best, argument = step_operator(transition, t - 1).max_product(scores)
+        best, argument = written_step(transition, t - 1).max_product(scores)
         pointers.append(torch.where(inside, argument, torch.arange(argument.shape[-1], device=argument.device)))
         scores = torch.where(inside, best + steps.log_weights(t), scores)
     score, state = scores.max(-1)
@@ -254,7 +259,7 @@ def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform
         draw = invert(filtered[:, t], uniform[:, t])
         if t + 1 < steps:
             after = path[:, t + 1].clamp(min=0)
-            continued = step_operator(transition, t).sample_prev(after, filtered[:, t], uniform[:, t])
+            continued = written_step(transition, t).sample_prev(after, filtered[:, t], uniform[:, t])
             draw = torch.where(t + 1 < lengths, continued, draw)
         path[:, t] = torch.where(t < lengths, draw, -1)
     return path

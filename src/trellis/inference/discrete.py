@@ -14,7 +14,7 @@ Sequences that scaled arithmetic loses, because potentials tell states too far a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch import Tensor
 from trellis import engines
 from trellis.devices import draw_uniform
 from trellis.engines import log_space
-from trellis.engines.reference import Expected, at_states, last_step, move, to_dense
+from trellis.engines.reference import at_states, last_step, move, to_dense
 from trellis.errors import TrellisError
 from trellis.transitions import Blocks, Countable, Operator, Samplable, TimeVarying, Transition
 from trellis.transitions.base import invert
@@ -44,10 +44,7 @@ __all__ = [
     "viterbi",
 ]
 
-
-def full_lengths(potentials: Potentials, lengths: Tensor | None) -> Tensor:
-    batch, steps = potentials.rows.shape
-    return potentials.rows.new_full((batch,), steps) if lengths is None else lengths
+Chain = Transition | Blocks
 
 
 class LiveChain(NamedTuple):
@@ -56,84 +53,104 @@ class LiveChain(NamedTuple):
     prior: Belief
     transition: Transition | TimeVarying
     potentials: Potentials
+    lengths: Tensor
     ids: Tensor | None  # [B, T, k]: the states that the chain's own stand for; None where it has all of them
 
-    @property
-    def problem(self) -> tuple[Belief, Transition | TimeVarying, Potentials]:
-        return self[:3]
-
-    def name_belief(self, belief: Belief, lengths: Tensor) -> Belief:
+    def name_belief(self, belief: Belief) -> Belief:
         """A belief over each sequence's last live states, with their names."""
-        return belief if self.ids is None else Belief(belief.probs, last_step(self.ids, lengths))
+        return belief if self.ids is None else Belief(belief.probs, last_step(self.ids, self.lengths))
 
-    def name_states(self, path: Tensor) -> Tensor:
-        """Indices among the live states -> the states themselves: [B, T] -> [B, T]."""
-        return name_states(path, self.ids)
+    def some(self, sequences: Tensor) -> LiveChain:
+        """Some of the sequences, all of whose states are live."""
+        prior, transition, potentials, lengths, _ = self
+        if isinstance(transition, TimeVarying) and transition.dense().dim() == 4:
+            transition = Blocks(transition.dense()[sequences])
+        ids = None if potentials.ids is None else potentials.ids[sequences]
+        potentials = potentials._replace(rows=potentials.rows[sequences], ids=ids).widen(transition.num_states)
+        return LiveChain(Belief(prior.probs[sequences]), transition, potentials, lengths[sequences], None)
 
 
-def live_chain(prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor) -> LiveChain:
+def live_chain(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None) -> LiveChain:
     """The chain over live states alone, its transitions those between them.
 
     Where some observation is missing, all states are live at that step: the chain is left to the reference, which joins
     the two regimes."""
+    batch, steps = potentials.rows.shape
+    lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths
     ids = potentials.ids
     if ids is None or potentials.has_gaps(lengths):
-        return LiveChain(Belief(to_dense(prior, transition.num_states)), transition, potentials, None)
+        return LiveChain(Belief(to_dense(prior, transition.num_states)), transition, potentials, lengths, None)
     start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
     between = transition.between(ids, potentials.groups)
-    return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), ids)
+    return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids)
+
+
+def run(function: str, chain: LiveChain) -> Any:
+    """What an engine gives, whose first field is log p(x_t | x_<t); lost sequences are computed again in log space."""
+    found = getattr(engines, function)(*chain[:4])
+    lost = lost_sequences(found[0], chain)
+    if lost is None:
+        return found
+    again = getattr(log_space, function)(*chain.some(lost)[:4])
+    if function == "expect":
+        shared = not isinstance(chain.transition, TimeVarying) or again.moves.dim() < 4
+        moves = found.moves + again.moves if shared else put(found.moves, again.moves, lost)
+        replaced = {
+            name: put(getattr(found, name), getattr(again, name), lost) for name in ("log_norms", "belief", "entry")
+        }
+        return found._replace(**replaced, moves=moves, visits=found.visits + again.visits)
+    return tuple(put(one, other, lost) for one, other in zip(found, again, strict=True))
+
+
+def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
+    """The sequences that look impossible and may not be, [n]; None where there are none. Nothing is looked at while
+    gradients or a CUDA graph are recorded."""
+    capturing = log_norms.is_cuda and torch.cuda.is_current_stream_capturing()
+    if log_norms.requires_grad or capturing or bool(log_norms.sum() > -torch.inf):
+        return None
+    if not log_space.may_help(chain.transition, chain.potentials):
+        return None
+    return (log_norms.sum(1) == -torch.inf).nonzero().squeeze(-1)
+
+
+def put(values: Any, right: Any, sequences: Tensor) -> Any:
+    """[B, ...], or a belief, with that of some sequences [n] replaced."""
+    if isinstance(values, Belief):
+        return values._replace(probs=put(values.probs, right.probs, sequences))
+    return values.index_copy(0, sequences, right.to(values.dtype))
 
 
 def score(
-    prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor | None = None
+    prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Belief]:
     """log p(x_t | x_<t) [B, T] (zero past the end) and the belief to carry on; differentiable in every parameter."""
-    lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief = engines.score(*chain.problem, lengths)
-    if (lost := Lost.among(log_norms, chain, lengths)) is not None:
-        norms, last = log_space.score(*lost.problem)
-        log_norms, belief = lost.put(log_norms, norms), lost.put_belief(belief, last)
-    return log_norms, chain.name_belief(belief, lengths)
+    log_norms, belief = run("score", chain)
+    return log_norms, chain.name_belief(belief)
 
 
-def log_likelihood(
-    prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor | None = None
-) -> Tensor:
+def log_likelihood(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
     """log p(x), summed in float64: [B]; -inf, with no gradient, for an impossible sequence."""
     total = score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
     return total.masked_fill(total == -torch.inf, -torch.inf)
 
 
-def filter(
-    prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor | None = None
-) -> Filtered:
+def filter(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
     """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap); zero past the end."""
-    lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, probs, belief = engines.filter(*chain.problem, lengths)
-    if (lost := Lost.among(log_norms, chain, lengths)) is not None:
-        norms, filtered, last = log_space.filter(*lost.problem)
-        log_norms, probs, belief = lost.put(log_norms, norms), lost.put(probs, filtered), lost.put_belief(belief, last)
-    return Filtered(log_norms, probs, chain.name_belief(belief, lengths))
+    log_norms, probs, belief = run("filter", chain)
+    return Filtered(log_norms, probs, chain.name_belief(belief))
 
 
-def smooth(
-    prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor | None = None
-) -> Posterior:
+def smooth(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Posterior:
     """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials, rounded to 0 where it falls below."""
-    lengths = full_lengths(potentials, lengths)
-    chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, probs = engines.smooth(*chain.problem, lengths)
-    if (lost := Lost.among(log_norms, chain, lengths)) is not None:
-        norms, posterior = log_space.smooth(*lost.problem)
-        log_norms, probs = lost.put(log_norms, norms), lost.put(probs, posterior)
+    log_norms, probs = run("smooth", live_chain(prior, transition, potentials, lengths))
     return Posterior(log_norms.sum(1, dtype=torch.float64), probs.clamp_(min=0))
 
 
 def counts(
     prior: Belief,
-    transition: Transition | Blocks,
+    transition: Chain,
     potentials: Potentials,
     lengths: Tensor | None = None,
     carried: Belief | None = None,
@@ -148,7 +165,7 @@ def counts(
 
 def sequence_counts(
     prior: Belief,
-    transition: Transition | Blocks,
+    transition: Chain,
     potentials: Potentials,
     lengths: Tensor | None = None,
     carried: Belief | None = None,
@@ -161,9 +178,8 @@ def sequence_counts(
     transition comes before the first step, so it is counted only where transitions do not vary with time."""
     if not isinstance(transition, Countable | Blocks):
         raise TrellisError(f"{type(transition).__name__} transitions have no sufficient statistics: learn by gradient.")
-    lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief, entry, moves, visits = expect(chain, lengths)
+    log_norms, belief, entry, moves, visits = run("expect", chain)
     first = Belief(chain.prior.probs, None if chain.ids is None else chain.ids[:, 0])
     if chain.ids is not None:
         moves = transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)
@@ -179,70 +195,21 @@ def sequence_counts(
         moves = moves + transition.expected(before, entry)
     starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below
     found = Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits)
-    return found, chain.name_belief(belief, lengths)
-
-
-def expect(chain: LiveChain, lengths: Tensor) -> Expected:
-    """The expected statistics of the chain as the engine gives them, lost sequences included."""
-    found = engines.expect(*chain.problem, lengths)
-    lost = Lost.among(found.log_norms, chain, lengths)
-    if lost is None:
-        return found
-    again = log_space.expect(*lost.problem)  # type: ignore[arg-type]
-    own = isinstance(chain.transition, TimeVarying) and again.moves.dim() == 4
-    return Expected(
-        lost.put(found.log_norms, again.log_norms),
-        lost.put_belief(found.belief, again.belief),
-        lost.put(found.entry, again.entry),
-        lost.put(found.moves, again.moves) if own else found.moves + again.moves,
-        found.visits + again.visits,
-    )
-
-
-class Lost(NamedTuple):
-    """The sequences that look impossible and may not be, to be computed again."""
-
-    sequences: Tensor  # [n]
-    problem: tuple[Belief, Transition | TimeVarying, Potentials, Tensor]  # theirs
-
-    @classmethod
-    def among(cls, log_norms: Tensor, chain: LiveChain, lengths: Tensor) -> Lost | None:
-        """None where there are none; nor is anything looked at while gradients or a CUDA graph are recorded."""
-        capturing = log_norms.is_cuda and torch.cuda.is_current_stream_capturing()
-        if log_norms.requires_grad or capturing or bool(log_norms.sum() > -torch.inf):
-            return None
-        prior, transition, potentials, _ = chain
-        if not log_space.may_help(transition, potentials):
-            return None
-        lost = (log_norms.sum(1) == -torch.inf).nonzero().squeeze(-1)
-        if isinstance(transition, TimeVarying) and transition.dense().dim() == 4:
-            transition = Blocks(transition.dense()[lost])
-        potentials = potentials._replace(
-            rows=potentials.rows[lost], ids=None if potentials.ids is None else potentials.ids[lost]
-        ).widen(transition.num_states)
-        return cls(lost, (Belief(prior.probs[lost]), transition, potentials, lengths[lost]))
-
-    def put(self, values: Tensor, right: Tensor) -> Tensor:
-        """[B, ...] with theirs [n, ...] in place."""
-        return values.index_copy(0, self.sequences, right.to(values.dtype))
-
-    def put_belief(self, belief: Belief, right: Belief) -> Belief:
-        return belief._replace(probs=self.put(belief.probs, right.probs))
+    return found, chain.name_belief(belief)
 
 
 def viterbi(
-    prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor | None = None
+    prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The most probable path of states [B, T] (-1 past the end) and its log-probability log p(z, x) [B].
 
     Ties go to the lowest state. A missing observation is summed out, not maximised: its potential is one, so the path
     is the best explanation of what was observed. To maximise over the missing symbols too, give the step the potential
     max_x log p(x | z)."""
-    lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
     all_live = chain.potentials.widen(transition.num_states)
-    path, scores = engines.viterbi(chain.prior, chain.transition, all_live, lengths)
-    return chain.name_states(path), scores
+    path, scores = engines.viterbi(chain.prior, chain.transition, all_live, chain.lengths)
+    return name_states(path, chain.ids), scores
 
 
 def sample_prior(
@@ -260,17 +227,16 @@ def sample_prior(
 
 def sample_posterior(
     prior: Belief,
-    transition: Transition | Blocks,
+    transition: Chain,
     potentials: Potentials,
     lengths: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
-    lengths = full_lengths(potentials, lengths)
     chain = live_chain(prior, transition, potentials, lengths)
-    _, probs, _ = engines.filter(*chain.problem, lengths)
+    _, probs, _ = engines.filter(*chain[:4])
     uniform = draw_uniform(probs.shape[:2], probs.device, generator)
-    return chain.name_states(engines.sample(chain.transition, probs, lengths, uniform))
+    return name_states(engines.sample(chain.transition, probs, chain.lengths, uniform), chain.ids)
 
 
 @torch.no_grad()

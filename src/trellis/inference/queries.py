@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trellis.emissions import Categorical
 from trellis.engines.reference import to_dense
-from trellis.inference.discrete import filter, full_lengths, log_likelihood, sample_posterior, viterbi
+from trellis.inference.discrete import filter, log_likelihood, sample_posterior, viterbi
 from trellis.transitions import Blocks, TimeVarying, Transition
 from trellis.transitions.transposed import transposed
 from trellis.types import Belief, Potentials
@@ -67,8 +67,8 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     With p_t(z) the prediction of step t by the filter, and r_t(z) = p(x_>t | z_t) up to a scale by the filter of the
     chain with time reversed: p_t r_t, normalised. Neither knows x_t, so the answer stands even where x_t contradicts
     the rest."""
-    lengths, transition = full_lengths(potentials, lengths), chain.transition
-    steps = torch.arange(potentials.rows.shape[1], device=lengths.device)
+    transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
+    lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     last = lengths.unsqueeze(-1) - 1
     mirror = torch.where(steps <= last, last - steps, steps)  # [B, T]
     ahead = filtered(chain.prior, transition, potentials, lengths)

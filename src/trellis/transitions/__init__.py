@@ -8,7 +8,7 @@ from trellis.transitions.lowrank import LowRank
 from trellis.transitions.softmax import Softmax
 from trellis.transitions.stacked import Stacked
 from trellis.transitions.sum import Sum
-from trellis.transitions.varying import Blocks, LogitBlocks, TimeVarying
+from trellis.transitions.varying import Blocks, LogitBlocks, Steps, TimeVarying
 
 __all__ = [
     "Banded",
@@ -24,6 +24,7 @@ __all__ = [
     "Samplable",
     "Softmax",
     "Stacked",
+    "Steps",
     "Sum",
     "TimeVarying",
     "Transition",

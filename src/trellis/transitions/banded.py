@@ -8,11 +8,10 @@ from torch.nn.functional import pad
 
 from trellis.dirichlet import most_probable
 from trellis.kernels.rows import take
-from trellis.transitions.base import Countable, Entry, Samplable, invert
-from trellis.transitions.dense import Dense
+from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert
 from trellis.transitions.lowrank import normalise
 from trellis.transitions.tiled import Tiled
-from trellis.transitions.varying import TimeVarying
+from trellis.transitions.varying import Steps, TimeVarying
 from trellis.types import Groups
 
 
@@ -70,7 +69,7 @@ class Banded(Tiled, Countable, Samplable):
         column = before.unsqueeze(-1) + torch.arange(self.width, device=ids.device) - self.reach
         place = torch.searchsorted(ascending, column.flatten(-2)).clamp(max=ids.shape[-1] - 1)
         inside = ascending.gather(-1, place).view_as(column) == column
-        return BandBlocks(take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
+        return Steps(BandStep, take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         return band_blocks(self.probs, before, *offsets(before, after, self.width))
@@ -102,9 +101,9 @@ class Banded(Tiled, Countable, Samplable):
         return before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
 
 
-class BandStep(Samplable):
-    """A band between the k live states of two steps: probs [B, k, w], and to which of the next step's live states each
-    belongs, places [B, k, w]."""
+class BandStep(Operator):
+    """A band between the k live states of two steps: probs [..., k, w], and to which of the next step's live states
+    each belongs, places [..., k, w]."""
 
     def __init__(self, probs: Tensor, places: Tensor) -> None:
         self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
@@ -124,25 +123,6 @@ class BandStep(Samplable):
     def dense(self) -> Tensor:
         matrix = self.probs.new_zeros(*self.probs.shape[:-1], self.num_states)
         return matrix.scatter_add(-1, self.places, self.probs)
-
-    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        return Dense(self.dense()).sample_next(states, uniform)
-
-    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        return Dense(self.dense()).sample_prev(states, weights, uniform)
-
-
-class BandBlocks(TimeVarying):
-    """The band between the live states of neighbouring steps: probs and places [B, T-1, k, w], see `BandStep`."""
-
-    def __init__(self, probs: Tensor, places: Tensor) -> None:
-        self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
-
-    def at(self, step: int) -> BandStep:
-        return BandStep(self.probs.select(-3, step), self.places.select(-3, step))
-
-    def dense(self) -> Tensor:
-        return BandStep(self.probs, self.places).dense()
 
 
 class BandEntry(Entry):

@@ -45,10 +45,6 @@ class Operator(ABC):
     def dense(self) -> Tensor:
         """A itself, [K, K]: for oracles and small models."""
 
-    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]; ties go to the lowest z."""
-        return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
-
 
 class Transition(Operator, Entry):
     """A transition that is the same at every step."""
@@ -60,6 +56,10 @@ class Transition(Operator, Entry):
     def rows(self, states: Tensor) -> Tensor:
         """A[states, :]: [n] -> [n, K]."""
         return self.dense()[states]
+
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]; ties go to the lowest z."""
+        return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """The transitions between the live states [B, T, k] of neighbouring steps, numbered within each step."""
@@ -85,8 +85,8 @@ class Countable(Transition):
         """The M-step: the most probable operator given statistics and a Dirichlet prior of pseudocount + 1."""
 
 
-class Samplable(Operator):
-    """An operator that states can be drawn from, by inversion of uniform numbers."""
+class Samplable(Transition):
+    """A transition that states can be drawn from, by inversion of uniform numbers."""
 
     @abstractmethod
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class Samplable(Operator):
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
 
     def for_draws(self, draws: int) -> Samplable:
-        """The same operator, with whatever tables pay for so many draws of `sample_next`."""
+        """The same transition, with whatever tables pay for so many draws of `sample_next`."""
         return self
 
 

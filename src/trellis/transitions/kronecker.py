@@ -9,17 +9,15 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from trellis.dirichlet import most_probable
-from trellis.transitions.base import Countable, Samplable, invert
+from trellis.transitions.base import Samplable, invert
 
 LARGEST_MERGED = 128  # states of neighbouring layers that step together: wider products are faster
 
 
-class Kronecker(Countable, Samplable):
+class Kronecker(Samplable):
     """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last one running fastest.
 
-    A step is one small product per mode: O(K sum_m K_m) for K = prod_m K_m states. The statistics are the expected
-    transitions of every layer, one after the other: [sum_m K_m^2]."""
+    A step is one small product per mode: O(K sum_m K_m) for K = prod_m K_m states."""
 
     def __init__(self, matrices: Sequence[Tensor]) -> None:
         self.matrices = list(matrices)
@@ -36,27 +34,6 @@ class Kronecker(Countable, Samplable):
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         pairs = zip(self.matrices, digits(before, self.sizes), digits(after, self.sizes), strict=True)
         return torch.stack([matrix[i.unsqueeze(-1), j.unsqueeze(-2)] for matrix, i, j in pairs]).prod(0)
-
-    def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        left, right = left.reshape(-1, self.num_states), right.reshape(-1, self.num_states)
-        counts = []
-        for m, matrix in enumerate(self.matrices):
-            others = [torch.eye(len(a)).to(a) if n == m else a for n, a in enumerate(self.matrices)]
-            before, after = (rows(values, self.sizes, m) for values in (through(left, others), right))
-            counts.append((matrix * (before.T @ after)).flatten())
-        return torch.cat(counts)
-
-    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        counts = []
-        for matrix, i, j in zip(self.matrices, digits(before, self.sizes), digits(after, self.sizes), strict=True):
-            index = (i.unsqueeze(-1).expand_as(pairs), j.unsqueeze(-2).expand_as(pairs))
-            counts.append(torch.zeros_like(matrix).index_put(index, pairs, accumulate=True).flatten())
-        return torch.cat(counts)
-
-    def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Kronecker:
-        own = statistics.split([matrix.numel() for matrix in self.matrices])
-        pairs = zip(own, self.matrices, strict=True)
-        return Kronecker([most_probable(one.view_as(matrix), pseudocount, matrix) for one, matrix in pairs])
 
     def dense(self) -> Tensor:
         return reduce(torch.kron, self.matrices)
@@ -98,11 +75,6 @@ def through(values: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     for matrix in matrices:
         moved = (moved.view(len(moved), len(matrix), -1).transpose(1, 2) @ matrix).flatten(1)
     return moved.view(values.shape)
-
-
-def rows(values: Tensor, sizes: Sequence[int], m: int) -> Tensor:
-    """Mode m last, all else first: [n, K] -> [n K / K_m, K_m]."""
-    return values.view(-1, *sizes).movedim(m + 1, -1).reshape(-1, sizes[m])
 
 
 def outer(factors: Sequence[Tensor]) -> Tensor:

@@ -17,9 +17,9 @@ from trellis.kernels.pairs import pair_logits
 from trellis.kernels.products import times
 from trellis.kernels.rows import take
 from trellis.transitions.alias import Alias, alias_tables
-from trellis.transitions.base import Countable, Entry, Samplable, invert, invert_rest, select
+from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, invert_rest, select
 from trellis.transitions.tiled import Tiled
-from trellis.transitions.varying import Blocks, TimeVarying
+from trellis.transitions.varying import Blocks, Steps, TimeVarying
 from trellis.types import Groups
 
 DRAWS_PER_FEATURE = 20  # that pay for alias tables
@@ -67,7 +67,7 @@ class LowRank(LowRankEntry, Tiled, Countable, Samplable):
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """Through the features where these are fewer than the live states: O(min(k^2, k F)) a step."""
         if self.into.shape[-1] < ids.shape[-1]:
-            return LowRankBlocks(take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
+            return Steps(LowRankStep, take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
         if groups is None:
             return super().between(ids)
         return Blocks(pair_logits(groups.arrange(self.into), groups.arrange(self.out), groups.rows, self.dtype))
@@ -117,11 +117,13 @@ class LowRank(LowRankEntry, Tiled, Countable, Samplable):
         return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        return sample_through(self.into, self.out, self.to_features(weights), states, weights, uniform)
+        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z); beta = weights I is a product as of the forward pass."""
+        feature, rest = invert_rest(self.to_features(weights) * select(self.out, states, -2), uniform)
+        return invert(weights * select(self.into, feature, -1), rest)
 
 
-class LowRankStep(Samplable):
-    """One step between live states, through features: into and out [B, k, F]."""
+class LowRankStep(Operator):
+    """One step between live states, through features: into and out [..., k, F]."""
 
     def __init__(self, into: Tensor, out: Tensor) -> None:
         self.into, self.out, self.num_states = into, out, out.shape[-2]
@@ -134,35 +136,6 @@ class LowRankStep(Samplable):
 
     def dense(self) -> Tensor:
         return self.into @ self.out.mT
-
-    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        feature, rest = invert_rest(select(self.into, states, -2), uniform)
-        return invert(select(self.out, feature, -1), rest)
-
-    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        arriving = (weights.unsqueeze(-2) @ self.into).squeeze(-2)
-        return sample_through(self.into, self.out, arriving, states, weights, uniform)
-
-
-class LowRankBlocks(TimeVarying):
-    """The transitions between live states, through features: into and out [B, T-1, k, F]."""
-
-    def __init__(self, into: Tensor, out: Tensor) -> None:
-        self.into, self.out, self.num_states = into, out, out.shape[-2]
-
-    def at(self, step: int) -> LowRankStep:
-        return LowRankStep(self.into.select(-3, step), self.out.select(-3, step))
-
-    def dense(self) -> Tensor:
-        return self.into @ self.out.mT
-
-
-def sample_through(
-    into: Tensor, out: Tensor, arriving: Tensor, states: Tensor, weights: Tensor, uniform: Tensor
-) -> Tensor:
-    """f ~ p(z' | f) arriving(f), then z ~ weights(z) p(f | z), where arriving = weights I [B, F]: [B]."""
-    feature, rest = invert_rest(arriving * select(out, states, -2), uniform)
-    return invert(weights * select(into, feature, -1), rest)
 
 
 def normalise_features(log_left: Tensor, log_right: Tensor) -> tuple[Tensor, Tensor, Tensor]:

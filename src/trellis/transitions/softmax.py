@@ -11,7 +11,7 @@ from trellis.kernels.lse import row_logsumexp
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.rows import take
-from trellis.transitions.base import Entry, Samplable, Transition, invert
+from trellis.transitions.base import Entry, Samplable, invert
 from trellis.transitions.tiled import Tiled
 from trellis.transitions.varying import LogitBlocks, TimeVarying
 from trellis.types import Groups
@@ -53,7 +53,7 @@ class SoftmaxEntry(Tiled, Entry):
         return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
 
 
-class Softmax(SoftmaxEntry, Transition, Samplable):
+class Softmax(SoftmaxEntry, Samplable):
     """The same from all states [K, d] to all states [K, d]."""
 
     def columns(self, states: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trellis.kernels.rows import take
-from trellis.transitions.base import Countable, Entry, Samplable, invert_rest, select
+from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert_rest
 from trellis.transitions.tiled import Tiled
 from trellis.transitions.varying import Blocks, TimeVarying
 from trellis.types import Groups
@@ -53,8 +53,8 @@ class SumEntry(Shares, Entry):
     """A sum of entries."""
 
 
-class SumStep(Shares, Samplable):
-    """A sum of operators of one step, or of steps of their own for each sequence."""
+class SumStep(Shares, Operator):
+    """A sum of operators of one step."""
 
     def backward(self, message: Tensor) -> Tensor:
         return add(part.backward(message) * weight for part, weight in self.shares())
@@ -62,21 +62,8 @@ class SumStep(Shares, Samplable):
     def dense(self) -> Tensor:
         return add(part.dense() * weight.unsqueeze(-1) for part, weight in self.shares())
 
-    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """A part by its weight, then that part's draw."""
-        chosen, rest = invert_rest(select(self.weights, states, -2), uniform)
-        return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
 
-    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """A part by how much of it arrives at z', then that part's draw: the cost of a step forward."""
-        sent = [weights * share for _, share in self.shares()]
-        arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
-        chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)
-        drawn = [part.sample_prev(states, p, rest) for part, p in zip(self.parts, sent, strict=True)]
-        return choose(chosen, drawn)
-
-
-class Sum(SumStep, Tiled, Countable):
+class Sum(SumStep, Tiled, Countable, Samplable):
     """A sum of transitions that count; its statistics are those of the parts, flattened, one after the other."""
 
     def rows(self, states: Tensor) -> Tensor:
@@ -112,6 +99,18 @@ class Sum(SumStep, Tiled, Countable):
 
     def for_draws(self, draws: int) -> Sum:
         return Sum([part.for_draws(draws) for part in self.parts], self.weights)
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        """A part by its weight, then that part's draw."""
+        chosen, rest = invert_rest(self.weights[states], uniform)
+        return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        """A part by how much of it arrives at z', then that part's draw: the cost of a step forward."""
+        sent = [weights * share for _, share in self.shares()]
+        arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
+        chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)
+        return choose(chosen, [part.sample_prev(states, p, rest) for part, p in zip(self.parts, sent, strict=True)])
 
 
 class SumBlocks(TimeVarying):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 
 from torch import Tensor
 
-from trellis.transitions.base import Samplable
+from trellis.transitions.base import Operator
 from trellis.transitions.dense import Dense, cut
 from trellis.types import Groups
 
@@ -18,7 +19,7 @@ class TimeVarying(ABC):
     num_states: int
 
     @abstractmethod
-    def at(self, step: int) -> Samplable:
+    def at(self, step: int) -> Operator:
         """The operator between steps `step` and `step + 1`."""
 
     @abstractmethod
@@ -30,6 +31,19 @@ class TimeVarying(ABC):
         matrix = self.dense()
         pairs = matrix * left.unsqueeze(-1) * right.unsqueeze(-2)
         return pairs.sum(0) if pairs.dim() > matrix.dim() else pairs
+
+
+class Steps(TimeVarying):
+    """An operator for each step, made of the step's own tensors out of these [B, T-1, k, *]."""
+
+    def __init__(self, operator: Callable[..., Operator], *tensors: Tensor) -> None:
+        self.operator, self.tensors, self.num_states = operator, tensors, tensors[0].shape[-2]
+
+    def at(self, step: int) -> Operator:
+        return self.operator(*(tensor.select(-3, step) for tensor in self.tensors))
+
+    def dense(self) -> Tensor:
+        return self.operator(*self.tensors).dense()
 
 
 class Blocks(TimeVarying):
