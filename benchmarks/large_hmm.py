@@ -144,9 +144,11 @@ def inference_step(states: int, classes: int, device: torch.device) -> Callable[
     weights = [given.requires_grad_() for given in (queries, keys, norms, table)]
     tokens, dtype = text(LANES, WINDOW).to(device), torch.bfloat16 if device.type == "cuda" else torch.float32
 
-    def step() -> None:
+    with torch.no_grad():
         operator = Softmax(queries, keys, None, dtype)
-        vars(operator)["row_norms"] = norms  # given, so that nothing of all states is computed
+    operator.log_norm = norms  # given, so that nothing of all states is computed
+
+    def step() -> None:
         potentials = Categorical(table, partition, partition.num_states).potentials(tokens, all_observed=True)
         first = torch.full((LANES, partition.live), 1 / partition.live, device=device)
         log_norms, _ = discrete.score(Belief(first, potentials.first_ids()), operator, potentials)

@@ -23,6 +23,7 @@ from trellis.learning import cooccurrence
 from trellis.learning.descent import minimise
 from trellis.params.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
 from trellis.params.kernels import KERNELS, log_probabilities
+from trellis.parts import Prior
 from trellis.tasks.cooccurrence import (
     Array,
     Probabilities,
@@ -69,8 +70,8 @@ def dense_em(config: DenseRun, splits: Sequence[Split]) -> list[Probabilities]:
             found = [
                 discrete.counts(*chain(model, split.train))[0] for model, split in zip(models, splits, strict=True)
             ]
-        counts = stack_counts(one._replace(emission=one.emission.T) for one in found)
-        params.maximise(counts, train.epochs, train.optimizer, train.rate, train.params.split())
+        descent = train.epochs, train.optimizer, train.rate, train.params.split()
+        params.maximise(stack_counts(found), Prior(), *descent)
     return probabilities(params, params.log_start().exp())
 
 

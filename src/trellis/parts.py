@@ -16,7 +16,7 @@ from trellis.types import Counts
 
 
 class Prior(NamedTuple):
-    """What the M-step knows of each part beforehand; None leaves a part as it is.
+    """The prior of each part in the M-step; None leaves a part as it is.
 
     A pseudocount p is a Dirichlet prior of p + 1. An emission that is not categorical has a prior of its own type."""
 

@@ -96,7 +96,7 @@ class Potentials(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """What a forward pass knows."""
+    """The result of a forward pass."""
 
     log_norms: Tensor  # [B, T]: log p(x_t | x_<t), zero past the end
     probs: Tensor  # [B, T, k]: p(z_t | x_<=t), zero past the end
@@ -104,7 +104,7 @@ class Filtered(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What a forward and a backward pass know together; all zero for an impossible sequence."""
+    """The result of a forward and a backward pass; all zero for an impossible sequence."""
 
     log_likelihood: Tensor  # [B]
     probs: Tensor  # [B, T, k]: p(z_t | x)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from oracle import SMALLEST_P, chi_square
 from strategies import Problem, assert_close, random_problem
-from trellis.engines import log_space
-from trellis.inference import discrete
+from trellis.emissions import Categorical
+from trellis.engines import log_space, reference
+from trellis.inference import discrete, queries
 from trellis.transitions import Dense, LowRank, Transition
 from trellis.types import Belief, Potentials
 
@@ -60,6 +62,37 @@ def test_inference_survives_states_too_far_apart(kind, live: bool) -> None:
         torch.zeros(1, 1).long(), torch.zeros(1, 1).long(), torch.full((1, 1, 1), 5.0).double()
     )
     assert_close(counts.transition, moves)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_gaps_among_live_states(missing: bool) -> None:
+    """A sparse support, a sequence with a gap, and one that scaled arithmetic loses, in one batch."""
+    problem = random_problem(3, 4, 5, 4, symbols=3, live=2, shortest=5)
+    table = problem.potentials.table.clone()
+    table[0, 0] -= NATS
+    rows = problem.potentials.rows.clone()
+    rows[0], rows[1, 2] = 0, -1 if missing else 1
+    problem = problem._replace(potentials=problem.potentials._replace(table=table, rows=rows))
+    wide, (counts, _) = problem.widened(), discrete.counts(*problem)
+    theirs = log_space.expect(*wide)
+    assert_close(counts.log_likelihood, theirs.log_norms.sum())
+    assert_close(counts.start, (theirs.entry * problem.prior.probs).sum(0))
+    assert_close(counts.transition, theirs.moves)
+    posterior = log_space.smooth(*wide)[1].gather(-1, problem.potentials.ids)
+    assert_close(counts.emission, reference.add_rows(problem.potentials, posterior))
+
+
+def test_queries_and_samples_of_what_scaled_numbers_lose() -> None:
+    """Two states that never change, and symbols NATS apart: the gap between them can only be filled by one."""
+    eye = torch.eye(2).double()
+    emission = Categorical(torch.tensor([[-1e-9, -NATS], [-NATS, -1e-9]]).double(), None, 2)
+    chain = queries.Chain(Belief(torch.tensor([[0.3, 0.7]]).double()), Dense(eye), emission)
+    tokens = torch.tensor([[0, -1, 1]])
+    assert_close(queries.log_marginal(chain, tokens), np.array([-NATS]), 1e-8)
+    assert_close(queries.cavity(chain, emission.potentials(tokens))[0, 1], np.array([0.3, 0.7]), 1e-8)
+    many = queries.Chain(Belief(chain.prior.probs.expand(2000, -1)), Dense(eye), emission)
+    drawn = queries.sample_gaps(many, tokens.expand(2000, -1), generator=torch.Generator().manual_seed(1))
+    assert chi_square(drawn[:, 1].numpy(), np.array([0.3, 0.7])) > SMALLEST_P
 
 
 def test_gradients_are_not_rescued() -> None:

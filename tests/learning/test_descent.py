@@ -10,6 +10,7 @@ from conformance import seeded
 from strategies import assert_close
 from trellis.learning.descent import OPTIMIZERS, minimise
 from trellis.params.embedding import ROLES, EmbeddingParams, random_vectors
+from trellis.parts import Prior
 from trellis.types import Counts
 
 RATES = {"adam": 0.01, "sgd": 0.1, "lbfgs": 1.0}
@@ -18,7 +19,7 @@ RUNS, STATES, SYMBOLS, LENGTH = 3, 4, 5, 2
 
 def counts(runs: int = RUNS) -> Counts:
     draw = torch.Generator().manual_seed(5)
-    sizes = ((), (STATES,), (STATES, STATES), (STATES, SYMBOLS))
+    sizes = ((), (STATES,), (STATES, STATES), (SYMBOLS, STATES))
     return Counts(*(torch.rand(runs, *size, generator=draw, dtype=torch.float64) * 20 for size in sizes))
 
 
@@ -67,7 +68,7 @@ def test_expected_log_likelihood_by_the_lagrangian() -> None:
         for j in range(STATES):
             total += given.transition[i, j] * (params.u[j] @ params.z[i] - (params.u @ params.z[i]).exp().sum().log())
         for j in range(SYMBOLS):
-            total += given.emission[i, j] * (params.v[j] @ params.w[i] - (params.v @ params.w[i]).exp().sum().log())
+            total += given.emission[j, i] * (params.v[j] @ params.w[i] - (params.v @ params.w[i]).exp().sum().log())
         total += given.start[i] * (params.u[i] @ params.z_start - (params.u @ params.z_start).exp().sum().log())
     assert_close(params.expected_log_likelihood(given), total)
 
@@ -76,15 +77,15 @@ def test_expected_log_likelihood_by_the_lagrangian() -> None:
 def test_the_m_step_climbs(optimizer: str) -> None:
     params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, LENGTH, runs=RUNS)), counts()
     before = params.expected_log_likelihood(given).detach()
-    params.maximise(given, 25, optimizer, RATES[optimizer])
+    params.maximise(given, Prior(), 25, optimizer, RATES[optimizer])
     assert (params.expected_log_likelihood(given) > before).all()
 
 
 def test_the_m_step_reaches_the_closed_maximum_where_vectors_are_long() -> None:
     params, given = EmbeddingParams(random_vectors(STATES, SYMBOLS, STATES + 1, runs=1)), counts(1)
-    params.maximise(given, 300, "lbfgs", 1.0)
+    params.maximise(given, Prior(), 300, "lbfgs", 1.0)
     assert_close(params.log_transition().exp(), given.transition / given.transition.sum(-1, keepdim=True), 1e-4)
-    assert_close(params.log_emission().exp(), given.emission / given.emission.sum(-1, keepdim=True), 1e-4)
+    assert_close(params.log_emission().exp(), (given.emission / given.emission.sum(-2, keepdim=True)).mT, 1e-4)
 
 
 def test_only_the_roles_named_move() -> None:

@@ -102,7 +102,7 @@ def test_other_kernels_of_transitions(kernel: str, support: str) -> None:
     assert_close(params.parts().transition.dense(), weights / weights.sum(-1, keepdim=True))
     ids = torch.tensor([0, 2, 5])
     kept = weights[:, ids] / weights[:, ids].sum(-1, keepdim=True)
-    assert_close(params.parts(Draw(ids)).entry(torch.tensor([4, 1])).matrix, kept[[4, 1]])
+    assert_close(params.entry(torch.tensor([4, 1]), Draw(ids)).matrix, kept[[4, 1]])
     again = NeuralParams.restore(VOCABULARY.words, params.settings(), params.state_dict())
     assert_close(again.parts().transition.dense(), params.parts().transition.dense())
     tokens = torch.randint(WORDS, (2, 6), generator=torch.Generator().manual_seed(1))

@@ -14,7 +14,7 @@ from operators import of_band, of_features
 from oracle import SMALLEST_P, cells, chi_square
 from strategies import Largest, assert_close, distributions, random_problem
 from trellis.inference import discrete
-from trellis.transitions import Banded, Blocks, Dense, LowRank, Steps, Sum, Transition
+from trellis.transitions import Banded, Blocks, Dense, LowRank, PerStep, Sum, Transition
 from trellis.transitions.banded import enter_band
 from trellis.transitions.lowrank import DRAWS_PER_FEATURE
 from trellis.types import Belief, Groups, Potentials
@@ -163,7 +163,7 @@ def test_bands_between_live_states(live: int) -> None:
     operator, _ = of_band(logits)
     ids = torch.rand(2, 4, 12, generator=seeded(2)).argsort(-1)[..., :live]
     varying, blocks = operator.between(ids), Blocks(operator.blocks(ids[:, :-1], ids[:, 1:]))
-    assert isinstance(varying, Steps) == (live > WIDTH)
+    assert isinstance(varying, PerStep) == (live > WIDTH)
     assert_varying(varying, blocks)
     probs = normal(3, 2, live).exp()
     for name in ("forward", "backward"):

@@ -89,6 +89,12 @@ class SymbolEmission(Emission):
         values, words = zip(*(some.max(0) for some in self.by_state()), strict=True)
         return torch.cat(values), torch.cat(words)
 
+    def only(self, allowed: Tensor) -> SymbolEmission:
+        """The same without the symbols that are not allowed [V] bool; not normalised."""
+        from trellis.emissions.categorical import Categorical
+
+        return Categorical(self.dense().masked_fill(~allowed.unsqueeze(-1), -torch.inf), None, self.num_states)
+
     def log_totals(self) -> Tensor:
         """log sum over symbols of p(symbol | state), zero unless symbols were taken away: [K]."""
         return torch.cat([some.logsumexp(0) for some in self.by_state()])

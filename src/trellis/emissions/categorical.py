@@ -52,7 +52,6 @@ class Categorical(SymbolEmission):
         return Categorical(table, self.partition or self.sets, self.num_states)
 
     def only(self, allowed: Tensor) -> Categorical:
-        """The same without the words that are not allowed [V] bool; not normalised."""
         table = self.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)
         return Categorical(table, self.partition or self.sets, self.num_states)
 

@@ -11,19 +11,24 @@ from torch import Tensor
 
 from trellis.engines.reference import AnyTransition, Expected, add_rows, last_step, or_prior
 from trellis.transitions import Countable, Dense, Stacked, TimeVarying
+from trellis.transitions.base import invert, select
 from trellis.types import Belief, Potentials
 
 FLOOR = -1e300  # stands for -inf, so that differences of two of them are numbers
 IMPOSSIBLE = -1e299  # what is below contains a FLOOR
 WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that scaled arithmetic may lose
 LARGEST = 1 << 24  # entries of a transition matrix that may be written out
+CHEAP = 1 << 26  # exponentials that are worth a try in any case
 
 
-def may_help(transition: AnyTransition, potentials: Potentials) -> bool:
-    """Whether some observation tells states so far apart that scaled arithmetic may have lost one."""
+def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
+    """Whether so many sequences that look impossible may not be: some observation tells states so far apart that scaled
+    arithmetic may have lost one, or finding out costs little."""
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
     if not written or isinstance(transition, Stacked):  # sequences belong to stacked chains by their place
         return False
+    if int(sequences) * potentials.rows.shape[1] * transition.num_states**2 <= CHEAP:
+        return True
     table = potentials.table
     spans = table.amax(-1) - table.masked_fill(table == -torch.inf, torch.inf).amin(-1)
     return bool((spans > WIDE.get(table.dtype, 0.0)).any())
@@ -41,14 +46,18 @@ class Run:
     ) -> None:
         given = log(prior.probs), log(transition.dense()), potentials.gather().double().clamp(min=FLOOR)
         self.leaves = tuple(value.detach().requires_grad_(learning) for value in given)
-        start, moves, weights = self.leaves
+        start, _, weights = self.leaves
         scores = [start + weights[:, 0]]
         for t in range(1, weights.shape[1]):
-            move = moves if moves.dim() == 2 else moves.select(-3, t - 1)
-            onward = (scores[-1].unsqueeze(-1) + move).logsumexp(-2) + weights[:, t]
+            onward = (scores[-1].unsqueeze(-1) + self.move(t - 1)).logsumexp(-2) + weights[:, t]
             scores.append(torch.where((t < lengths).unsqueeze(-1), onward, scores[-1]))
         self.scores, self.lengths, self.inside = torch.stack(scores, 1), lengths, potentials.inside(lengths)
         self.possible = self.scores[:, -1].logsumexp(-1) > IMPOSSIBLE
+
+    def move(self, step: int) -> Tensor:
+        """log A between steps `step` and `step + 1`: [K, K], or [B, K, K]."""
+        moves = self.leaves[1]
+        return moves if moves.dim() == 2 else moves.select(-3, step)
 
     def log_norms(self) -> Tensor:
         """log p(x_t | x_<t): [B, T], zero past the end and -inf from the first impossible step on."""
@@ -69,7 +78,9 @@ class Run:
     def gradients(self) -> tuple[Tensor, ...]:
         """Expected starts [B, k], transitions (like the matrix) and posteriors [B, T, k], zero where impossible."""
         total = self.scores[:, -1].logsumexp(-1)
-        return torch.autograd.grad((total * (self.possible & (self.lengths > 0))).sum(), self.leaves)
+        return torch.autograd.grad(
+            (total * (self.possible & (self.lengths > 0))).sum(), self.leaves, allow_unused=True, materialize_grads=True
+        )
 
 
 @torch.no_grad()
@@ -106,3 +117,19 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
     inside = potentials._replace(rows=potentials.rows.masked_fill(~run.inside, -1))
     entry = starts / prior.probs.masked_fill(prior.probs == 0, 1.0)
     return Expected(run.log_norms(), run.belief(prior), entry, moves, add_rows(inside, posteriors))
+
+
+@torch.no_grad()
+def sample(
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor, uniform: Tensor
+) -> Tensor:
+    """Paths [B, T] from p(z | x), drawn backwards by inversion of `uniform` [B, T]; -1 past the end."""
+    run = Run(prior, transition, potentials, lengths)
+    path = torch.full(uniform.shape, -1, dtype=torch.int64, device=uniform.device)
+    for t in reversed(range(uniform.shape[1])):
+        scores = run.scores[:, t]
+        if t + 1 < uniform.shape[1]:
+            arriving = select(run.move(t), path[:, t + 1].clamp(min=0), -1)
+            scores = torch.where((t + 1 < lengths).unsqueeze(-1), scores + arriving, scores)
+        path[:, t] = torch.where(t < lengths, invert(scores.softmax(-1), uniform[:, t]), -1)
+    return path

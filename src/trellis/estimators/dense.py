@@ -155,9 +155,9 @@ class DenseHMM(DenseChain, CategoricalHMM):
         """Nothing left to do: the vectors were all trained together."""
         return parts.emission
 
-    def _with_prior(self, counts: Counts) -> Counts:
-        emission = (counts.emission.T + self._tensor(self.emissionprob_prior) - 1).clamp(min=0)
-        return super()._with_prior(counts)._replace(emission=emission)
+    def _composed_prior(self) -> Tensor | float:
+        pseudocounts = self._tensor(self.emissionprob_prior) - 1
+        return pseudocounts if pseudocounts.dim() < 2 else pseudocounts.T
 
     def _shape(self, letter: str) -> tuple[int, ...]:
         rows = {"v": self.n_features or 1, "w": self.n_components}

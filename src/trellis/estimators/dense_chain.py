@@ -19,7 +19,7 @@ from trellis.estimators.inputs import Array, Observations
 from trellis.learning.descent import OPTIMIZERS
 from trellis.params.embedding import EmbeddingParams, stack_counts
 from trellis.params.kernels import KERNELS
-from trellis.parts import Parts
+from trellis.parts import Parts, Prior
 from trellis.transitions import Dense, Transition
 from trellis.types import Counts
 
@@ -63,8 +63,11 @@ class DenseChain(BaseHMM):
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
         """The M-step of all restarts in one descent."""
         module = self._module([cast(DenseParts, parts).vectors for parts in models])
-        together = stack_counts([self._with_prior(found) for found in counts])
-        module.maximise(together, self.mstep_epochs, self.optimizer, self.learning_rate, self._roles(self.params))
+        prior = Prior(
+            self._tensor(self.startprob_prior) - 1, self._tensor(self.transmat_prior) - 1, self._composed_prior()
+        )
+        descent = self.mstep_epochs, self.optimizer, self.learning_rate, self._roles(self.params)
+        module.maximise(stack_counts(counts), prior, *descent)
         emissions = [self._next_emission(*pair) for pair in zip(models, counts, strict=True)]
         return self._unpack(module, emissions)
 
@@ -73,12 +76,9 @@ class DenseChain(BaseHMM):
         prior = self._emission_prior()
         return parts.emission if prior is None else parts.emission.maximised(counts.emission, prior)
 
-    def _with_prior(self, counts: Counts) -> Counts:
-        """Counts with those of the Dirichlet priors."""
-        return counts._replace(
-            start=(counts.start + self._tensor(self.startprob_prior) - 1).clamp(min=0),
-            transition=(counts.transition + self._tensor(self.transmat_prior) - 1).clamp(min=0),
-        )
+    def _composed_prior(self) -> Tensor | float:
+        """The pseudocounts of an emission that is composed of vectors."""
+        return 0.0
 
     def _roles(self, letters: Iterable[str]) -> list[str]:
         """The vectors that letters name, without their final underscore."""

@@ -59,7 +59,7 @@ class Carry(NamedTuple):
 def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor | None) -> Belief:
     """The prior of a batch's first step over the states of `parts`, which a draw of dropout may have thinned out.
 
-    Never waits for the device where the batch knows which of its rows are fresh."""
+    Never waits for the device where `batch.all_fresh` is set."""
     if carry is None or batch.all_fresh or len(carry.fresh) < len(batch.tokens):
         return Belief(at_states(parts.start.expand(len(batch.tokens), -1), ids), ids)
     carry = carry.reset(batch.fresh)

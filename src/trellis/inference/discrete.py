@@ -22,9 +22,10 @@ from torch import Tensor
 from trellis import engines
 from trellis.devices import draw_uniform
 from trellis.engines import log_space
-from trellis.engines.reference import at_states, last_step, move, to_dense
+from trellis.engines.reference import add_rows, at_states, last_step, move, to_dense
 from trellis.errors import TrellisError
-from trellis.transitions import Blocks, Countable, Operator, Samplable, TimeVarying, Transition
+from trellis.parts import countable
+from trellis.transitions import Blocks, Samplable, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
@@ -40,11 +41,12 @@ __all__ = [
     "score",
     "sequence_counts",
     "smooth",
+    "stationary",
     "to_dense",
     "viterbi",
 ]
 
-Chain = Transition | Blocks
+AnyTransition = Transition | Blocks
 
 
 class LiveChain(NamedTuple):
@@ -63,14 +65,13 @@ class LiveChain(NamedTuple):
     def some(self, sequences: Tensor) -> LiveChain:
         """Some of the sequences, all of whose states are live."""
         prior, transition, potentials, lengths, _ = self
-        if isinstance(transition, TimeVarying) and transition.dense().dim() == 4:
-            transition = Blocks(transition.dense()[sequences])
+        transition = of_sequences(transition, sequences)
         ids = None if potentials.ids is None else potentials.ids[sequences]
         potentials = potentials._replace(rows=potentials.rows[sequences], ids=ids).widen(transition.num_states)
         return LiveChain(Belief(prior.probs[sequences]), transition, potentials, lengths[sequences], None)
 
 
-def live_chain(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None) -> LiveChain:
+def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None) -> LiveChain:
     """The chain over live states alone, its transitions those between them.
 
     Where some observation is missing, all states are live at that step: the chain is left to the reference, which joins
@@ -85,6 +86,12 @@ def live_chain(prior: Belief, transition: Chain, potentials: Potentials, lengths
     return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids)
 
 
+def of_sequences(transition: Any, sequences: Tensor) -> Any:
+    """The transitions of some sequences, where each has its own."""
+    own = isinstance(transition, TimeVarying) and transition.dense().dim() == 4
+    return Blocks(transition.dense()[sequences]) if own else transition
+
+
 def run(function: str, chain: LiveChain) -> Any:
     """What an engine gives, whose first field is log p(x_t | x_<t); lost sequences are computed again in log space."""
     found = getattr(engines, function)(*chain[:4])
@@ -95,10 +102,10 @@ def run(function: str, chain: LiveChain) -> Any:
     if function == "expect":
         shared = not isinstance(chain.transition, TimeVarying) or again.moves.dim() < 4
         moves = found.moves + again.moves if shared else put(found.moves, again.moves, lost)
-        replaced = {
-            name: put(getattr(found, name), getattr(again, name), lost) for name in ("log_norms", "belief", "entry")
-        }
-        return found._replace(**replaced, moves=moves, visits=found.visits + again.visits)
+        names = ("log_norms", "belief", "entry")
+        replaced = {name: put(getattr(found, name), getattr(again, name), lost) for name in names}
+        visits = found.visits + live_visits(chain, again.visits, lost)
+        return found._replace(**replaced, moves=moves, visits=visits)
     return tuple(put(one, other, lost) for one, other in zip(found, again, strict=True))
 
 
@@ -108,9 +115,20 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
     capturing = log_norms.is_cuda and torch.cuda.is_current_stream_capturing()
     if log_norms.requires_grad or capturing or bool(log_norms.sum() > -torch.inf):
         return None
-    if not log_space.may_help(chain.transition, chain.potentials):
-        return None
-    return (log_norms.sum(1) == -torch.inf).nonzero().squeeze(-1)
+    lost = log_norms.sum(1) == -torch.inf
+    helped = log_space.may_help(chain.transition, chain.potentials, lost.sum())
+    return lost.nonzero().squeeze(-1) if helped else None
+
+
+def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
+    """Visits of some sequences by the rows of the chain's own table; where a gap has made all states live, visits
+    [n T, K] of every step at the states that its observation allows."""
+    potentials, ids = chain.potentials, chain.potentials.ids
+    if ids is None:
+        return visits
+    posterior = visits.view(len(sequences), -1, visits.shape[-1]).gather(-1, ids[sequences])
+    rows = potentials.rows.masked_fill(~potentials.inside(chain.lengths), -1)[sequences]
+    return add_rows(potentials._replace(rows=rows), posterior)
 
 
 def put(values: Any, right: Any, sequences: Tensor) -> Any:
@@ -121,7 +139,7 @@ def put(values: Any, right: Any, sequences: Tensor) -> Any:
 
 
 def score(
-    prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Belief]:
     """log p(x_t | x_<t) [B, T] (zero past the end) and the belief to carry on; differentiable in every parameter."""
     chain = live_chain(prior, transition, potentials, lengths)
@@ -129,20 +147,24 @@ def score(
     return log_norms, chain.name_belief(belief)
 
 
-def log_likelihood(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
+def log_likelihood(
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
+) -> Tensor:
     """log p(x), summed in float64: [B]; -inf, with no gradient, for an impossible sequence."""
     total = score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
     return total.masked_fill(total == -torch.inf, -torch.inf)
 
 
-def filter(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
+def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
     """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap); zero past the end."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs, belief = run("filter", chain)
     return Filtered(log_norms, probs, chain.name_belief(belief))
 
 
-def smooth(prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Posterior:
+def smooth(
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
+) -> Posterior:
     """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials, rounded to 0 where it falls below."""
     log_norms, probs = run("smooth", live_chain(prior, transition, potentials, lengths))
     return Posterior(log_norms.sum(1, dtype=torch.float64), probs.clamp_(min=0))
@@ -150,7 +172,7 @@ def smooth(prior: Belief, transition: Chain, potentials: Potentials, lengths: Te
 
 def counts(
     prior: Belief,
-    transition: Chain,
+    transition: AnyTransition,
     potentials: Potentials,
     lengths: Tensor | None = None,
     carried: Belief | None = None,
@@ -165,7 +187,7 @@ def counts(
 
 def sequence_counts(
     prior: Belief,
-    transition: Chain,
+    transition: AnyTransition,
     potentials: Potentials,
     lengths: Tensor | None = None,
     carried: Belief | None = None,
@@ -176,8 +198,7 @@ def sequence_counts(
     `fresh` [B] tells which sequences begin with the start distribution (all by default); the others continue from the
     belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start. That
     transition comes before the first step, so it is counted only where transitions do not vary with time."""
-    if not isinstance(transition, Countable | Blocks):
-        raise TrellisError(f"{type(transition).__name__} transitions have no sufficient statistics: learn by gradient.")
+    transition = transition if isinstance(transition, Blocks) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief, entry, moves, visits = run("expect", chain)
     first = Belief(chain.prior.probs, None if chain.ids is None else chain.ids[:, 0])
@@ -199,7 +220,7 @@ def sequence_counts(
 
 
 def viterbi(
-    prior: Belief, transition: Chain, potentials: Potentials, lengths: Tensor | None = None
+    prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The most probable path of states [B, T] (-1 past the end) and its log-probability log p(z, x) [B].
 
@@ -213,12 +234,14 @@ def viterbi(
 
 
 def sample_prior(
-    start: Tensor, transition: Operator | Blocks, batch: int, steps: int, generator: torch.Generator | None = None
+    start: Tensor, transition: AnyTransition, batch: int, steps: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
+    if not isinstance(transition, Samplable | Blocks):
+        raise TrellisError(f"{type(transition).__name__} transitions cannot be sampled from.")
     uniform = draw_uniform((batch, steps), start.device, generator)
     states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
-    fixed = transition.for_draws(batch * steps) if isinstance(transition, Samplable) else None  # or Blocks
+    fixed = transition.for_draws(batch * steps) if isinstance(transition, Samplable) else None
     for t in range(1, steps):
         operator = fixed or transition.at(t - 1)  # type: ignore[union-attr]
         states.append(operator.sample_next(states[-1], uniform[:, t]))
@@ -227,16 +250,19 @@ def sample_prior(
 
 def sample_posterior(
     prior: Belief,
-    transition: Chain,
+    transition: AnyTransition,
     potentials: Potentials,
     lengths: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
     chain = live_chain(prior, transition, potentials, lengths)
-    _, probs, _ = engines.filter(*chain[:4])
+    log_norms, probs, _ = engines.filter(*chain[:4])
     uniform = draw_uniform(probs.shape[:2], probs.device, generator)
-    return name_states(engines.sample(chain.transition, probs, chain.lengths, uniform), chain.ids)
+    path = engines.sample(chain.transition, probs, chain.lengths, uniform)
+    if (lost := lost_sequences(log_norms, chain)) is not None:
+        path = put(path, log_space.sample(*chain.some(lost)[:4], uniform[lost]), lost)
+    return name_states(path, chain.ids)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Questions to a chain with categorical emissions, all exact: tokens [B, T], where -1 is a word that is not known.
+"""Questions to a chain over symbols, all exact: tokens [B, T], where -1 is a missing word.
 
 Every answer follows from two facts: a missing word is summed out by a potential of one, and a conditional probability
 is a ratio of two marginal ones.
@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.emissions import Categorical
+from trellis.emissions import SymbolEmission
+from trellis.engines import log_space
 from trellis.engines.reference import to_dense
-from trellis.inference.discrete import filter, log_likelihood, sample_posterior, viterbi
+from trellis.inference.discrete import filter, log_likelihood, of_sequences, sample_posterior, smooth, viterbi
 from trellis.transitions import Blocks, TimeVarying, Transition
 from trellis.transitions.transposed import transposed
 from trellis.types import Belief, Potentials
@@ -24,8 +25,8 @@ class Chain(NamedTuple):
 
     prior: Belief  # [B, K]
     transition: Transition
-    emission: Categorical
-    gaps: Categorical | None = None  # what a missing word is drawn from, where that is not the emission: see `only`
+    emission: SymbolEmission
+    gaps: SymbolEmission | None = None  # what a missing word is drawn from, where that is not the emission: see `only`
 
     def potentials(self, tokens: Tensor) -> Potentials:
         """The potentials of tokens; a missing word is summed out over all that it may be."""
@@ -65,8 +66,8 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     """p(z_t | all observations but that of t): [B, T, K], zero past the end and where the others are impossible.
 
     With p_t(z) the prediction of step t by the filter, and r_t(z) = p(x_>t | z_t) up to a scale by the filter of the
-    chain with time reversed: p_t r_t, normalised. Neither knows x_t, so the answer stands even where x_t contradicts
-    the rest."""
+    chain with time reversed: p_t r_t, normalised. Neither depends on x_t, so the answer stands even where x_t
+    contradicts the rest."""
     transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     last = lengths.unsqueeze(-1) - 1
@@ -79,7 +80,20 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     predicted = torch.cat([first, move_all(transition, ahead[:, :-1], "forward")], 1)
     rest = torch.cat([move_all(transition, behind[:, 1:], "backward"), torch.ones_like(first)], 1)
     rest = rest.masked_fill((steps == last).unsqueeze(-1), 1.0)
-    return normalised(predicted * rest) * (steps <= last).unsqueeze(-1)
+    found = normalised(predicted * rest) * (steps <= last).unsqueeze(-1)
+    return recovered(chain, potentials, lengths, found, (found.sum(-1) == 0) & (steps <= last))
+
+
+def recovered(chain: Chain, potentials: Potentials, lengths: Tensor, found: Tensor, lost: Tensor) -> Tensor:
+    """Cavities [B, T, K], those that are `lost` [B, T] computed again, each as the posterior of a gap."""
+    if found.requires_grad or not bool(lost.any()) or not log_space.may_help(chain.transition, potentials, lost.sum()):
+        return found
+    sequences, steps = lost.nonzero(as_tuple=True)
+    rows, ids = potentials.rows[sequences].scatter(1, steps.unsqueeze(-1), -1), potentials.ids
+    hidden = Potentials(potentials.table, rows, None if ids is None else ids[sequences])
+    prior = Belief(to_dense(chain.prior, chain.transition.num_states)[sequences])
+    posterior = smooth(prior, of_sequences(chain.transition, sequences), hidden, lengths[sequences])
+    return found.index_put((sequences, steps), posterior.probs[torch.arange(len(steps)), steps])
 
 
 def filtered(prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 One E-step and one M-step serve language models and estimators. The conventions:
     - a pseudocount p is a Dirichlet prior of p + 1, and zeros of starts and transitions stay zero (`trellis.parts`);
-    - stepwise, step k = 0, 1, ... moves the running statistics towards those of its batch at the rate (k + 2)^-power.
+    - stepwise, the first batch is taken whole, and step k = 1, 2, ... moves the running statistics towards those of its
+      batch at the rate (k + 2)^-power.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Running(NamedTuple):
 
     @classmethod
     def absorb(cls, before: Running | None, counts: Counts, tokens: int, power: float) -> Running:
-        """Move the mean towards that of a batch. One in which no sequence begins says nothing of starts, and leaves
-        them."""
+        """Move the mean towards that of a batch. One in which no sequence begins has no starts to count, and
+        leaves them."""
         if before is None:
             return cls(Counts(*(value / tokens for value in counts)))
         rate = step_rate(before.steps, power)
@@ -96,7 +97,7 @@ class EMLearner:
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         if not isinstance(model.params, Maximisable) or model.dropout.draws_anything:
             raise TrellisError(
-                "EM re-estimates tables of probabilities: for neural or lowrank parameters or dropout use "
+                "EM re-estimates tables of probabilities: for neural or lowrank parameters, or with dropout, use "
                 'train.learner = "gradient".'
             )
         self.model, self.params = model.eval(), model.params

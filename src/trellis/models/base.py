@@ -19,7 +19,7 @@ Ranked = list[tuple[str, float]]  # words with their probabilities, best first
 
 
 class SequenceModel(ABC):
-    """A distribution over token sequences, told one step at a time; `state` is all it remembers of the past."""
+    """A distribution over token sequences, one step at a time; `state` is all that it keeps of the past."""
 
     vocab: Vocabulary
 

@@ -1,7 +1,8 @@
-"""Parameterization: modules that build operators and emissions."""
+"""Parameterization: modules that give the parts of an HMM."""
 
-from trellis.params.base import Params, Support, WordParams
+from trellis.params.base import Params, SavedParams, Support, WordParams
 from trellis.params.dropout import Draw, Dropout
+from trellis.params.given import PartsParams
 from trellis.params.lowrank import LowRankParams, LowRankTable
 from trellis.params.neural import NeuralParams
 from trellis.params.table import TableParams
@@ -17,6 +18,8 @@ __all__ = [
     "LowRankTable",
     "NeuralParams",
     "Params",
+    "PartsParams",
+    "SavedParams",
     "Support",
     "TableParams",
     "WordParams",

@@ -23,7 +23,6 @@ Support = Tensor | Partition | None
 class Params(nn.Module, ABC):
     """K states and V words; the states of each word are all (None), listed [V, k], or those of its class."""
 
-    kind: ClassVar[str]
     support: Tensor | None
     partition: Partition | None
     num_states: int
@@ -33,17 +32,23 @@ class Params(nn.Module, ABC):
     def parts(self, draw: Draw = WHOLE) -> Parts:
         """Start, transition and emission, and the entry into what a draw keeps."""
 
+
+class SavedParams(Params):
+    """Parameters that a file can hold."""
+
+    kind: ClassVar[str]
+
     def settings(self) -> dict[str, Any]:
         """What, with the tensors, makes these parameters again: JSON values."""
         return {"params": self.kind, "states": self.num_states}
 
     @classmethod
     @abstractmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Params:
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> SavedParams:
         """The parameters that `settings` and `tensors` came from."""
 
 
-class WordParams(Params):
+class WordParams(SavedParams):
     """Parameters that a configuration can name, over the words of a vocabulary."""
 
     @classmethod

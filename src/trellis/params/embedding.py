@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from trellis.emissions import Categorical
 from trellis.learning.descent import minimise
 from trellis.params.kernels import KERNELS, log_probabilities
-from trellis.parts import Parts
+from trellis.parts import Parts, Prior
 from trellis.transitions import Dense
 from trellis.types import Counts
 
 ROLES = ("u", "z", "z_start", "v", "w")
+NO_PRIOR = Prior()
 
 
 class EmbeddingParams(nn.Module):
@@ -74,13 +75,14 @@ class EmbeddingParams(nn.Module):
     def expected_log_likelihood(self, counts: Counts) -> Tensor:
         """The sum of expected counts times log-probabilities, of each model: [...].
 
-        counts.emission is [..., n, m]; it is left out where the emission is not composed of vectors."""
+        counts.emission is [..., m, n]; it is left out where the emission is not composed of vectors."""
         total = (counts.start * self.log_start()).sum(-1) + (counts.transition * self.log_transition()).sum((-2, -1))
-        return total if self.v is None else total + (counts.emission * self.log_emission()).sum((-2, -1))
+        return total if self.v is None else total + (counts.emission.mT * self.log_emission()).sum((-2, -1))
 
     def maximise(
         self,
         counts: Counts,
+        prior: Prior = NO_PRIOR,
         steps: int = 25,
         optimizer: str = "adam",
         lr: float = 0.01,
@@ -88,6 +90,10 @@ class EmbeddingParams(nn.Module):
     ) -> None:
         """The M-step of all vectors together, by gradient ascent on the expected log-likelihood of each model: it never
         falls, so neither does the likelihood. Where no step has gained anything, shorter ones are tried."""
+        added = zip(counts[1:], prior, strict=True)
+        counts = Counts(
+            counts.log_likelihood, *((count + (0.0 if p is None else p)).clamp(min=0) for count, p in added)
+        )
         weights = self.weights(roles)
         size = counts.transition.sum((-2, -1)) + counts.start.sum(-1)
         for rate in (lr, lr / 10, lr / 100):

@@ -8,7 +8,7 @@ from trellis.transitions.lowrank import LowRank
 from trellis.transitions.softmax import Softmax
 from trellis.transitions.stacked import Stacked
 from trellis.transitions.sum import Sum
-from trellis.transitions.varying import Blocks, LogitBlocks, Steps, TimeVarying
+from trellis.transitions.varying import Blocks, LogitBlocks, PerStep, TimeVarying
 
 __all__ = [
     "Banded",
@@ -21,10 +21,10 @@ __all__ = [
     "LogitBlocks",
     "LowRank",
     "Operator",
+    "PerStep",
     "Samplable",
     "Softmax",
     "Stacked",
-    "Steps",
     "Sum",
     "TimeVarying",
     "Transition",

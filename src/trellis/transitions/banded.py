@@ -8,14 +8,14 @@ from torch.nn.functional import pad
 
 from trellis.dirichlet import most_probable
 from trellis.kernels.rows import take
-from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert
+from trellis.transitions.base import Entry, Operator, Summable, invert
 from trellis.transitions.lowrank import normalise
 from trellis.transitions.tiled import Tiled
-from trellis.transitions.varying import Steps, TimeVarying
+from trellis.transitions.varying import PerStep, TimeVarying
 from trellis.types import Groups
 
 
-class Banded(Tiled, Countable, Samplable):
+class Banded(Tiled, Summable):
     """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
 
     The band goes through products of tiles [w, 2w], O(K w) a step."""
@@ -69,7 +69,7 @@ class Banded(Tiled, Countable, Samplable):
         column = before.unsqueeze(-1) + torch.arange(self.width, device=ids.device) - self.reach
         place = torch.searchsorted(ascending, column.flatten(-2)).clamp(max=ids.shape[-1] - 1)
         inside = ascending.gather(-1, place).view_as(column) == column
-        return Steps(BandStep, take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
+        return PerStep(BandStep, take(self.probs, before) * inside, order.gather(-1, place).view_as(column))
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         return band_blocks(self.probs, before, *offsets(before, after, self.width))
@@ -80,7 +80,6 @@ class Banded(Tiled, Countable, Samplable):
         return torch.zeros_like(self.probs).index_put(index, pairs * inside, accumulate=True)
 
     def row_statistics(self, statistics: Tensor) -> Tensor:
-        """By the state that they leave, -inf where there is no state to go to: [K, w]."""
         return statistics.masked_fill(self.probs == 0, -torch.inf)
 
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Banded:

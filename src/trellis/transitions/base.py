@@ -101,6 +101,19 @@ class Samplable(Transition):
         return self
 
 
+class Summable(Countable, Samplable):
+    """A transition that can be a part of a sum, see `trellis.transitions.sum`."""
+
+    @property
+    @abstractmethod
+    def statistics_shape(self) -> torch.Size:
+        """Of its statistics."""
+
+    @abstractmethod
+    def row_statistics(self, statistics: Tensor) -> Tensor:
+        """Those that belong to the state that a transition leaves, -inf where there is no transition: [K, n]."""
+
+
 def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
     """Row (dim -2) or column (dim -1) `states[b]` of [K, K] or [B, K, K]: -> [B, K]."""
     if matrix.dim() == 2:

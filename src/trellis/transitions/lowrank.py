@@ -17,9 +17,9 @@ from trellis.kernels.pairs import pair_logits
 from trellis.kernels.products import times
 from trellis.kernels.rows import take
 from trellis.transitions.alias import Alias, alias_tables
-from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, invert_rest, select
+from trellis.transitions.base import Entry, Operator, Summable, invert, invert_rest, select
 from trellis.transitions.tiled import Tiled
-from trellis.transitions.varying import Blocks, Steps, TimeVarying
+from trellis.transitions.varying import Blocks, PerStep, TimeVarying
 from trellis.types import Groups
 
 DRAWS_PER_FEATURE = 20  # that pay for alias tables
@@ -55,7 +55,7 @@ class LowRankEntry(Entry):
         return take(self.into, before) @ take(self.out, after).mT
 
 
-class LowRank(LowRankEntry, Tiled, Countable, Samplable):
+class LowRank(LowRankEntry, Tiled, Summable):
     """A = I O' over K states; its statistics are the expected steps z -> f and f -> z', [2, K, F]."""
 
     aliases: Alias | None = None  # tables of p(z' | f), see `for_draws`
@@ -67,7 +67,7 @@ class LowRank(LowRankEntry, Tiled, Countable, Samplable):
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """Through the features where these are fewer than the live states: O(min(k^2, k F)) a step."""
         if self.into.shape[-1] < ids.shape[-1]:
-            return Steps(LowRankStep, take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
+            return PerStep(LowRankStep, take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
         if groups is None:
             return super().between(ids)
         return Blocks(pair_logits(groups.arrange(self.into), groups.arrange(self.out), groups.rows, self.dtype))
@@ -90,7 +90,6 @@ class LowRank(LowRankEntry, Tiled, Countable, Samplable):
         return total
 
     def row_statistics(self, statistics: Tensor) -> Tensor:
-        """Those of the steps z -> f: [K, F]."""
         return statistics[0]
 
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> LowRank:

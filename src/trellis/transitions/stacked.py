@@ -47,6 +47,10 @@ class Stacked(Countable):
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Stacked:
         return Stacked(most_probable(statistics, pseudocount, self.matrix))
 
+    def rows(self, states: Tensor) -> Tensor:
+        """Of every chain: [n] -> [R, n, K]."""
+        return self.matrix[:, states]
+
     def dense(self) -> Tensor:
         return self.matrix
 

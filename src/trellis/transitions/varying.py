@@ -33,7 +33,7 @@ class TimeVarying(ABC):
         return pairs.sum(0) if pairs.dim() > matrix.dim() else pairs
 
 
-class Steps(TimeVarying):
+class PerStep(TimeVarying):
     """An operator for each step, made of the step's own tensors out of these [B, T-1, k, *]."""
 
     def __init__(self, operator: Callable[..., Operator], *tensors: Tensor) -> None:

@@ -16,7 +16,7 @@ from trellis.inference.carry import Carry, training_prior
 from trellis.learning.em import expect
 from trellis.models.chain import ChainModel
 from trellis.models.memo import Memo
-from trellis.params import PARAMS, Dropout, Params, Support
+from trellis.params import PARAMS, Dropout, Params, SavedParams, Support
 from trellis.params.base import WHOLE
 from trellis.parts import Parts
 from trellis.transitions import Dense, Softmax
@@ -162,6 +162,8 @@ class HMM(nn.Module, ChainModel):
         return queries.Chain(self.sentence_start(batch).prior(start, transition), transition, emission)
 
     def settings(self) -> dict[str, Any]:
+        if not isinstance(self.params, SavedParams):
+            raise TrellisError("An HMM whose parts were given outright cannot be saved: save the parts' tensors.")
         return {"carry": self.carry, **self.params.settings()}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -182,11 +184,11 @@ class HMM(nn.Module, ChainModel):
 
 
 def written_out(parts: Parts) -> Parts:
-    """The same; a softmax over few states, all of them live at every step, as the matrix that every step needs."""
+    """A softmax over few states, all of them live at every step, as the matrix that every step needs."""
     few = parts.emission.support is None and parts.num_states**2 <= LARGEST_WRITTEN
-    if few and isinstance(parts.transition, Softmax):
-        parts.transition = Dense(parts.transition.dense())
-    return parts
+    if not (few and isinstance(parts.transition, Softmax)):
+        return parts
+    return Parts(parts.given_start, Dense(parts.transition.dense()), parts.emission, parts.entry, parts.kept)
 
 
 def steps_at_once(parts: Parts, batch: int, device: torch.device) -> int:

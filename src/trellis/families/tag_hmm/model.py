@@ -20,7 +20,7 @@ from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.families.tag_hmm.parameters import TaggedParams, with_tags
 from trellis.inference import discrete
-from trellis.params import Dropout, Params, Support
+from trellis.params import Dropout, Params, SavedParams, Support
 from trellis.types import Batch, Belief
 
 SURENESS = 4.0  # logits by which a state begins above all tags but its own
@@ -44,6 +44,7 @@ class TagHMM(HMM):
         """An untrained POS HMM; state_tags [K] are those that the states begin with."""
         words = HMM.build(lexicon.vocab, replace(config, states=len(state_tags)), False, seed, support)
         kinds = torch.from_numpy(lexicon.kinds())
+        assert isinstance(words.params, SavedParams)
         params = with_tags(words.params, len(lexicon.tags), kinds, config.backing, config.hard_tags)
         params.assign(state_tags, SURENESS)
         return cls(lexicon, params, words.dropout)

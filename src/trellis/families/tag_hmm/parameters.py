@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trellis.dirichlet import most_probable
 from trellis.emissions import Partition, Product
 from trellis.learning.base import Maximisable
-from trellis.params import PARAMS, Draw, Params
+from trellis.params import PARAMS, Draw, SavedParams
 from trellis.params.base import WHOLE
 from trellis.params.table import LOG_ZERO, Tables, set_log
 from trellis.parts import Parts, Prior
@@ -20,13 +20,15 @@ from trellis.types import Counts
 INNER = "words."
 
 
-class TaggedParams(Params):
+class TaggedParams(SavedParams):
     """p(x | z) and all else by `words`; p(y | z) by logits [Y, K]. A word x is of the kind kinds[x] (-1: of none)."""
 
     kind = "tagged"
     kinds: Tensor  # [V]
 
-    def __init__(self, words: Params, num_tags: int, kinds: Tensor, backing: float = 0.0, hard: bool = False) -> None:
+    def __init__(
+        self, words: SavedParams, num_tags: int, kinds: Tensor, backing: float = 0.0, hard: bool = False
+    ) -> None:
         super().__init__()
         self.words, self.backing, self.hard = words, backing, hard
         self.num_states, self.num_features = words.num_states, words.num_features
@@ -108,7 +110,9 @@ class TaggedTables(TaggedParams, Maximisable):
         return torch.ones_like(kinds, dtype=torch.bool)
 
 
-def with_tags(words: Params, num_tags: int, kinds: Tensor, backing: float = 0.0, hard: bool = False) -> TaggedParams:
+def with_tags(
+    words: SavedParams, num_tags: int, kinds: Tensor, backing: float = 0.0, hard: bool = False
+) -> TaggedParams:
     """Parameters of words with tags, which have an M-step if those of the words do."""
     kind = TaggedTables if isinstance(words, Tables) else TaggedParams
     return kind(words, num_tags, kinds, backing, hard)
