@@ -44,9 +44,10 @@ class EmissionConformance(ABC):
         return emission.potentials(observations).widen(emission.num_states).gather()
 
     def visits(self, emission: Emission, observations: Any) -> Tensor:
-        """Random expected visits of the rows of the potentials: [N, k]."""
-        table = emission.potentials(observations).table
-        return torch.rand(table.shape, generator=seeded(4), dtype=torch.float64) * (table > -torch.inf)
+        """Random expected visits of the rows of the potentials, none of a row that was not observed: [N, k]."""
+        table, rows, *_ = emission.potentials(observations)
+        seen = torch.zeros(len(table), 1, dtype=torch.float64).index_fill(0, rows[rows >= 0], 1.0)
+        return torch.rand(table.shape, generator=seeded(4), dtype=torch.float64) * seen * (table > -torch.inf)
 
     def test_missing_observations_say_nothing(self, emission: Emission, observations: Any) -> None:
         rows = observations.rows if isinstance(observations, Vectors) else observations
