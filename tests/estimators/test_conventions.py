@@ -31,6 +31,7 @@ def test_parameters_and_clones(case: Case) -> None:
         == model.get_params()
         == case.ours(n_iter=7, random_state=3, missing_values=np.nan).get_params()
     )
+    assert not any(name.startswith("_") for name in model.get_params())
     assert not hasattr(twin, "startprob_")
     twin.set_params(n_iter=2).fit(case.data(), LENGTHS)
     assert twin.monitor_.iter == 2

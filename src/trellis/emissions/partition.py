@@ -70,10 +70,10 @@ class Partition(nn.Module):
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
         """The states of highest score [K], as many of each class as `thin` has: [K'], ascending."""
-        spread = scores[self.windows]
+        by_class = scores[self.windows]
         if self.own is not None:
-            spread = spread.masked_fill(~self.own, -1)
-        chosen = spread.topk(thin.live).indices
+            by_class = by_class.masked_fill(~self.own, -1)
+        chosen = by_class.topk(thin.live).indices
         if thin.own is None:
             return self.windows.gather(1, chosen.sort().values).flatten()
         return self.windows.gather(1, chosen).flatten()[thin.members].sort().values

@@ -18,7 +18,7 @@ FLOOR = -1e300  # stands for -inf, so that differences of two of them are number
 IMPOSSIBLE = -1e299  # what is below contains a FLOOR
 WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that scaled arithmetic may lose
 LARGEST = 1 << 24  # entries of a transition matrix that may be written out
-CHEAP = 1 << 26  # exponentials that are worth a try in any case
+CHEAP, SHORT = 1 << 24, 1 << 12  # exponentials and steps that are worth a try in any case
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
@@ -27,7 +27,8 @@ def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tenso
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
     if not written or isinstance(transition, Stacked):  # sequences belong to stacked chains by their place
         return False
-    if int(sequences) * potentials.rows.shape[1] * transition.num_states**2 <= CHEAP:
+    steps = potentials.rows.shape[1]
+    if steps <= SHORT and int(sequences) * steps * transition.num_states**2 <= CHEAP:
         return True
     table = potentials.table
     spans = table.amax(-1) - table.masked_fill(table == -torch.inf, torch.inf).amin(-1)

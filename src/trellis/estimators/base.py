@@ -41,8 +41,8 @@ class BaseHMM(FittedHMM):
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
     learning_decay: float = 0.6  # partial_fit: step k = 0, 1, ... has the rate (k + 2) ** -learning_decay
 
-    _running: Running | None = None  # of partial_fit
-    _seen = 0  # observations
+    _running = None  # type: Running | None  # the statistics of partial_fit
+    _seen = 0  # observations of partial_fit
 
     @abstractmethod
     def _emission_prior(self) -> Any:

@@ -64,14 +64,14 @@ def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor 
         return Belief(at_states(parts.start.expand(len(batch.tokens), -1), ids), ids)
     carry = carry.reset(batch.fresh)
     kept_all = parts.kept is None
-    onward = move(carry.belief, parts.transition, ids) if kept_all else enter(carry.belief, parts, ids)
+    onward = move(carry.belief, parts.transition, ids) if kept_all else move_into_kept(carry.belief, parts, ids)
     if batch.all_fresh is False:
         return Belief(onward, ids)
     begin = at_states(parts.start.expand(len(batch.tokens), -1), ids)
     return Belief(torch.where(carry.fresh.unsqueeze(-1), begin, onward), ids)
 
 
-def enter(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
+def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
     """One step from a belief over states of the whole model into those that a draw keeps, at `ids` [B, k'] or all.
 
     The rows of the transitions are normalised over the kept states."""

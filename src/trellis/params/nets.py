@@ -45,14 +45,14 @@ class Spelling(nn.Module):
     pieces: Tensor  # of all words, one after the other
     begins: Tensor  # [V]: where each word's begin
 
-    def __init__(self, words: Sequence[str], dim: int, spread: float) -> None:
+    def __init__(self, words: Sequence[str], dim: int, init_std: float) -> None:
         super().__init__()
         spelled = [pieces_of(word) for word in words]
         begins = torch.tensor([0, *map(len, spelled)]).cumsum(0)[:-1]
         self.register_buffer("pieces", torch.tensor([piece for word in spelled for piece in word]), persistent=False)
         self.register_buffer("begins", begins, persistent=False)
         self.bag = nn.EmbeddingBag(BUCKETS, dim, mode="mean")
-        nn.init.normal_(self.bag.weight, std=spread)
+        nn.init.normal_(self.bag.weight, std=init_std)
 
     def forward(self) -> Tensor:
         return self.bag(self.pieces, self.begins)

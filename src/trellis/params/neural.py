@@ -41,11 +41,11 @@ SETTINGS = ("dim", "tying", "factored", "characters", "depth", "net_dropout", "s
 class Embedding(nn.Module):
     """Vectors of states [K, d]; factored ones are half their class's, half their own."""
 
-    def __init__(self, num_states: int, dim: int, partition: Partition | None, spread: float) -> None:
+    def __init__(self, num_states: int, dim: int, partition: Partition | None, init_std: float) -> None:
         super().__init__()
         classes = 0 if partition is None else partition.num_classes
-        self.own = nn.Parameter(spread * torch.randn(num_states, dim // 2 if classes else dim))
-        self.shared = nn.Parameter(spread * torch.randn(classes, dim - dim // 2)) if classes else None
+        self.own = nn.Parameter(init_std * torch.randn(num_states, dim // 2 if classes else dim))
+        self.shared = nn.Parameter(init_std * torch.randn(classes, dim - dim // 2)) if classes else None
 
     def forward(self, ids: Tensor | None, state_class: Tensor | None) -> Tensor:
         """Of the states `ids` [n], or of all: [n, d]."""
