@@ -11,6 +11,7 @@ from torch import Tensor
 from oracle import SMALLEST_P, chi_square
 from strategies import assert_close, distributions
 from trellis.emissions import Categorical
+from trellis.engines import reference
 from trellis.inference import discrete, queries
 from trellis.inference.discrete import to_dense
 from trellis.transitions import Dense
@@ -139,7 +140,7 @@ def test_windows_carry_the_belief_of_live_states() -> None:
     potentials = pair.sparse.potentials(pair.tokens)
     whole = discrete.score(pair.prior, pair.transition, potentials)[0]
     first, belief = discrete.score(pair.prior, pair.transition, pair.sparse.potentials(pair.tokens[:, :3]))
-    prior = Belief(discrete.move(belief, pair.transition, None))
+    prior = Belief(reference.move(belief, pair.transition, None))
     second, _ = discrete.score(prior, pair.transition, pair.sparse.potentials(pair.tokens[:, 3:]))
     assert_close(torch.cat([first, second], 1), whole)
 

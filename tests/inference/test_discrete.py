@@ -14,6 +14,7 @@ from torch import Tensor
 from oracle import SMALLEST_P, Paths, cells, chi_square, log
 from strategies import TOLERANCE, Problem, assert_close, distributions, problems, random_problem, transition_of
 from trellis import engines
+from trellis.engines import reference
 from trellis.inference import discrete
 from trellis.types import Belief, Counts, Potentials
 
@@ -174,7 +175,7 @@ def test_windows_with_carried_belief_equal_the_whole(live: int | None, batch: in
     prior, parts = problem.prior, []
     for potentials, lengths in windows(problem, 5):
         scored, belief = discrete.score(prior, problem.transition, potentials, lengths)
-        prior = Belief(discrete.move(belief, problem.transition, None))
+        prior = Belief(reference.move(belief, problem.transition, None))
         parts.append(scored)
     assert_close(torch.cat(parts, 1), whole)
     assert_close(discrete.to_dense(belief, 4), discrete.to_dense(last, 4))
@@ -187,7 +188,7 @@ def test_counts_of_a_window_include_the_transition_into_it(live: int | None, mis
     problem = random_problem(8, 4, 4, 3, live=live, missing=missing)
     carried = Belief(distributions(torch.Generator().manual_seed(3), 4, 3))
     fresh = torch.tensor([True, False, False, True])
-    moved = torch.where(fresh[:, None], problem.prior.probs, discrete.move(carried, problem.transition, None))
+    moved = torch.where(fresh[:, None], problem.prior.probs, reference.move(carried, problem.transition, None))
     result, _ = discrete.counts(Belief(moved), *problem[1:], carried=carried, fresh=fresh)
 
     starts, moves, expected = np.zeros(3), np.zeros((3, 3)), []
@@ -210,7 +211,7 @@ def test_counts_with_carried_at_live_states(live: int | None) -> None:
     problem = random_problem(9, 3, 4, 3, live=live)
     narrow = discrete.score(*problem)[1]
     wide = Belief(discrete.to_dense(narrow, 3))
-    prior = Belief(discrete.move(narrow, problem.transition, None))
+    prior = Belief(reference.move(narrow, problem.transition, None))
     continues = torch.zeros(3, dtype=torch.bool)
     results = [discrete.counts(prior, *problem[1:], carried=c, fresh=continues)[0] for c in (narrow, wide)]
     for one, other in zip(*results, strict=True):

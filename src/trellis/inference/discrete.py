@@ -22,7 +22,7 @@ from torch import Tensor
 from trellis import engines
 from trellis.devices import draw_uniform
 from trellis.engines import log_space
-from trellis.engines.reference import add_rows, at_states, last_step, move, to_dense
+from trellis.engines.reference import add_rows, at_states, last_step, to_dense
 from trellis.errors import TrellisError
 from trellis.parts import countable
 from trellis.transitions import Blocks, Samplable, TimeVarying, Transition
@@ -30,22 +30,6 @@ from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
 MAX_ROUNDS, SETTLED = 2000, 1e-7
-
-__all__ = [
-    "counts",
-    "filter",
-    "log_likelihood",
-    "move",
-    "sample_posterior",
-    "sample_prior",
-    "score",
-    "sequence_counts",
-    "smooth",
-    "stationary",
-    "to_dense",
-    "viterbi",
-]
-
 AnyTransition = Transition | Blocks
 
 
