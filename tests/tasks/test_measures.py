@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from corpora import hmm, split, vocabulary
+from experiments.analyses import check_normalisation
 from oracle import Paths
 from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
@@ -15,7 +16,7 @@ from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.families.ngram.model import NGram
 from trellis.tasks import measures
-from trellis.tasks.measures import check_normalisation, measure_states, visit_states
+from trellis.tasks.measures import measure_states, visit_states
 
 EXACT = 1e-10
 SUPPORTS = {

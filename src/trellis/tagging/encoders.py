@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trellis.config import suggestion
 from trellis.corpus import Vocabulary
-from trellis.corpus.brown import read_paths
+from trellis.corpus.brown_paths import read_paths
 from trellis.corpus.read import read_lines
 from trellis.corpus.tokenize import UNK, treat
 from trellis.errors import TrellisError

@@ -79,8 +79,3 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
         for row, start, length in zip(log_probs.double().cpu().numpy(), windows.starts, windows.lengths, strict=True):
             result[start : start + length] = row[:length]
     return result
-
-
-def perplexity(model: LanguageModel, batches: Iterable[Batch], carry: bool = True) -> float:
-    """exp(-log p / tokens) over every token."""
-    return evaluate(model, batches, carry).perplexity

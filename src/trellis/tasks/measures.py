@@ -1,4 +1,4 @@
-"""Figures of a trained model: how many states a text uses, how spread they are, and whether they sum to one.
+"""Figures of a trained model: how many states a text uses, and how spread they are.
 
 Nothing of states x tokens or states x states is ever held: posteriors come window by window over the live states, rows
 of the transition matrix a few at a time."""
@@ -6,7 +6,7 @@ of the transition matrix a few at a time."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
-from trellis.models.base import LanguageModel
 from trellis.transitions import Transition
 from trellis.types import Batch
 
@@ -46,12 +45,6 @@ def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
     weighted = (float(weights @ entropies) for weights in (uniform, share) for entropies in (emit, move))
     effective = torch.special.entr(share).sum().exp()
     return StateMeasures(float(best.double().mean()), float(effective), *weighted)
-
-
-def numerical_rank(matrix: Tensor, tolerance: float = 1e-5) -> int:
-    """How many singular values are above a share of the largest."""
-    values = torch.linalg.svdvals(matrix)
-    return int((values > tolerance * values[0]).sum())
 
 
 @torch.no_grad()
@@ -99,28 +92,3 @@ def emission_entropies(emission: Categorical) -> tuple[Tensor, Tensor]:
         states = emission.support.flatten().expand(2, -1)
         entropies, mass = both.new_zeros(2, emission.num_states).scatter_add(1, states, both.flatten(1))
     return entropies, mass
-
-
-class Normalisation(NamedTuple):
-    """Whether next-word probabilities sum to one."""
-
-    deviation: float  # the largest |sum over x of p(x | context) - 1|
-    contexts: int
-
-
-@torch.no_grad()
-def check_normalisation(model: LanguageModel, batches: Iterable[Batch], contexts: int = 1000) -> Normalisation:
-    """Sum p(x | context) over the vocabulary where each row of each batch ends, until enough contexts were seen."""
-    state: Any = None
-    sums: list[Tensor] = []
-    for batch in batches:
-        batch = batch.to(model.device)
-        state = model.start(len(batch.tokens)) if not sums or len(sums[-1]) < len(batch.tokens) else state
-        _, state = model.score(batch.tokens, model.reset(state, batch.fresh), batch.lengths)
-        sums.append(model.forecast(state).double().exp().sum(-1))
-        if sum(map(len, sums)) >= contexts:
-            break
-    if not sums:
-        raise TrellisError("There is nothing to measure: the text has no tokens.")
-    totals = torch.cat(sums)
-    return Normalisation(float((totals - 1).abs().max()), len(totals))
