@@ -10,7 +10,7 @@ from corpora import hmm
 from taggers import CONFIG, tagger, texts
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
-from trellis.families.files import save_model
+from trellis.families.files import FILE, save_model
 from trellis.tagging import HMMTagger, load_tagger
 from trellis.tasks.tagging import score_tags, word_counts
 from trellis.train.tagger import train_tagger
@@ -18,7 +18,7 @@ from trellis.train.tagger import train_tagger
 
 def test_the_folder_of_a_run_is_a_tagger(tmp_path: Path) -> None:
     model, sentences = tagger().float(), [["the", "cat"], ["a", "dog", "sees", "pigs"]]
-    HMMTagger(model).save(tmp_path)
+    save_model(tmp_path / FILE, model)
     again = load_tagger(tmp_path)
     assert again.tag(sentences) == model.tag(sentences)
     assert again.labels == ["D", "N", "V"]
@@ -30,7 +30,7 @@ def test_words_of_untagged_text_alone_are_out_of_vocabulary(tmp_path: Path) -> N
     """However often it was read without a tag, a word that never had one is OOV, before and after saving."""
     more = [["the", "newt", "sees", "the", "newt"]] * 10
     model, _ = train_tagger(CONFIG, texts(untagged=more), "cpu", tmp_path / "training")
-    HMMTagger(model).save(tmp_path)
+    save_model(tmp_path / FILE, model)
     data = Tagged([["the", "newt", "sees", "the", "dog"]], [["D", "N", "V", "D", "N"]])
     for found in (HMMTagger(model), load_tagger(tmp_path)):
         assert "newt" in model.vocab.index

@@ -30,10 +30,6 @@ class Tagger(ABC):
     def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
         """The tags of sentences; parts of speech are needed where the tagger was trained with them."""
 
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write everything that `restore` needs into a folder."""
-
     @property
     def units(self) -> str:
         """What it is scored by: spans, where its tags are of that kind, or tokens."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trellis.errors import TrellisError
-from trellis.families.files import FILE, load, save_model
+from trellis.families.files import FILE, load
 from trellis.families.tag_hmm.model import TagHMM
 from trellis.tagging.base import Tagger, check_sentences
 
@@ -22,9 +22,6 @@ class HMMTagger(Tagger):
     def tag(self, words: list[list[str]], pos: list[list[str]] | None = None) -> list[list[str]]:
         check_sentences(words, pos)
         return self.model.tag(words)
-
-    def save(self, folder: Path) -> None:
-        save_model(folder / FILE, self.model)
 
     @classmethod
     def find(cls, path: Path) -> HMMTagger | None:
