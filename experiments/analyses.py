@@ -22,7 +22,7 @@ from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.measures import measure_states
+from trellis.tasks.states import measure_states
 from trellis.train.run import BATCHES, LEARNERS
 from trellis.types import Batch
 

@@ -35,9 +35,7 @@ from trellis.report.page import write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
 from trellis.tasks.compare import compare
-from trellis.tasks.data import load_split
-from trellis.tasks.measures import measure_states
-from trellis.tasks.states import summarise_states
+from trellis.tasks.states import measure_states, summarise_states
 from trellis.train import run
 
 
@@ -189,7 +187,7 @@ def states(args: argparse.Namespace) -> Answer:
     model = stateful(load_model(args.model, args.device), "states")
     if args.measures:
         about = read_about(args.model)
-        split = load_split(model, about, args.data, args.split)
+        split = lm.load_split(model, about, args.data, args.split)
         facts = measure_states(model, lm.READINGS[about.get("order", "sentences")](split))._asdict()
         return Answer(facts, lambda: console.show_facts(facts))
     summaries = summarise_states(model, args.n, args.words)

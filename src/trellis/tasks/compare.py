@@ -15,8 +15,7 @@ from trellis.errors import TrellisError
 from trellis.families.files import load_model, read_about
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bootstrap
-from trellis.tasks.data import load_split
-from trellis.tasks.lm import READINGS, Evaluation, in_text_order
+from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split
 
 INTERPOLATED = "interpolated"
 BEFORE, AFTER = 12, 3  # tokens shown around a word

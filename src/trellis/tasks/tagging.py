@@ -1,4 +1,5 @@
-"""How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ.
+"""How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ; and
+hidden states matched to tags.
 
 A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
 many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
@@ -11,11 +12,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from trellis.config import choose
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import Span, spans
 from trellis.errors import TrellisError
+from trellis.families.tag_hmm.model import TagHMM
 from trellis.tasks.bootstrap import RESAMPLES, Difference, binomial_p, bootstrap
 
 BUCKETS: dict[str, Callable[[int], bool]] = {  # by how often a word occurs in the labelled training text
@@ -165,3 +168,37 @@ def f1_difference(totals: np.ndarray) -> np.ndarray:
     """F1 of the last three columns minus F1 of the first three: [..., 6] -> [...]."""
     first, second = (2 * totals[..., i] / np.maximum(totals[..., i + 1] + totals[..., i + 2], 1) for i in (0, 3))
     return second - first
+
+
+def state_counts(model: TagHMM, tagged: Tagged) -> np.ndarray:
+    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K];
+    tags that the model does not know are left out."""
+    number = model.lexicon.numbers
+    counts = np.zeros((len(number), model.num_states))
+    for tags, states in zip(tagged.tags, model.states(tagged.words), strict=True):
+        for tag, state in zip(tags, states, strict=True):
+            if tag in number:
+                counts[number[tag], state] += 1
+    return counts
+
+
+def many_to_one(counts: np.ndarray) -> np.ndarray:
+    """The commonest tag of each state: [Y, K] -> [K]."""
+    return counts.argmax(0)
+
+
+def one_to_one(counts: np.ndarray) -> np.ndarray:
+    """A tag for each state, -1 for none, and no tag twice, so that most tokens are right: [Y, K] -> [K]."""
+    tags, states = linear_sum_assignment(counts, maximize=True)
+    found = np.full(counts.shape[1], -1)
+    found[states] = tags
+    return found
+
+
+def num_right(counts: np.ndarray, tags: np.ndarray) -> float:
+    """The tokens whose tag is the one that their state stands for: [Y, K], [K]."""
+    chosen = np.flatnonzero(tags >= 0)
+    return float(counts[tags[chosen], chosen].sum())
+
+
+MATCHES = {"many": many_to_one, "one": one_to_one}

@@ -23,8 +23,7 @@ from trellis.learning.gradient import GradientLearner
 from trellis.params import Support
 from trellis.params.support import SUPPORTS, apportion
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.matching import MATCHES, num_right, state_counts
-from trellis.tasks.tagging import score_tags, word_counts
+from trellis.tasks.tagging import MATCHES, num_right, score_tags, state_counts, word_counts
 from trellis.train.checkpoint import BEST, load_weights
 from trellis.train.loop import fit
 from trellis.train.metrics import VALID_ERROR, VALID_PPL
