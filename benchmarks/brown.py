@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.report import emit
-from trellis.corpus.brown import average_mutual_information, brown_clusters, count_bigrams, count_text, read_paths
-from trellis.corpus.brown_counts import EOS, read_words
+from trellis.corpus.brown import BigramCounts, average_mutual_information, brown_clusters, count_bigrams
+from trellis.corpus.brown_paths import read_paths
+from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
 
+TEXT_BLOCK = 1 << 20  # characters read at a time
 POLL = 0.02  # seconds between two looks at the memory of a running program
 
 
@@ -65,7 +70,10 @@ def compare(name: str, case: Case, data: Path, wcluster: Path | None) -> None:
 
     def kept(paths: Path) -> float:
         found, clustering = read_paths(paths)
-        return average_mutual_information(counts.bigrams, clustering.aligned(found, words).assignment)
+        class_of = dict(zip(found, clustering.assignment.tolist(), strict=True))
+        return average_mutual_information(
+            counts.bigrams, np.array([class_of.get(word, len(clustering.paths)) for word in words])
+        )
 
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -91,6 +99,29 @@ def compare(name: str, case: Case, data: Path, wcluster: Path | None) -> None:
         words=len(words),
         bigrams=counts.bigrams.nnz,
     )
+
+
+def count_text(path: Path) -> tuple[list[str], BigramCounts]:
+    """Words of a text file (or its .gz), most frequent first, and their counts; every newline is an `<eos>`."""
+    index: defaultdict[str, int] = defaultdict()
+    index.default_factory = index.__len__
+    ids = (np.fromiter(map(index.__getitem__, words), np.int64, len(words)) for words in read_words(path))
+    counts = count_bigrams(ids)
+    order, words = np.argsort(-counts.words, kind="stable"), list(index)
+    return [words[i] for i in order], BigramCounts(counts.words[order], counts.bigrams[order][:, order])
+
+
+def read_words(path: Path) -> Iterator[list[str]]:
+    """The words of a text in pieces of bounded length, `<eos>` for every newline."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        cut = ""
+        while block := file.read(TEXT_BLOCK):
+            text = (cut + block).replace("\n", f" {EOS} ")
+            words = text.split()
+            cut = "" if text[-1].isspace() else words.pop()
+            yield words
+        yield [cut] if cut else []
 
 
 def run_ours(text: Path, classes: int, paths: Path) -> Run:

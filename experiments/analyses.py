@@ -7,20 +7,24 @@ import math
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from experiments.dropout_variance import dropout_variance
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Streams
+from trellis.errors import TrellisError
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.mean_field import infer
 from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.measures import check_normalisation, measure_states, numerical_rank
+from trellis.tasks.states import measure_states
 from trellis.train.run import BATCHES, LEARNERS
+from trellis.types import Batch
 
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
 STEPS = 3  # of training while memory is watched
@@ -45,12 +49,43 @@ def normalisation(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
     return dict(check_normalisation(model, batches, CONTEXTS)._asdict())
 
 
+class Normalisation(NamedTuple):
+    """Whether next-word probabilities sum to one."""
+
+    deviation: float  # the largest |sum over x of p(x | context) - 1|
+    contexts: int
+
+
+@torch.no_grad()
+def check_normalisation(model: LanguageModel, batches: Iterable[Batch], contexts: int = 1000) -> Normalisation:
+    """Sum p(x | context) over the vocabulary where each row of each batch ends, until enough contexts were seen."""
+    state: Any = None
+    sums: list[Tensor] = []
+    for batch in batches:
+        batch = batch.to(model.device)
+        state = model.start(len(batch.tokens)) if not sums or len(sums[-1]) < len(batch.tokens) else state
+        _, state = model.score(batch.tokens, model.reset(state, batch.fresh), batch.lengths)
+        sums.append(model.forecast(state).double().exp().sum(-1))
+        if sum(map(len, sums)) >= contexts:
+            break
+    if not sums:
+        raise TrellisError("There is nothing to measure: the text has no tokens.")
+    totals = torch.cat(sums)
+    return Normalisation(float((totals - 1).abs().max()), len(totals))
+
+
 @torch.no_grad()
 def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """The numerical rank of the transitions, of models small enough to write them out."""
     if not isinstance(model, HMM) or model.num_states > LARGEST_RANKED:
         return {}
     return {"transition_rank": numerical_rank(model.parts().transition.dense().double())}
+
+
+def numerical_rank(matrix: Tensor, tolerance: float = 1e-5) -> int:
+    """How many singular values are above a share of the largest."""
+    values = torch.linalg.svdvals(matrix)
+    return int((values > tolerance * values[0]).sum())
 
 
 def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from experiments import spectral_hmm
+from experiments.analyses import numerical_rank
 from experiments.pictures import Series, draw
 from trellis.params.features import Exponential, Taylor, gaussian, orthogonal
-from trellis.tasks.measures import numerical_rank
 from trellis.train.run import write_text
 from trellis.transitions import Banded, LowRank, Sum
 from trellis.transitions.banded import band_probs

@@ -21,10 +21,10 @@ from trellis.corpus import Split, Vocabulary, load_corpus
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
-from trellis.families.lds.covariance import Covariances
-from trellis.families.lds.learning import begin_lds, count_text, improve
+from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
-from trellis.tasks.probe import binomial_p, fit_probe, normal_form
+from trellis.tasks.bootstrap import binomial_p
+from trellis.tasks.probe import fit_probe, normal_form
 from trellis.train.lds import SUBSPACE
 
 Figures = dict[str, float | None]
@@ -72,11 +72,10 @@ def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
     model, splits = config.model, {name: text.split(text.tagged[name].words) for name in ("valid", "test")}
     splits["train"] = text.split(text.sentences)
     moments = count_text(text.vocab, splits["train"], model.blocks, model.horizon, model.words)
-    covariances = Covariances(moments, model.pseudocounts, model.noise_prior, model.whiten)
-    chosen = model.dim, model.blocks, model.horizon, config.seed, model.noise, model.begin
-    start = begin_lds(covariances, *chosen)
+    covariances = lagged_covariances(moments, model)
+    start = begin_lds(covariances, model, config.seed)
     iterations = 0 if config.train.learner == SUBSPACE else config.train.epochs
-    fits = improve(text.vocab, covariances, start, model.horizon, model.noise)
+    fits = improve(text.vocab, covariances, start, model)
     *_, (nats, found) = islice(fits, iterations + 1)
     gains: Figures = {"gain_train": nats - found.static_nats_per_token(splits.pop("train"))}
     gains |= {f"gain_{name}": nats_more(found, split) for name, split in splits.items()}

@@ -20,11 +20,11 @@ from trellis.corpus import Split, Vocabulary
 from trellis.families.hmm.model import HMM
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
-from trellis.report import write_report
 from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
 from trellis.report.format import FIGURES, Column, percent, perplexity, text, word
 from trellis.report.heatmap import likeness_order
 from trellis.report.markup import element
+from trellis.report.page import write_report
 from trellis.report.states import among
 from trellis.tasks.states import summarise_states
 from trellis.train.run import Figures, RunResult

@@ -217,16 +217,18 @@ def to_toml(config: RunConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def from_dict(tables: Mapping[str, Any]) -> RunConfig:
-    """Build and check a run from nested tables."""
-    return build(RunConfig, tables)
-
-
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest known one, or all of them."""
     choices = list(known)
     nearest = difflib.get_close_matches(name, choices, n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(choices)}."
+
+
+def choose(options: Mapping[str, T], name: str, what: str) -> T:
+    """The option of that name; one sentence about which there are where it is not one of them."""
+    if name not in options:
+        raise TrellisError(f"{what} is {name!r}, which is not known{suggestion(name, options)}")
+    return options[name]
 
 
 def build(cls: type[T], table: Any, where: str = "") -> T:

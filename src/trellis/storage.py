@@ -50,7 +50,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         raise TrellisError(f"{path} is a device, not a file; name a file to write.")
     partial = path.parent / f".{path.name}.{secrets.token_hex(4)}{PARTIAL}"
     try:
-        with _explained(path):
+        with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("xb") as file:
                 yield file
@@ -62,6 +62,12 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             partial.unlink(missing_ok=True)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Keep every other process that claims this folder out; the claim ends with the process, however that ends."""
@@ -70,7 +76,7 @@ def claimed(folder: Path) -> Iterator[None]:
     except ImportError:  # not a Unix: nothing to claim with
         yield
         return
-    with _explained(folder):
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("w")
     with file:
@@ -201,14 +207,12 @@ def _bytes(array: Tensor) -> memoryview:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what the system refuses while writing `path` into one sentence."""
+def explained(where: object, advice: str = "check the folder, its permissions and the free space") -> Iterator[None]:
+    """Turn what the system refuses while writing somewhere into one sentence."""
     try:
         yield
     except OSError as error:
-        raise TrellisError(
-            f"Cannot write {path}: {error.strerror or error}; check the folder, its permissions and the free space."
-        ) from error
+        raise TrellisError(f"Cannot write {where}: {error.strerror or error}; {advice}.") from error
 
 
 def _sync_file(path: Path) -> None:

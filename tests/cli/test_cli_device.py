@@ -15,8 +15,8 @@ from trellis.errors import TrellisError
 from trellis.families.files import load, load_model
 from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
+from trellis.report.page import voice_section
 from trellis.report.states import state_sections
-from trellis.report.voice import voice_section
 
 CLOSE = 1e-5
 NEURAL = ["model.dim=8", "train.learner=gradient", "train.epochs=2"]

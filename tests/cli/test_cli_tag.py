@@ -84,7 +84,7 @@ def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[st
         (["apply", "{}/one", "the dog", "--pos"], "every token is a word, an underscore"),
         (["train", "--data", "{}/train.conll", "--run", "{}/one"], "already holds a tagger"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "crf.l2=-1"], "crf.l2 is -1.0: it must be"),
-        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "scheme=IOB7"], "scheme 'IOB7' of spans"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "scheme=IOB7"], "scheme of spans is 'IOB7'"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "vectors:{}/broken"], "broken, line 1: the"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "vectors:{}/vectors"], "vectors, line 3: a"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--model", "hmm"], "a data set that has a name"),

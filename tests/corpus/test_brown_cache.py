@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trellis.corpus import brown_cache, cache_entries
+from trellis.corpus import brown, cache_entries
 from trellis.corpus.brown import brown_clusters
 
 TOKENS = np.random.default_rng(0).integers(0, 12, 400)
@@ -26,10 +26,10 @@ def refuse(*given: object, **more: object) -> None:
 
 def test_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = brown_clusters(TOKENS, 4, vocab_size=12, seed=1).assignment
-    first = brown_cache.brown_classes(TOKENS, 4, 12, 1)
-    monkeypatch.setattr(brown_cache, "brown_clusters", refuse)
+    first = brown.brown_classes(TOKENS, 4, 12, 1)
+    monkeypatch.setattr(brown, "brown_clusters", refuse)
     assert (first == expected).all()
-    assert (brown_cache.brown_classes(TOKENS, 4, 12, 1) == expected).all()
+    assert (brown.brown_classes(TOKENS, 4, 12, 1) == expected).all()
     assert [entry.name.split("/")[0] for entry in cache_entries()] == ["classes"]
 
 
@@ -38,18 +38,18 @@ def test_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     [(TOKENS[:-1], 4, 12, 1), (TOKENS, 5, 12, 1), (TOKENS, 4, 13, 1), (TOKENS, 4, 12, 2), (TOKENS, 4, 12, 1, (3,))],
 )
 def test_another_question(question: tuple[Any, ...], own_cache: Path) -> None:
-    brown_cache.brown_classes(TOKENS, 4, 12, 1)
-    brown_cache.brown_classes(*question)
+    brown.brown_classes(TOKENS, 4, 12, 1)
+    brown.brown_classes(*question)
     assert len(list(own_cache.iterdir())) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00v\x00{'descr'", b"text", None])
 def test_a_broken_file_is_replaced(content: bytes | None, own_cache: Path) -> None:
-    whole = brown_cache.brown_classes(TOKENS, 4, 12, 1)
+    whole = brown.brown_classes(TOKENS, 4, 12, 1)
     (path,) = own_cache.iterdir()
     if content is None:
         np.save(path, np.full(12, 4))  # a class that there is not
     else:
         path.write_bytes(content)
-    assert (brown_cache.brown_classes(TOKENS, 4, 12, 1) == whole).all()
+    assert (brown.brown_classes(TOKENS, 4, 12, 1) == whole).all()
     assert (np.load(path) == whole).all()

@@ -128,9 +128,12 @@ def test_mistakes_in_csv_files(write, content: str, column: str, message: str) -
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"tokenizer": "sentencepiece"}, "data.tokenizer is 'sentencepiece'; choose one of whitespace, words"),
-        ({"reader": "xml"}, "choose one of text, fasta, csv"),
-        ({"documents": "page"}, "choose one of file, blank, heading"),
+        (
+            {"tokenizer": "sentencepiece"},
+            "'sentencepiece', which is not known; known are whitespace, words",
+        ),
+        ({"reader": "xml"}, "known are text, fasta, csv"),
+        ({"documents": "page"}, "known are file, blank, heading"),
         ({"reader": "csv"}, "needs data.column"),
         ({"heading": "("}, "not a regular expression"),
         ({"min_count": -1}, "cannot be negative"),

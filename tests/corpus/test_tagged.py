@@ -53,7 +53,7 @@ def test_formats(tmp_path: Path, text: str, format: str, column: int | str | Non
         ("a X\n", "conll", "upos", "'upos' is not a number"),
         ("# x\n1\ta\n", "conllu", None, "line 2: 2 columns where 10"),
         (CONLLU.replace("3\tgo", "x\tgo"), "conllu", None, "line 6: 'x' is not the number"),
-        (CONLLU, "conllu", "pos", "'pos' of the conllu format is not known"),
+        (CONLLU, "conllu", "pos", "The column of the conllu format is 'pos', which is not known"),
         ("a_NN\nP01\n", "medpost", None, "line 1: the id of a sentence"),
         ("P01\na_NN\nP02\n", "medpost", None, "line 3: the id of a sentence that does not follow"),
         ("P01\na_NN b\n", "medpost", None, "line 2: 'b' is not of the form word_TAG"),
@@ -99,7 +99,7 @@ def test_data_sets_have_their_published_sizes(name: str, split: str, sentences: 
 def test_what_a_data_set_does_not_have() -> None:
     with pytest.raises(TrellisError, match="conll2000 has no valid split; it has train, test"):
         load_tagged("conll2000", "valid")
-    with pytest.raises(TrellisError, match="no tagged data set 'conll200'"):
+    with pytest.raises(TrellisError, match="tagged data set is 'conll200'"):
         load_tagged("conll200", "train")
 
 

@@ -13,9 +13,10 @@ import torch
 from estimator_cases import CATEGORICAL, GAUSSIANS, LENGTHS, assert_close
 from sklearn.base import clone
 
+from oracle import cooccurrences
 from trellis.errors import InputError
 from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM
-from trellis.learning.cooccurrence import DENSE_SYMBOLS, cooccurrences
+from trellis.learning.cooccurrence import DENSE_SYMBOLS
 from trellis.params.embedding import dense_freedom
 from trellis.params.kernels import KERNELS
 

@@ -17,8 +17,7 @@ from trellis.config import DataConfig
 from trellis.corpus import Corpus, Split, Vocabulary, load_corpus
 from trellis.errors import TrellisError
 from trellis.families.files import read_about
-from trellis.families.ngram.arpa import write_arpa
-from trellis.families.ngram.arpa_read import read_arpa
+from trellis.families.ngram.arpa import read_arpa, write_arpa
 from trellis.families.ngram.model import NGram
 
 ROUND_TRIP = 1e-6

@@ -32,7 +32,7 @@ def some_tokens() -> torch.Tensor:
 
 def forward_by_hand(model: FHMM, tokens: list[int]) -> list[float]:
     """log p(x_t | x_<t) with the matrix over joint states written out."""
-    joint = model.joint()
+    joint = model.exact()
     matrix, emission = (
         joint.transition.dense().numpy(),
         joint.emission.log_probs(torch.arange(len(WORDS))).exp().numpy(),

@@ -17,7 +17,7 @@ from strategies import assert_close
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
-from trellis.families.factorial.noisy_or import NoisyOr
+from trellis.families.factorial.loglinear import NoisyOr
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.families.files import load_model, save_model
 from trellis.learning.gradient import GradientLearner
@@ -71,7 +71,7 @@ def test_many_rare_words_in_float32() -> None:
 
 def test_posteriors_and_paths_against_the_list_of_all_paths() -> None:
     model = fhmm(SIZES, combine="noisy-or")
-    joint, lengths = model.joint(), torch.tensor([4, 3])
+    joint, lengths = model.exact(), torch.tensor([4, 3])
     posterior, (paths, log_probs) = model.posterior(TOKENS, lengths), model.best_path(TOKENS, lengths)
     for b, n in enumerate(lengths.tolist()):
         weights = joint.emission.log_probs(TOKENS[b, :n]).exp().detach().numpy()

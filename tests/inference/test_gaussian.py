@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trellis.errors import TrellisError
-from trellis.inference import compiled, gaussian, kalman, observing
+from trellis.inference import gaussian, kalman, observing
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.inference.steady import doubling, riccati, riccati_residual, schur, steady_state
+from trellis.kernels import kalman as compiled
 from trellis.kernels.kalman.numba import BLOCK
 
 TOLERANCE, SINGLE = 1e-9, 1e-3

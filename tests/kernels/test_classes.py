@@ -45,7 +45,7 @@ def test_triton(columns: int) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     logits = table(columns, torch.float32).to(device).requires_grad_()
     weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4)).to(device)
-    ours = triton.class_log_softmax(logits, PARTITION.words.to(device), PARTITION.begins.to(device))
+    ours = triton.ClassLogSoftmax.apply(logits, PARTITION.words.to(device), PARTITION.begins.to(device))
     reference = logits.detach().cpu().double().requires_grad_()
     theirs = classes.by_adding(reference, CLASSES, 5)
     assert_close(ours.cpu().double(), theirs, TOLERANCE)

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from conformance import seeded
-from oracle import sentences
+from oracle import cooccurrences, sentences
 from strategies import assert_close, distributions
 from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import (
     DENSE_SYMBOLS,
     LOSSES,
-    cooccurrences,
     count_pairs,
     frequencies,
     joint_states,

@@ -304,7 +304,7 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
     [
         ("even", {"tying": "al"}, "did you mean 'all'"),
         ("full", {"factored": True}, "model.factored needs classes"),
-        ("even", {"precision": "half"}, "use float32 or bfloat16"),
+        ("even", {"precision": "half"}, "known are float32, bfloat16"),
         ("even", {"net_dropout": 1.0}, "net_dropout in"),
     ],
 )

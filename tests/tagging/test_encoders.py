@@ -111,7 +111,9 @@ def test_a_model_of_another_family(tmp_path: Path) -> None:
 def test_lds_vectors_are_those_of_the_sentence_alone(tmp_path: Path) -> None:
     text = np.random.default_rng(0).integers(0, len(vocabulary()), 3000)
     split = Split(text.astype(np.int32), np.array([0, len(text)]), np.array([0, len(text)]))
-    model = fit_lds(vocabulary(), count_text(vocabulary(), split, 3, 7), 2, 2, 3, 7, 1.0, 2.0)
+    model = fit_lds(
+        vocabulary(), count_text(vocabulary(), split, 3, 7), 2, 2, blocks=3, pseudocounts=1.0, noise_prior=2.0
+    )
     for sentence, ours in zip(SENTENCES, saved(tmp_path, model, "lds").encode(SENTENCES), strict=True):
         wanted = model.unit(model.smooth(alone(model, sentence)))[0, :-1].numpy()
         assert np.abs(np.asarray(ours) - wanted).max() < CLOSE

@@ -93,7 +93,7 @@ def test_what_cannot_be_tagged_is_told(tree: FeatureTagger) -> None:
         tree.tag([["a"]], [["X", "Y"]])
     with pytest.raises(TrellisError, match="not as many tags as words"):
         FeatureTagger.train(Tagged([["a"]], [["X", "Y"]]), TaggerConfig())
-    with pytest.raises(TrellisError, match="There is no template 'poss'; did you mean"):
+    with pytest.raises(TrellisError, match="The template is 'poss', which is not known; did you mean"):
         FeatureTagger.train(TREE, TaggerConfig(template="poss"))
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from corpora import WORDS, split, vocabulary
-from trellis.config import RunConfig, from_dict
+from trellis.config import RunConfig, build
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.files import load_model
@@ -32,7 +32,7 @@ def config(source: Path, family: str, order: str = "streams") -> RunConfig:
         "batches": {"order": order, "lanes": 4, "window": 8},
         "train": {"learner": "gradient", "epochs": 1},
     }
-    return from_dict(tables)
+    return build(RunConfig, tables)
 
 
 @pytest.fixture(scope="module")

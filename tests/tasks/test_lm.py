@@ -11,7 +11,7 @@ from corpora import hmm, split, vocabulary
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.ngram.model import NGram
-from trellis.tasks.lm import Evaluation, evaluate, perplexity
+from trellis.tasks.lm import Evaluation, evaluate
 
 EXACT = 1e-8
 
@@ -49,7 +49,7 @@ def test_documents_carry_within_themselves() -> None:
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_baselines_answer_the_same_function(order: int) -> None:
     fitted = NGram.fit(vocabulary(), split(), order)
-    assert 1 < perplexity(fitted, Streams(split(), 1, 9)) < len(vocabulary())
+    assert 1 < evaluate(fitted, Streams(split(), 1, 9)).perplexity < len(vocabulary())
     streamed, once = (evaluate(fitted, Streams(split(), 1, w)).log_likelihood for w in (3, 1000))
     assert streamed == pytest.approx(once, abs=EXACT)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from taggers import tagger
 from trellis.corpus.tagged import Tagged
-from trellis.tasks.matching import many_to_one, num_right, one_to_one, state_counts
+from trellis.tasks.tagging import many_to_one, num_right, one_to_one, state_counts
 
 COUNTS = np.array([[5.0, 4, 0], [4, 0, 1]])
 

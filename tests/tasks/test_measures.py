@@ -8,14 +8,15 @@ import torch
 from scipy import stats
 
 from corpora import hmm, split, vocabulary
+from experiments.analyses import check_normalisation
 from oracle import Paths
 from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.families.ngram.model import NGram
-from trellis.tasks import measures
-from trellis.tasks.measures import check_normalisation, measure_states, visit_states
+from trellis.tasks import states
+from trellis.tasks.states import measure_states, visit_states
 
 EXACT = 1e-10
 SUPPORTS = {
@@ -57,7 +58,7 @@ def test_visits_are_posteriors_given_the_past_and_the_window(support: str, windo
 
 @pytest.mark.parametrize("support", SUPPORTS)
 def test_entropies_are_those_of_the_rows(support: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "CHUNK", 9)  # two rows of four at a time
+    monkeypatch.setattr(states, "CHUNK", 9)  # two rows of four at a time
     model = model_of(support)
     found = measure_states(model, Streams(split(), 1, 50))
     visits, best = (tensor.numpy() for tensor in visit_states(model, Streams(split(), 1, 50)))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from trellis.tasks.probe import binomial_p, fit_probe, is_punctuation, majority_tags, normal_form
+from trellis.tasks.bootstrap import binomial_p
+from trellis.tasks.probe import fit_probe, is_punctuation, majority_tags, normal_form
 
 CHANCE, ENOUGH = 0.6, 0.9  # accuracies
 

@@ -16,7 +16,7 @@ from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.tasks.lm import perplexity
+from trellis.tasks.lm import evaluate
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
 
@@ -35,7 +35,8 @@ def train(
     hmm = HMM.build(vocabulary(), model, True, 0, partition)
     batches = Streams(split(), 3, 5, rotate=True)
     learner = GradientLearner(hmm, config, TRAIN.total_steps(len(batches)))
-    state = fit(learner, batches, lambda: perplexity(hmm, Streams(split(seed=1), 1, 50)), config, folder, resume=True)
+    valid = Streams(split(seed=1), 1, 50)
+    state = fit(learner, batches, lambda: evaluate(hmm, valid).perplexity, config, folder, resume=True)
     return hmm, state
 
 

@@ -118,7 +118,7 @@ def test_metrics_say_what_they_measure(blind: bool, name: str, tmp_path: Path) -
 
 
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
-    with pytest.raises(TrellisError, match="no tagged data set 'nowhere'"):
+    with pytest.raises(TrellisError, match="tagged data set is 'nowhere'"):
         load_texts(replace(CONFIG.data, source="nowhere"))
     with pytest.raises(TrellisError, match=r"train\.learner is 'stepwise-em'"):
         train_tagger(apply_overrides(CONFIG, ["train.learner=stepwise-em"]), texts(), "cpu", tmp_path)

@@ -9,7 +9,7 @@ from torch import Tensor
 from conformance import SamplableConformance, seeded
 from strategies import assert_close
 from trellis.kernels.lse import tiled
-from trellis.kernels.mask import draw_mask, every
+from trellis.kernels.mask import draw_mask
 from trellis.transitions import Blocks, LogitBlocks, Softmax, Transition
 from trellis.types import Groups
 
@@ -29,7 +29,7 @@ class TestSoftmax(SamplableConformance):
         return tuple(torch.randn(STATES, DIM, generator=generator, dtype=torch.float64) for _ in range(2))
 
     def build(self, *parameters: Tensor) -> Transition:
-        states = every(STATES, parameters[0].device)
+        states = torch.arange(STATES, device=parameters[0].device)
         mask = draw_mask(0, torch.tensor(2), states, states, self.rate) if self.rate else None
         return Softmax(*parameters, mask)
 
@@ -42,7 +42,7 @@ class TestSoftmax(SamplableConformance):
         assert_close(operator.dense(), logits.softmax(-1))
 
     def test_a_row_that_keeps_nothing_is_zero(self) -> None:
-        states = every(STATES, torch.device("cpu"))
+        states = torch.arange(STATES)
         mask = draw_mask(0, torch.tensor(2), states, states, 0.99)
         queries, keys = (p.requires_grad_() for p in self.parameters())
         matrix, empty = Softmax(queries, keys, mask).dense(), ~mask.keeps().any(-1)

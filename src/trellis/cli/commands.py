@@ -17,10 +17,11 @@ from torch import Tensor
 from trellis.cli import console, lds
 from trellis.cli import export as exports
 from trellis.cli import tag as taggers
-from trellis.cli.answer import Answer
+from trellis.cli.console import Answer
 from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
-from trellis.corpus.brown import Clustering, brown_clusters, cloned, describe, read_paths
+from trellis.corpus.brown import brown_clusters, cloned
+from trellis.corpus.brown_paths import Clustering, describe, read_paths
 from trellis.errors import TrellisError
 from trellis.families.factorial.model import FHMM
 from trellis.families.files import load, load_model, read_about
@@ -29,13 +30,12 @@ from trellis.families.lds.model import LDS
 from trellis.families.ngram.arpa import write_arpa
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel, PersistedModel
-from trellis.report import write_comparison, write_report
+from trellis.report.comparison import write_comparison
+from trellis.report.page import write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
 from trellis.tasks.compare import compare
-from trellis.tasks.data import load_split
-from trellis.tasks.measures import measure_states
-from trellis.tasks.states import summarise_states
+from trellis.tasks.states import measure_states, summarise_states
 from trellis.train import run
 
 
@@ -187,7 +187,7 @@ def states(args: argparse.Namespace) -> Answer:
     model = stateful(load_model(args.model, args.device), "states")
     if args.measures:
         about = read_about(args.model)
-        split = load_split(model, about, args.data, args.split)
+        split = lm.load_split(model, about, args.data, args.split)
         facts = measure_states(model, lm.READINGS[about.get("order", "sentences")](split))._asdict()
         return Answer(facts, lambda: console.show_facts(facts))
     summaries = summarise_states(model, args.n, args.words)

@@ -7,9 +7,9 @@ import shutil
 import string
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trellis.report.format import (
     COLUMNS,
@@ -37,6 +37,14 @@ GAP = "  "
 NARROWEST = 12  # characters left to a column of text
 STATES = {"streams": "carried", "documents": "carried in documents", "sentences": "reset"}  # by the order of batches
 BANDS = {"by_frequency": "training count", "by_position": "words before"}
+
+
+class Answer(NamedTuple):
+    """What a command found: for machines, and for people."""
+
+    data: Any
+    show: Callable[[], None]
+    exit_code: int = 0
 
 
 def note(sentence: str) -> None:

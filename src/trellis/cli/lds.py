@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from trellis.cli import console
-from trellis.cli.answer import Answer
+from trellis.cli.console import Answer
 from trellis.errors import TrellisError
 from trellis.families.files import load
 from trellis.families.lds.model import LDS
 from trellis.report.dynamics import draw_dynamics
-from trellis.storage import atomic_write, save_tensors
+from trellis.storage import atomic_write, save_tensors, write_text
 
 if TYPE_CHECKING:
     from trellis.train.run import RunResult
@@ -72,14 +72,14 @@ def word2vec_lines(words: list[str], table: np.ndarray) -> Iterable[str]:
         yield f"{word} " + " ".join(f"{value:.6g}" for value in row)
 
 
-def write_text(file: BinaryIO, words: list[str], table: np.ndarray) -> None:
+def write_word2vec(file: BinaryIO, words: list[str], table: np.ndarray) -> None:
     file.writelines(f"{line}\n".encode() for line in word2vec_lines(words, table))
 
 
 FORMATS: dict[str, Callable[[BinaryIO, list[str], np.ndarray], None]] = {
     ".npy": lambda file, words, table: np.save(file, table),
-    ".txt": write_text,
-    ".vec": write_text,
+    ".txt": write_word2vec,
+    ".vec": write_word2vec,
 }
 
 
@@ -98,8 +98,7 @@ def dynamics(args: argparse.Namespace) -> Answer:
         raise TrellisError(f"The picture {args.plot} would be SVG; name a file that ends in .svg.")
     pairs = dynamical(load(args.model), "dynamics").dynamics(args.n, args.words)
     if args.plot is not None:
-        with atomic_write(args.plot) as file:
-            file.write(f"{draw_dynamics(pairs)}\n".encode())
+        write_text(args.plot, f"{draw_dynamics(pairs)}\n")
     rows = [{"value": p.value, "from": " ".join(p.before), "to": " ".join(p.after)} for p in pairs]
     return Answer(rows, lambda: console.show_rows("singular vector pairs", ["value", "from", "to"], rows))
 

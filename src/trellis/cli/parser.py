@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from trellis import __version__
 from trellis.cli import commands, lds, tag
-from trellis.cli.answer import Answer
+from trellis.cli.console import Answer
 from trellis.config import RunConfig
 from trellis.errors import TrellisError
 from trellis.families.lds.model import VECTORS

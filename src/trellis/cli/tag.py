@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trellis.cli import console
-from trellis.cli.answer import Answer
+from trellis.cli.console import Answer
 from trellis.config import DataConfig, ModelConfig, RunConfig, TrainConfig, apply_overrides
 from trellis.corpus.tagged import FORMATS, TAGGED, Tagged, load_tagged, read_tagged
 from trellis.errors import TrellisError

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trellis.corpus.encode import Split
 from trellis.errors import TrellisError
@@ -47,6 +48,14 @@ class Batches(ABC):
     def windows(self) -> Iterator[Windows]:
         """What each batch of the current epoch shows, the first one first."""
         return (self._windows(position) for position in range(len(self)))
+
+    def each(self, answer: Callable[[Batch], Tensor]) -> list[np.ndarray]:
+        """What `answer` gives for every window, out of [B, T, ...] for a batch, in the order of the text."""
+        found: list[tuple[int, np.ndarray]] = []
+        for batch, windows in zip(self, self.windows(), strict=True):
+            rows = zip(windows.starts, windows.lengths, answer(batch).cpu().numpy(), strict=True)
+            found += [(int(start), row[:length]) for start, length, row in rows]
+        return [row for _, row in sorted(found, key=lambda one: one[0])]
 
     def state(self) -> dict[str, int]:
         """Where the reading stands: the batches handed out so far are behind it."""

@@ -8,34 +8,28 @@ I(c; d) - H(w), so the best partition is also the most likely class bigram model
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-from trellis.corpus.brown_counts import BigramCounts, average_mutual_information, count_bigrams, count_text
+from trellis.config import choose
+from trellis.corpus.brown_counts import BigramCounts, average_mutual_information, count_bigrams
 from trellis.corpus.brown_merging import agglomerate, merge_tree
-from trellis.corpus.brown_paths import Clustering, describe, read_paths
+from trellis.corpus.brown_paths import Clustering
+from trellis.corpus.cache import cache_folder
 from trellis.errors import TrellisError
 from trellis.kernels.brown import kernels as fastest_kernels
 from trellis.kernels.brown.state import Bigrams, class_table, split_bigrams, tabulate, xlogx_table
 from trellis.progress import progress
-
-__all__ = [
-    "BigramCounts",
-    "Clustering",
-    "average_mutual_information",
-    "brown_clusters",
-    "cloned",
-    "count_bigrams",
-    "count_text",
-    "describe",
-    "read_paths",
-]
+from trellis.storage import atomic_write
 
 SETTLED = 1e-5  # exchange ends with a sweep that raises the mutual information by less than this fraction
 MERGED_FIRST = 512  # words that are agglomerated, O(C²) each, before the rest is placed, O(C) per distinct bigram
+CACHE_FORMAT = 1  # raise it where the algorithm finds other classes
 LARGEST_CHUNK = 256  # words that choose their classes at the same time
 
 
@@ -58,12 +52,11 @@ def brown_clusters(
     (by default those never seen) share one class, whatever its size; `seed` orders words of equal frequency.
     Method "exchange" moves words between classes until it settles, "agglomerative" is Brown's windowed merging.
     """
-    if method not in METHODS:
-        raise TrellisError(f"There is no clustering method {method!r}; use one of {', '.join(METHODS)}.")
+    cluster = choose(METHODS, method, "The clustering method")
     counts = corpus if isinstance(corpus, BigramCounts) else count_bigrams(corpus, vocab_size)
     start = _start(counts.words, classes, set(alone), max_class_size, min_count, seed)
     job = Job(counts, split_bigrams(counts.bigrams), kernels or fastest_kernels())
-    assignment = METHODS[method](job, start, max_sweeps)
+    assignment = cluster(job, start, max_sweeps)
     with progress("merging classes into a tree", classes - 1, "merges") as bar:
         paths = merge_tree(class_table(counts.bigrams, assignment, classes), job.kernels, bar)
     order = np.argsort(paths)
@@ -76,6 +69,32 @@ def cloned(vocab_size: int, counts: np.ndarray | None = None) -> Clustering:
     bits = max(1, (vocab_size - 1).bit_length())
     paths = [f"{word:0{bits}b}" for word in range(vocab_size)]
     return Clustering(np.arange(vocab_size), paths, np.zeros(vocab_size, np.int64) if counts is None else counts)
+
+
+def brown_classes(
+    tokens: np.ndarray, classes: int, vocab_size: int, seed: int, alone: tuple[int, ...] = ()
+) -> np.ndarray:
+    """The class of each word, those `alone` by themselves: [V]; from the cache where it is there, whole and sound."""
+    choices = CACHE_FORMAT, classes, vocab_size, seed, str(tokens.dtype), *alone
+    digest = hashlib.sha256(repr(choices).encode())
+    digest.update(np.ascontiguousarray(tokens).data)
+    path = cache_folder() / "classes" / f"{classes}-{digest.hexdigest()[:16]}.npy"
+    found = _read_classes(path, classes, vocab_size)
+    if found is None:
+        found = brown_clusters(tokens, classes, vocab_size=vocab_size, seed=seed, alone=alone).assignment
+        with atomic_write(path) as file:
+            np.save(file, found, allow_pickle=False)
+    return found
+
+
+def _read_classes(path: Path, classes: int, vocab_size: int) -> np.ndarray | None:
+    """What a file of the cache holds; None where it is not there or is broken."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    sound = found.shape == (vocab_size,) and found.dtype.kind == "i" and 0 <= found.min() <= found.max() < classes
+    return found if sound else None
 
 
 class Job(NamedTuple):

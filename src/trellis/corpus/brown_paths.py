@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trellis.corpus.read import read_lines
 from trellis.errors import TrellisError
 from trellis.storage import atomic_write
 
@@ -40,32 +41,18 @@ class Clustering:
         ends = np.cumsum(np.bincount(self.assignment, minlength=len(self.paths)))
         return [members[:top] for members in np.split(order, ends[:-1])]
 
-    def aligned(self, words: Sequence[str], vocabulary: Sequence[str]) -> Clustering:
-        """The same classes over another vocabulary; its words that are not among `words` share one further class."""
-        place = {word: i for i, word in enumerate(words)}
-        ids = np.array([place.get(word, -1) for word in vocabulary])
-        known = ids >= 0
-        assignment = np.where(known, self.assignment[ids], len(self.paths))
-        paths = self.paths if known.all() else [*(f"0{path}" for path in self.paths), "1"]
-        return Clustering(assignment, paths, np.where(known, self.counts[ids], 0))
-
 
 def read_paths(path: str | Path) -> tuple[list[str], Clustering]:
     """Words and clustering of a paths file."""
     rows: dict[str, tuple[str, int]] = {}
-    try:
-        with Path(path).open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                bits, word, count = _parse(line, f"{path}, line {number}")
-                if word in rows:
-                    raise TrellisError(f"{path}, line {number}: the word {word!r} occurs a second time; remove one.")
-                rows[word] = bits, count
-    except OSError as error:
-        raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise TrellisError(f"{path} is not UTF-8 text; convert it first.") from error
-    if not rows:
+    lines = read_lines(Path(path))
+    if lines == [""]:
         raise TrellisError(f"{path} is empty; a paths file has one 'path<TAB>word<TAB>count' line per word.")
+    for number, line in enumerate(lines, 1):
+        bits, word, count = _parse(line, f"{path}, line {number}")
+        if word in rows:
+            raise TrellisError(f"{path}, line {number}: the word {word!r} occurs a second time; remove one.")
+        rows[word] = bits, count
     paths = sorted({bits for bits, _ in rows.values()})
     class_of = {bits: c for c, bits in enumerate(paths)}
     assignment = np.array([class_of[bits] for bits, _ in rows.values()])

@@ -6,12 +6,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from trellis.errors import TrellisError
+from trellis.storage import explained
 
 ROOMS = "corpora", "sources", "classes"
 
@@ -45,7 +45,7 @@ def cache_entries(cache: Path | None = None) -> list[CacheEntry]:
 def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
     """Remove every entry, unfinished ones included, and say what they were."""
     entries = cache_entries(cache)
-    with explained(cache_folder(cache)):
+    with writing(cache_folder(cache)):
         for entry in entries:
             shutil.rmtree(entry.path) if entry.path.is_dir() else entry.path.unlink()
     return entries
@@ -57,7 +57,7 @@ def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
 
     Where another process was faster and its `target` is intact, that one stays; a broken one is replaced.
     """
-    with explained(target.parent):
+    with writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
         try:
@@ -72,15 +72,9 @@ def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
             shutil.rmtree(workshop, ignore_errors=True)
 
 
-@contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> AbstractContextManager[None]:
     """Turn what the system refuses while writing in the cache into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise TrellisError(
-            f"Cannot write in the cache {folder}: {error.strerror or error}; make room there or set TRELLIS_CACHE."
-        ) from error
+    return explained(f"in the cache {folder}", "make room there or set TRELLIS_CACHE")
 
 
 def _rename_unless_there(made: Path, target: Path) -> None:

@@ -62,7 +62,10 @@ def encode_corpus(
     }
     if len(table) == len(PROVISIONAL):
         raise TrellisError(f"There are no words in {source.description}.")
-    parts = _divide(streams[WHOLE], recipe) if WHOLE in streams else _as_they_are(streams)
+    if WHOLE in streams:
+        parts = _divide(streams[WHOLE], recipe)
+    else:
+        parts = {name: _contiguous(stream, 0, stream.tokens.size) for name, stream in streams.items()}
     if recipe.min_letters:
         parts["train"] = _mostly_letters(parts["train"], table, recipe.min_letters)
     for name, part in parts.items():
@@ -104,10 +107,6 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
             total += ids.size
     stream = open_split(path)
     return stream._replace(documents=np.unique(np.append(stream.documents, total)))
-
-
-def _as_they_are(streams: dict[str, Split]) -> dict[str, Part]:
-    return {name: _contiguous(stream, 0, stream.tokens.size) for name, stream in streams.items()}
 
 
 def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
-from trellis.progress import Progress
-from trellis.progress import progress as show_progress
-from trellis.storage import atomic_write
+from trellis.progress import progress
+from trellis.storage import write_text
 
 FORMAT = 1  # raise it when the same text would be encoded otherwise
 META, VOCAB = "meta.json", "vocab.json"
@@ -40,46 +37,34 @@ class Corpus:
         return self.splits[name]
 
 
-def load_corpus(
-    config: DataConfig,
-    cache: Path | None = None,
-    progress: Callable[..., AbstractContextManager[Progress]] | None = None,
-    vocab: Vocabulary | None = None,
-) -> Corpus:
+def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None) -> Corpus:
     """The corpus that `config` describes, encoded once and then memory-mapped from the cache.
 
     The key of the cache is the content of the files, the recipe, the format and, where the words are not to be chosen
-    from the training split, the vocabulary; `progress` replaces `trellis.progress.progress`.
+    from the training split, the vocabulary.
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix)
         target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe, vocab)}"
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
-                _build(source, recipe, vocab, folder, progress or show_progress)
+                _build(source, recipe, vocab, folder)
         return _open(target, source.description)
 
 
-def _build(
-    source: Source, recipe: Recipe, known: Vocabulary | None, folder: Path, progress: Callable[..., Any]
-) -> None:
+def _build(source: Source, recipe: Recipe, known: Vocabulary | None, folder: Path) -> None:
     workshop = folder.parent / "workshop"
     workshop.mkdir()
     size = sum(path.stat().st_size for paths in source.files.values() for path in paths)
     with progress(f"encode {source.name}", size, "bytes") as bar:
         vocab = encode_corpus(source, recipe, folder, workshop, bar.advance, known)
-    _write(folder / VOCAB, vocab.to_json())
+    write_text(folder / VOCAB, vocab.to_json())
     meta = {
         "splits": [name for name in SPLITS if (folder / f"{name}.tokens").exists()],
         "sizes": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
         "recipe": asdict(recipe),
     }
-    _write(folder / META, json.dumps(meta, indent=1))
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
+    write_text(folder / META, json.dumps(meta, indent=1))
 
 
 def _is_intact(folder: Path) -> bool:

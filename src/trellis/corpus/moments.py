@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from operator import add
+from operator import add, attrgetter
 from typing import Any
 
 import numpy as np
@@ -65,16 +65,16 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
         end = min(begin + CHUNK, total)
         return lag, count_pairs(found_rows(rows, read(tokens, begin, end + lag, circular)), end - begin, lag, size)
 
-    stacks: list[list[sparse.csr_array]] = [[] for _ in range(lags)]
+    sums = [Sums() for _ in range(lags)]
     with ThreadPoolExecutor(workers) as pool:
         jobs = [(begin, lag) for begin in range(0, total, CHUNK) for lag in range(1, lags + 1)]
         for batch in batched(jobs, 2 * workers):  # a bounded number of counted chunks waits to be added
             for lag, part in pool.map(count, batch):
-                push(stacks[lag - 1], part)
+                sums[lag - 1].add(part)
     counts = np.zeros(size, np.int64)
     for begin in range(0, total, CHUNK):
         counts += np.bincount(found_rows(rows, tokens[begin : begin + CHUNK]), minlength=size)
-    return Moments(rows, counts, [add_up(stack) for stack in stacks], circular)
+    return Moments(rows, counts, [lag.total() for lag in sums], circular)
 
 
 def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True) -> Moments:
@@ -90,7 +90,7 @@ def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: b
         for begin, end in chunks
     ]
     while len(parts) > 1:
-        parts = [delayed(sum_of)(some) for some in batched(parts, 2)]
+        parts = [delayed(reduce)(add, some) for some in batched(parts, 2)]
     return compute(parts[0])[0]
 
 
@@ -99,10 +99,6 @@ def count_chunk(words: np.ndarray, length: int, rows: np.ndarray, lags: int, cir
     found, size = found_rows(rows, words), int(rows.max()) + 1
     pairs = [count_pairs(found[: length + lag], length, lag, size) for lag in range(1, lags + 1)]
     return Moments(rows, np.bincount(found[:length], minlength=size), pairs, circular)
-
-
-def sum_of(parts: list[Moments]) -> Moments:
-    return reduce(add, parts)
 
 
 def check_sizes(tokens: np.ndarray, rows: np.ndarray, lags: int) -> int:
@@ -149,14 +145,18 @@ def to_sparse(keys: np.ndarray, size: int) -> sparse.csr_array:
     return sparse.csr_array((counts, column.astype(np.int32), bounds.astype(np.int32)), shape=(size, size))
 
 
-def push(stack: list[sparse.csr_array], part: sparse.csr_array) -> None:
-    """Add to a stack whose parts shrink by half or more, so that adding up costs O(n log) in all."""
-    stack.append(part)
-    while len(stack) > 1 and stack[-2].nnz < 2 * stack[-1].nnz:
-        stack.append(stack.pop() + stack.pop())
+class Sums:
+    """Sparse counts added up one after the other: of the partial sums on a stack each is at least twice as large as the
+    next, so that n entries cost O(n log n) in all."""
 
+    def __init__(self, plus: Callable[[Any, Any], Any] = add, size: Callable[[Any], int] = attrgetter("nnz")) -> None:
+        self.stack: list[Any] = []
+        self.plus, self.size = plus, size
 
-def add_up(stack: list[sparse.csr_array]) -> sparse.csr_array:
-    while len(stack) > 1:
-        stack.append(stack.pop() + stack.pop())
-    return stack[0]
+    def add(self, part: Any) -> None:
+        self.stack.append(part)
+        while len(self.stack) > 1 and self.size(self.stack[-2]) < 2 * self.size(self.stack[-1]):
+            self.stack[-2:] = [self.plus(*self.stack[-2:])]
+
+    def total(self) -> Any:
+        return reduce(lambda newer, older: self.plus(older, newer), reversed(self.stack))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from trellis.config import DataConfig
+from trellis.config import DataConfig, choose
 from trellis.corpus.read import DOCUMENT_MARKERS, READERS
 from trellis.corpus.tokenize import TOKENIZERS
 from trellis.errors import TrellisError
@@ -56,9 +56,8 @@ def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
 
 
 def _check(recipe: Recipe) -> None:
-    _check_name("reader", recipe.reader, READERS)
-    _check_name("tokenizer", recipe.tokenizer, TOKENIZERS)
-    _check_name("documents", recipe.documents, DOCUMENT_MARKERS)
+    for field, known in (("reader", READERS), ("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
+        choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:
         raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')
     if recipe.min_count < 0 or recipe.max_size < 0:
@@ -72,8 +71,3 @@ def _check(recipe: Recipe) -> None:
         re.compile(recipe.heading)
     except re.error as error:
         raise TrellisError(f"data.heading is not a regular expression: {error}.") from error
-
-
-def _check_name(field: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise TrellisError(f"data.{field} is {value!r}; choose one of {', '.join(known)}.")

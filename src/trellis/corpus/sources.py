@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trellis.corpus.cache import cache_folder, explained
+from trellis.corpus.cache import cache_folder, writing
 from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
 from trellis.errors import TrellisError
@@ -139,7 +139,7 @@ NAMED: dict[str, Callable[[str, Path], Source]] = {
 
 @contextmanager
 def _standard_input(root: Path) -> Iterator[Source]:
-    with explained(root):
+    with writing(root):
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=root, prefix=".stdin-") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)

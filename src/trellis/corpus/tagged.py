@@ -10,7 +10,7 @@ from itertools import chain
 from operator import add
 from pathlib import Path
 
-from trellis.config import suggestion
+from trellis.config import choose
 from trellis.corpus.read import read_lines
 from trellis.corpus.tagsets import convert, units_of
 from trellis.errors import TrellisError
@@ -64,9 +64,8 @@ def read_tagged(path: str | Path, format: str = "conll", column: int | str | Non
     conll: columns, the word first, a sentence ended by an empty line; `column` has the tag (the last one unless told),
     and where that is not the second, the second is kept as `pos`. conllu: `column` is "upos" (unless told) or "xpos".
     medpost: a line of word_TAG tokens after each line with an id. word_tag: a sentence of word_TAG tokens a line."""
-    if format not in FORMATS:
-        raise TrellisError(f"The format {format!r} of tagged text is not known{suggestion(format, FORMATS)}")
-    sentences = [sentence for sentence in FORMATS[format](Path(path), column) if sentence]
+    read = choose(FORMATS, format, "The format of tagged text")
+    sentences = [sentence for sentence in read(Path(path), column) if sentence]
     if not sentences:
         raise TrellisError(f"{path} holds no tagged sentences in the {format} format.")
     words, tags, pos = ([[token[i] for token in sentence] for sentence in sentences] for i in range(3))
@@ -125,8 +124,7 @@ def _whole(column: int | str) -> int:
 
 def _conllu(path: Path, column: int | str | None) -> Iterator[Sentence]:
     name = "upos" if column is None else str(column).lower()
-    if name not in CONLLU:
-        raise TrellisError(f"The column {column!r} of the conllu format is not known{suggestion(name, CONLLU)}")
+    place = choose(CONLLU, name, "The column of the conllu format")
 
     def rows() -> Iterator[list[str] | None]:
         for number, line in _numbered(path):
@@ -137,14 +135,14 @@ def _conllu(path: Path, column: int | str | None) -> Iterator[Sentence]:
                 continue
             elif len(row) != len(CONLLU):
                 raise _broken(path, number, f"{len(row)} columns where {len(CONLLU)} are needed: {line.strip()[:60]!r}")
-            elif row[0].isdecimal() and not (row[CONLLU["form"]].strip() and row[CONLLU[name]].strip()):
+            elif row[0].isdecimal() and not (row[CONLLU["form"]].strip() and row[place].strip()):
                 raise _broken(path, number, f"a word or its {name} is empty: {line.strip()[:60]!r}")
             elif row[0].isdecimal():  # neither the range of a contraction nor a word that is not written
                 yield row
             elif not row[0].replace("-", "").replace(".", "").isdecimal():
                 raise _broken(path, number, f"{row[0]!r} is not the number of a word")
 
-    return _sentences(rows(), lambda row: (row[CONLLU["form"]], row[CONLLU[name]], ""))
+    return _sentences(rows(), lambda row: (row[CONLLU["form"]], row[place], ""))
 
 
 def _medpost(path: Path, column: int | str | None) -> Iterator[Sentence]:
@@ -219,9 +217,7 @@ TAGGED = {
 
 def load_tagged(name: str, split: str) -> Tagged:
     """A split (train, valid or test) of a data set under $TRELLIS_DATA; CoNLL-2000 has no valid."""
-    if name not in TAGGED:
-        raise TrellisError(f"There is no tagged data set {name!r}{suggestion(name, TAGGED)}")
-    source = TAGGED[name]
+    source = choose(TAGGED, name, "The tagged data set")
     if split not in source.files:
         raise TrellisError(f"{name} has no {split} split; it has {', '.join(source.files)}.")
     folder = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / source.folder

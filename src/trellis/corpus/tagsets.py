@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from trellis.config import suggestion
+from trellis.config import choose
 from trellis.corpus.read import read_lines
 from trellis.errors import TrellisError
 
@@ -50,11 +50,10 @@ def spans(tags: Iterable[str]) -> list[Span]:
 
 def write_spans(found: Iterable[Span], length: int, scheme: str) -> list[str]:
     """Tags of a sentence of that length: "IOB1" (B only between neighbours of one kind), "IOB2" or "IOBES"."""
-    if scheme not in SCHEMES:
-        raise TrellisError(f"The scheme {scheme!r} of spans is not known{suggestion(scheme, SCHEMES)}")
+    letters_of = choose(SCHEMES, scheme, "The scheme of spans")
     tags, before = [OUTSIDE] * length, Span("", -2, -2)
     for span in found:
-        letters = SCHEMES[scheme](span.last - span.first + 1, before == (span.kind, before.first, span.first - 1))
+        letters = letters_of(span.last - span.first + 1, before == (span.kind, before.first, span.first - 1))
         tags[span.first : span.last + 1] = [f"{letter}-{span.kind}" for letter in letters]
         before = span
     return tags

@@ -11,17 +11,16 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from trellis.emissions import Categorical
-from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, draw, one_of
-from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
+from trellis.estimators.inputs import Observations, SymbolInput, refuse
 from trellis.types import Potentials
 
 UNKNOWN = ("error", "uniform")
 
 
 @dataclass(repr=False, eq=False)
-class CategoricalHMM(BaseHMM):
+class CategoricalHMM(SymbolInput, BaseHMM):
     """A hidden Markov model whose states emit symbols: integers from 0, or strings.
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V];
@@ -61,32 +60,12 @@ class CategoricalHMM(BaseHMM):
         return given | {"n_features": None} if self._inferred == self.n_features else given
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        observed = read_symbols(X, lengths, self.missing_values)
-        if observed.values.dtype.kind == "U":
-            return self._encode(observed, fitting)
-        observed = whole_numbers(observed, "symbol")
+        """Unknown symbols are refused, or all sent to the row past the last symbol."""
+        observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
-            self.__dict__.pop("symbols_", None)
-            self._set_n_features(int(observed.seen.max(initial=-1)) + 1)
-        elif hasattr(self, "symbols_"):
-            raise InputError("The model was fitted to strings, and X holds numbers.")
-        return self._known(observed, observed.values >= (self.n_features or 1), fitting)
-
-    def _encode(self, observed: Observations, fitting: bool) -> Observations:
-        """Strings as their places in `symbols_`."""
-        if fitting:
-            self.symbols_ = np.unique(observed.seen)
-            self._set_n_features(len(self.symbols_))
-        elif not hasattr(self, "symbols_"):
-            raise InputError("The model was fitted to numbers, and X holds strings.")
-        places = np.searchsorted(self.symbols_, observed.values).clip(max=len(self.symbols_) - 1)
-        unknown = (self.symbols_[places] != observed.values) & ~observed.missing
-        return self._known(observed._replace(values=places), unknown, fitting, observed.values)
-
-    def _known(self, observed: Observations, unknown: Array, fitting: bool, names: Array | None = None) -> Observations:
-        """Unknown symbols refused, or all sent to the row past the last symbol."""
+            self._set_n_features(int(observed.seen.max()) + 1)
+        unknown = observed.values >= (self.n_features or 1)
         if one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting:
-            names = observed.values if names is None else names
             first = names[unknown][0] if unknown.any() else None
             advice = f'only the {self.n_features} seen in fitting are, unless handle_unknown="uniform"'
             refuse(unknown, f"the symbol {first!s}, which is not known,", advice)
@@ -94,8 +73,6 @@ class CategoricalHMM(BaseHMM):
 
     def _set_n_features(self, found: int) -> None:
         """The number of symbols: as given, or as `emissionprob_` has it where that is kept, or as found."""
-        if found == 0:
-            raise InputError(f"X has no observation that is not missing; {HOW_MISSING}.")
         if self.n_features is None or self.n_features == self._inferred:
             kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
             self.n_features = self._inferred = np.shape(self.emissionprob_)[-1] if kept else found

@@ -24,6 +24,7 @@ from trellis.learning import cooccurrence
 from trellis.params.embedding import EmbeddingParams
 from trellis.params.kernels import KERNELS
 from trellis.parts import Parts
+from trellis.storage import write_text
 from trellis.types import Counts
 
 
@@ -60,11 +61,6 @@ class DenseHMM(DenseChain, CategoricalHMM):
     init_params: str = "uzsvw"
 
     letters = CHAIN | {"v": "v_", "w": "w_"}
-
-    @property
-    def state_embeddings_(self) -> Array:
-        """u, z and w of each state side by side: [K, 2 l + l']."""
-        return np.concatenate([self.u_, self.z_, self.w_], 1)
 
     @property
     def symbol_embeddings_(self) -> Array:
@@ -114,13 +110,13 @@ class DenseHMM(DenseChain, CategoricalHMM):
 
     def plot(self, path: str | Path | None = None) -> str:
         """The vectors in the plane as SVG, written to a file if one is named; longer ones in their main directions."""
-        from trellis.report.embeddings import draw_embeddings, write_svg
+        from trellis.report.embeddings import draw_embeddings
 
         self._check_fitted()
         names = [str(name) for name in getattr(self, "symbols_", range(len(self.v_)))]
         picture = draw_embeddings({"u": self.u_, "z": self.z_}, {"w": self.w_, "v": self.v_}, names)
         if path is not None:
-            write_svg(Path(path), picture)
+            write_text(path, picture)
         return picture
 
     def _match(self, omega: Tensor) -> Self:

@@ -51,8 +51,8 @@ class DenseChain(BaseHMM):
 
     @property
     def state_embeddings_(self) -> Array:
-        """All vectors of each state side by side."""
-        return np.concatenate([self.u_, self.z_], 1)
+        """u, z and, where emissions are composed too, w of each state side by side: [K, 2 l + l']."""
+        return np.concatenate([getattr(self, name) for letter, name in self._vectors().items() if letter in "uzw"], 1)
 
     def free_parameters(self) -> dict[str, int]:
         """Of what is trained; what is left out of `params` is frozen."""

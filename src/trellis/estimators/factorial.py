@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -10,26 +9,23 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from trellis.config import TrainConfig
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.batches import Sentences
 from trellis.devices import choose_device
-from trellis.errors import InputError
 from trellis.estimators.fitted import one_of
-from trellis.estimators.inputs import HOW_MISSING, Array, Observations, read_symbols, refuse, whole_numbers
+from trellis.estimators.inputs import Array, SymbolInput, refuse
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.tasks.lm import evaluate
-from trellis.types import Batch
 
 LEARNERS = {"em": VariationalEMLearner, "stepwise-em": StepwiseVariationalLearner}
 BATCH_TOKENS = 8192
 
 
 @dataclass(repr=False, eq=False)
-class FactorialHMM(BaseEstimator):
+class FactorialHMM(SymbolInput, BaseEstimator):
     """Layers of hidden chains that emit symbols together: integers from 0, or strings; input as for CategoricalHMM.
 
     Fitted attributes: `model_`, the FHMM; `bounds_`, on the log-likelihood, by epoch; `symbols_`, the names of the
@@ -67,14 +63,16 @@ class FactorialHMM(BaseEstimator):
 
     def transform(self, X: Any, lengths: Any = None) -> Array:
         """The posterior of every layer's state, side by side: [n_samples, sum of sizes]."""
-        return self._each(X, lengths, lambda batch: self.model_.posterior(batch.tokens, batch.lengths).probs)
+        batches = self._batches(X, lengths)
+        return np.concatenate(batches.each(lambda batch: self.model_.posterior(batch.tokens, batch.lengths).probs))
 
     def fit_transform(self, X: Any, y: Any = None, lengths: Any = None) -> Array:
         return self.fit(X, lengths).transform(X, lengths)
 
     def predict(self, X: Any, lengths: Any = None) -> Array:
         """The most probable states of every layer: [n_samples, layers]."""
-        return self._each(X, lengths, lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0])
+        batches = self._batches(X, lengths)
+        return np.concatenate(batches.each(lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0]))
 
     def score(self, X: Any, lengths: Any = None) -> float:
         """log p(X), exact."""
@@ -89,42 +87,15 @@ class FactorialHMM(BaseEstimator):
         symbols = words[0].cpu().numpy()
         return getattr(self, "symbols_", np.arange(len(self.model_.vocab)))[symbols][:, None], states[0].cpu().numpy()
 
-    def _each(self, X: Any, lengths: Any, answer: Callable[[Batch], Tensor]) -> Array:
-        """What `answer` gives for batches, [B, T, ...], in the order of X: [n_samples, ...]."""
-        batches = self._batches(X, lengths)
-        found: list[tuple[int, Array]] = []
-        for batch, windows in zip(batches, batches.windows(), strict=True):
-            rows = zip(windows.starts, windows.lengths, answer(batch).cpu().numpy(), strict=True)
-            found += [(int(start), row[:length]) for start, length, row in rows]
-        return np.concatenate([row for _, row in sorted(found, key=lambda one: one[0])])
-
     def _batches(self, X: Any, lengths: Any) -> Sentences:
         check_is_fitted(self, "model_")
         return Sentences(self._read(X, lengths), BATCH_TOKENS, shuffle=False)
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Split:
         """Sequences as tokens, -1 where missing; symbols that the model was not fitted with are refused."""
-        observed = read_symbols(X, lengths, self.missing_values)
-        if fitting and not len(observed.seen):
-            raise InputError(f"X has no observation that is not missing; {HOW_MISSING}.")
-        if observed.values.dtype.kind == "U":
-            observed, unknown = self._encode(observed, fitting)
-        elif not fitting and hasattr(self, "symbols_"):
-            raise InputError("The model was fitted to strings, and X holds numbers.")
-        else:
-            observed = whole_numbers(observed, "symbol")
-            unknown = np.zeros(1, bool) if fitting else observed.values >= len(self.model_.vocab)
-            if fitting:
-                self.__dict__.pop("symbols_", None)
-        refuse(unknown, "a symbol that is not known", "only those seen in fitting are")
+        observed, _ = self._read_integers(X, lengths, fitting)
+        if not fitting:
+            unknown = observed.values >= len(self.model_.vocab)
+            refuse(unknown, "a symbol that is not known", "only those seen in fitting are")
         ends = np.append(0, observed.lengths.cumsum())
         return Split(np.where(observed.missing, -1, observed.values).astype(np.int32), ends, ends[[0, -1]])
-
-    def _encode(self, observed: Observations, fitting: bool) -> tuple[Observations, Array]:
-        """Strings as their places in `symbols_`, and which are not among them."""
-        if fitting:
-            self.symbols_ = np.unique(observed.seen)
-        elif not hasattr(self, "symbols_"):
-            raise InputError("The model was fitted to numbers, and X holds strings.")
-        places = np.searchsorted(self.symbols_, observed.values).clip(max=len(self.symbols_) - 1)
-        return observed._replace(values=places), (self.symbols_[places] != observed.values) & ~observed.missing

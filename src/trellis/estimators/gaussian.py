@@ -15,7 +15,7 @@ from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, Gaussi
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
-from trellis.estimators.inputs import Array, Observations, read_numbers
+from trellis.estimators.inputs import Array, Observations, check_features, read_numbers
 
 KMEANS_STARTS = 10
 
@@ -77,9 +77,8 @@ class GaussianHMM(BaseHMM):
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)
-        kept = "m" not in self.init_params or not fitting
-        if kept and hasattr(self, "means_") and observed.values.shape[1] != np.shape(self.means_)[1]:
-            raise InputError(f"X has {observed.values.shape[1]} features, but means_ has {np.shape(self.means_)[1]}.")
+        if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
+            check_features(observed, self.means_, "means_")
         return observed
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:

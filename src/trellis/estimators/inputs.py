@@ -14,6 +14,7 @@ import numpy as np
 from trellis.errors import InputError
 
 Array = np.ndarray[Any, Any]
+BEYOND = np.iinfo(np.int64).max  # the number of a symbol that is not known
 HOW_MISSING = "mark missing observations as None or masked, or name their value with missing_values"
 
 
@@ -57,7 +58,7 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
 
     An observation that misses any of its features is missing as a whole."""
     parts = parts_of(X)
-    if parts is not None and (ragged(parts) or any(np.ndim(part) > 1 for part in parts)):
+    if parts is not None and (len({len(part) for part in parts}) > 1 or any(np.ndim(part) > 1 for part in parts)):
         if lengths is not None:
             raise InputError("X is a list of sequences, which has lengths of its own: leave out lengths.")
         lengths = [len(part) for part in parts]
@@ -75,6 +76,13 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     return Observations(values, np.asarray(missing.any(1)), checked_lengths(lengths, len(values)))
 
 
+def check_features(observed: Observations, fitted: Any, name: str) -> None:
+    """Refuse observations [N, F] of another number of features than a fitted attribute [K, F] has."""
+    found, wanted = observed.values.shape[1], np.shape(fitted)[1]
+    if found != wanted:
+        raise InputError(f"X has {found} features, but {name} has {wanted}.")
+
+
 def whole_numbers(observed: Observations, what: str) -> Observations:
     """The same observations as integers [N, ...], none negative."""
     values = observed.values
@@ -82,6 +90,31 @@ def whole_numbers(observed: Observations, what: str) -> Observations:
         refuse(values != np.floor(values), f"a {what} that is not a whole number", "round it")
     refuse(values < 0, f"a negative {what}", f"{what}s count from 0; {HOW_MISSING}")
     return observed._replace(values=values.astype(np.int64))
+
+
+class SymbolInput:
+    """An estimator over symbols: it keeps the strings that it was fitted to as `symbols_`, in alphabetical order."""
+
+    missing_values: Any
+
+    def _read_integers(self, X: Any, lengths: Any, fitting: bool) -> tuple[Observations, Array]:
+        """Symbols as integers, strings by their places in `symbols_` (or BEYOND them all); and as they were given."""
+        given = read_symbols(X, lengths, self.missing_values)
+        strings = given.values.dtype.kind == "U"
+        if fitting and not len(given.seen):
+            raise InputError(f"X has no observation that is not missing; {HOW_MISSING}.")
+        if not fitting and strings != hasattr(self, "symbols_"):
+            fitted, held = ("numbers", "strings") if strings else ("strings", "numbers")
+            raise InputError(f"The model was fitted to {fitted}, and X holds {held}.")
+        if fitting:
+            self.__dict__.pop("symbols_", None)
+        if not strings:
+            return whole_numbers(given, "symbol"), given.values
+        if fitting:
+            self.symbols_ = np.unique(given.seen)
+        places = np.searchsorted(self.symbols_, given.values).clip(max=len(self.symbols_) - 1)
+        known = (self.symbols_[places] == given.values) | given.missing
+        return given._replace(values=np.where(known, places, BEYOND)), given.values
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:
@@ -101,10 +134,6 @@ def parts_of(X: Any) -> list[Any] | None:
 
 def size(part: Any) -> int:
     return int(part.size) if isinstance(part, np.ndarray) else len(part)
-
-
-def ragged(parts: Sequence[Any]) -> bool:
-    return len({len(part) for part in parts}) > 1
 
 
 def joined(parts: Sequence[Any]) -> Array:

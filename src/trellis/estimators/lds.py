@@ -4,53 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from trellis.corpus import Split, Vocabulary
+from trellis.corpus import Vocabulary
+from trellis.corpus.lexicon import as_split
 from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
-from trellis.families.lds.learning import PRIOR, PSEUDOCOUNT, count_text, fit_lds
+from trellis.families.lds.learning import count_text, fit_lds
 from trellis.families.lds.model import LDS
 
 
+@dataclass(repr=False, eq=False)
 class LDSVectors:
     """Sentences, whitespace between their words, in; for each an array [tokens, dim] of unit vectors out."""
 
-    def __init__(
-        self,
-        dim: int = 100,
-        iterations: int = 10,
-        blocks: int = 4,
-        horizon: int = 7,
-        pseudocount: float = PSEUDOCOUNT,
-        prior: float = PRIOR,
-        min_count: int = 1,
-        what: str = "smoothed",
-        seed: int = 0,
-    ) -> None:
-        self.dim, self.iterations, self.blocks, self.horizon = dim, iterations, blocks, horizon
-        self.pseudocount, self.prior, self.min_count, self.what, self.seed = pseudocount, prior, min_count, what, seed
+    dim: int = 100
+    iterations: int = 10
+    blocks: int = 4
+    horizon: int = 7
+    pseudocount: float = 5.0
+    prior: float = 5.0
+    min_count: int = 1
+    what: str = "smoothed"
+    seed: int = 0
 
     def fit(self, sentences: Iterable[str], y: object = None) -> LDSVectors:
         """Learn from sentences; `model_` is the LDS."""
         lines = [[*sentence.split(), EOS] for sentence in sentences]
         vocab = Vocabulary.choose(Counter(chain.from_iterable(lines)), self.min_count)
-        tokens = vocab.encode(list(chain.from_iterable(lines)))
-        ends = np.cumsum([0, *map(len, lines)])
-        moments = count_text(vocab, Split(tokens, ends, ends[[0, -1]]), self.blocks, self.horizon)
-        self.model_ = fit_lds(
-            vocab,
-            moments,
-            self.dim,
-            self.iterations,
-            self.blocks,
-            self.horizon,
-            self.pseudocount,
-            self.prior,
-            self.seed,
-        )
+        moments = count_text(vocab, as_split([vocab.encode(line) for line in lines]), self.blocks, self.horizon)
+        lags = {"blocks": self.blocks, "horizon": self.horizon}
+        priors = {"pseudocounts": self.pseudocount, "noise_prior": self.prior}
+        self.model_ = fit_lds(vocab, moments, self.dim, self.iterations, self.seed, **lags, **priors)
         return self
 
     def transform(self, sentences: Iterable[str]) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter
-from trellis.estimators.inputs import Observations, read_numbers, whole_numbers
+from trellis.estimators.inputs import Observations, check_features, read_numbers, whole_numbers
 
 
 @dataclass(repr=False, eq=False)
@@ -47,11 +47,8 @@ class PoissonHMM(BaseHMM):
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
-        kept = "l" not in self.init_params or not fitting
-        if kept and hasattr(self, "lambdas_") and observed.values.shape[1] != np.shape(self.lambdas_)[1]:
-            raise InputError(
-                f"X has {observed.values.shape[1]} features, but lambdas_ has {np.shape(self.lambdas_)[1]}."
-            )
+        if hasattr(self, "lambdas_") and ("l" not in self.init_params or not fitting):
+            check_features(observed, self.lambdas_, "lambdas_")
         return observed
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:

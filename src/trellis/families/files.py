@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trellis.config import suggestion
+from trellis.config import choose
 from trellis.corpus import Vocabulary
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
@@ -19,8 +19,7 @@ from trellis.families.hmm.model import HMM
 from trellis.families.lds.model import LDS
 from trellis.families.neural.feedforward import FeedForward
 from trellis.families.neural.rnn import LSTM, RNN
-from trellis.families.ngram.arpa import is_arpa
-from trellis.families.ngram.arpa_read import read_arpa
+from trellis.families.ngram.arpa import is_arpa, read_arpa
 from trellis.families.ngram.model import ORDERS, NGram
 from trellis.families.tag_hmm.model import TagHMM
 from trellis.models.base import LanguageModel, PersistedModel
@@ -30,13 +29,6 @@ FORMAT, VERSION = "trellis.model", 1
 FILE = "model.safetensors"
 MODELS: tuple[type[PersistedModel], ...] = (HMM, TagHMM, FHMM, LDS, NGram, FeedForward, LSTM, RNN)
 FAMILIES: dict[str, type[PersistedModel]] = {m.family: m for m in MODELS} | dict.fromkeys(ORDERS, NGram)
-
-
-def family(name: str) -> type[PersistedModel]:
-    """The class of a family of models."""
-    if name not in FAMILIES:
-        raise TrellisError(f"Unknown model family {name!r}{suggestion(name, FAMILIES)}")
-    return FAMILIES[name]
 
 
 def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None) -> None:
@@ -71,7 +63,7 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> Any:
         return read_arpa(file, device)
     with intact(file):
         header = read_header(file)
-        model = family(header["family"])
+        model = choose(FAMILIES, header["family"], "model.family")
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
         restored = model.restore(vocab, settings, load_tensors(file))

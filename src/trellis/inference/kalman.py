@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared, symmetric
-from trellis.inference.compiled import compiled, share
+from trellis.kernels.kalman import compiled, share
 
 SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
 BLOCK = 16  # steps of a recursion that are taken one after the other

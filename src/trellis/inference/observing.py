@@ -13,7 +13,7 @@ from torch.linalg import solve_triangular
 
 from trellis.errors import TrellisError
 from trellis.inference.beliefs import MISSING, Potentials
-from trellis.inference.compiled import compiled, share
+from trellis.kernels.kalman import compiled, share
 
 HELD = 1 << 24  # numbers held at a time, where many steps miss different parts
 TOGETHER = 64  # steps that see alike, whitened in one go

@@ -49,11 +49,6 @@ def joint_states(transition: Tensor) -> Tensor:
     return stationary(transition).unsqueeze(-1) * transition
 
 
-def cooccurrences(transition: Tensor, emission: Tensor) -> Tensor:
-    """Omega of a model, eq. (3): [..., n, n], [..., n, m] -> [..., m, m]."""
-    return emission.mT @ joint_states(transition) @ emission
-
-
 def squared_distance(theta: Tensor, emission: Tensor, omega: Tensor) -> Tensor:
     """|Omega - B' Theta B|^2: [...]."""
     if not omega.is_sparse:

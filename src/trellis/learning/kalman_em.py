@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.config import choose
 from trellis.errors import TrellisError
 from trellis.inference import gaussian
 from trellis.inference.beliefs import symmetric
@@ -33,8 +34,7 @@ def learn_exactly(
     prior: Normal, dynamics: Dynamics, observation: Observation, values: Tensor, noise: str = "full"
 ) -> Iterator[KalmanStep]:
     """Iterations of EM without end, on sequences [B, T, p] of one length and without gaps."""
-    if noise not in NOISES:
-        raise TrellisError(f"The noise {noise!r} is not known; use {', '.join(NOISES)}.")
+    restrict = choose(NOISES, noise, "The noise")
     if values.shape[1] < 2 or bool(values.isnan().any()):
         raise TrellisError("Exact EM needs sequences of two steps or more, without missing values.")
     batch, steps, _ = values.shape
@@ -53,7 +53,7 @@ def learn_exactly(
         state_noise = (all_steps - first - transition @ moved.T) / (batch * (steps - 1))
         dynamics = Dynamics(transition, symmetric(state_noise))
         rest = symmetric((second - loadings @ crossed.T) / (batch * steps))
-        observation = Observation(loadings, NOISES[noise](rest))
+        observation = Observation(loadings, restrict(rest))
         yield KalmanStep(float(found.log_likelihood.sum()), prior, dynamics, observation)
 
 

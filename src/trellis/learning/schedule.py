@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trellis.config import TrainConfig, suggestion
+from trellis.config import TrainConfig, choose
 from trellis.errors import TrellisError
 
 
@@ -75,6 +75,4 @@ SCHEDULES = {"constant": Constant, "cosine": Cosine, "plateau": Plateau}
 
 def make_schedule(config: TrainConfig, total_steps: int = 0) -> Constant:
     """The schedule that `config.schedule` names; `total_steps` is 0 where the end is not known."""
-    if config.schedule not in SCHEDULES:
-        raise TrellisError(f"Unknown train.schedule {config.schedule!r}{suggestion(config.schedule, SCHEDULES)}")
-    return SCHEDULES[config.schedule](config, total_steps)
+    return choose(SCHEDULES, config.schedule, "train.schedule")(config, total_steps)

@@ -35,11 +35,11 @@ class ChainModel(LanguageModel):
         """The chain of `batch` new sentences."""
 
     @torch.no_grad()
-    def posterior(self, tokens: Tensor) -> Posterior:
+    def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
         """p(z_t | x) of sentences [B, T], over all states."""
         chain = self.chain(len(tokens))
         potentials = chain.emission.potentials(tokens).widen(self.num_states)
-        return discrete.smooth(chain.prior, chain.transition, potentials)
+        return discrete.smooth(chain.prior, chain.transition, potentials, lengths)
 
     @torch.no_grad()
     def filtered(self, tokens: Tensor) -> Filtered:
@@ -49,10 +49,10 @@ class ChainModel(LanguageModel):
         return discrete.filter(chain.prior, chain.transition, potentials)
 
     @torch.no_grad()
-    def best_path(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The most probable states [B, T] of sentences and log p(z, x) [B]."""
         chain = self.chain(len(tokens))
-        return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens))
+        return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)
 
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
-from trellis.kernels.mask import FEATURES, STATES, Mask, draw_mask, every, keys
+from trellis.kernels.mask import FEATURES, STATES, Mask, draw_mask, keys
 
 KINDS = ("none", "state", "unstructured")
 STAGES = 8  # in which a rate goes from its beginning to its end
@@ -33,7 +33,8 @@ class Draw(NamedTuple):
 
     def starts(self, logits: Tensor) -> Tensor:
         """-inf for the starts that are left out: [K] -> [K]."""
-        mask = self.mask(every(1, logits.device) - 1, every(len(logits), logits.device))
+        states = torch.arange(-1, len(logits), device=logits.device)
+        mask = self.mask(states[:1], states[1:])
         return logits if mask is None else logits.masked_fill(~mask.keeps()[0], -torch.inf)
 
 
@@ -99,7 +100,7 @@ class Dropout(nn.Module):
             return Draw(features=features)
         if self.kind == "unstructured":
             return Draw(step=step, seed=self.seed, rate=self.now, features=features)
-        scores = keys(self.seed, step, STATES, every(partition.num_states if partition else self.states, step.device))
+        scores = self.scores(step, STATES, partition.num_states if partition else self.states)
         if partition is None:
             kept = max(1, round(self.states * (1 - self.now)))
             return Draw(scores.topk(kept).indices.sort().values, features=features)
@@ -109,4 +110,8 @@ class Dropout(nn.Module):
     def draw_features(self, step: Tensor) -> Tensor | None:
         if not self.drops_features:
             return None
-        return keys(self.seed, step, FEATURES, every(self.features, step.device)).topk(self.kept_features).indices
+        return self.scores(step, FEATURES, self.features).topk(self.kept_features).indices
+
+    def scores(self, step: Tensor, purpose: int, count: int) -> Tensor:
+        """By which some of `count` states or features are chosen: [count]."""
+        return keys(self.seed, step, purpose, torch.arange(count, device=step.device))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trellis.config import ModelConfig, suggestion
+from trellis.config import ModelConfig, choose
 from trellis.errors import TrellisError
 from trellis.kernels.rows import take
 from trellis.params.base import Support, restored_support
@@ -137,9 +137,7 @@ class LowRankTable(Tables):
 
 def check(config: ModelConfig) -> None:
     """One sentence about choices that do not go together."""
-    if config.feature_map not in FEATURE_MAPS:
-        known = suggestion(config.feature_map, FEATURE_MAPS)
-        raise TrellisError(f"model.feature_map is {config.feature_map!r}, which is not known{known}")
+    choose(FEATURE_MAPS, config.feature_map, "model.feature_map")
     if config.features < 1 or config.band < 0 or not 0 < config.temperature < math.inf:
         raise TrellisError("model.features must be at least 1, band at least 0, and temperature a number above 0.")
     if config.kernel != "softmax":

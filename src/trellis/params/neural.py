@@ -13,16 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trellis.config import ModelConfig, suggestion
+from trellis.config import ModelConfig, choose
 from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
-from trellis.kernels.mask import Mask, every
+from trellis.kernels.mask import Mask
+from trellis.kernels.pairs import set_logits
+from trellis.kernels.products import times
 from trellis.kernels.rows import pick, take
 from trellis.params.base import WHOLE, Support, WordParams, normalised, restored_support
 from trellis.params.dropout import Draw
 from trellis.params.kernels import KERNELS
 from trellis.params.nets import Residual, Spelling
-from trellis.params.words import ClassLogits, every_logit
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
 from trellis.transitions.softmax import SoftmaxEntry
@@ -34,6 +35,7 @@ TYINGS = {  # which embedding table serves each role of a state
     "but-out": (0, 1, 0, 0),
     "none": (0, 1, 2, 3),
 }
+TILE = 64  # words of a class whose logits are computed together
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SETTINGS = ("dim", "tying", "factored", "characters", "depth", "net_dropout", "spread", "precision", "kernel")
 
@@ -53,6 +55,43 @@ class Embedding(nn.Module):
         if self.shared is None or state_class is None:
             return own
         return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
+
+
+class ClassLogits(nn.Module):
+    """Logits q_z . w_x [V, k] of words and the states of their class: the words of each class come in tiles."""
+
+    words: Tensor  # [N * TILE]: the words in the order of the tiles, some of them twice to fill a tile
+    slots: Tensor  # [V]: the place of each word among them
+    tile_class: Tensor  # [N]
+
+    def __init__(self, word_class: Tensor) -> None:
+        super().__init__()
+        order = word_class.argsort(stable=True)
+        sizes = word_class.bincount()
+        tiles = (sizes + TILE - 1) // TILE
+        first_tile, first_word = tiles.cumsum(0) - tiles, sizes.cumsum(0) - sizes
+        sorted_class = word_class[order]
+        slots = first_tile[sorted_class] * TILE + torch.arange(len(order)) - first_word[sorted_class]
+        words = torch.zeros(int(tiles.sum()) * TILE, dtype=torch.int64)
+        words[slots] = order
+        place = torch.empty_like(order)
+        place[order] = slots
+        self.register_buffer("words", words, persistent=False)
+        self.register_buffer("slots", place, persistent=False)
+        self.register_buffer("tile_class", torch.arange(len(tiles)).repeat_interleave(tiles), persistent=False)
+
+    def forward(self, states: Tensor, words: Tensor, partition: Partition, dtype: torch.dtype) -> Tensor:
+        """States [K, d], words [V, d] -> [V, k]."""
+        tiles = pick(words, self.words, self.slots).view(-1, TILE, words.shape[1])
+        logits = set_logits(tiles, partition.groups(self.tile_class).arrange(states), None, self.tile_class, dtype)
+        return pick(logits.flatten(0, 1), self.slots)
+
+
+def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """q_z . w_x of all pairs, then those of the support [V, k]: for models so small that [V, K] fits in memory."""
+    low = None if dtype is words.dtype else states.detach().to(dtype).T
+    logits = times(words, states.to(words.dtype).T, low)
+    return logits if support is None else logits.gather(1, support)
 
 
 class NeuralParams(WordParams):
@@ -142,7 +181,7 @@ class NeuralParams(WordParams):
 
     def mask(self, rows: Tensor | None, draw: Draw) -> Mask | None:
         """Of the transitions that the draw leaves out, from the states `rows` (None: all)."""
-        everything = every(self.num_states, self.words.device)
+        everything = torch.arange(self.num_states, device=self.words.device)
         return draw.mask(*(everything if ids is None else ids for ids in (rows, draw.ids)))
 
     def probabilities(self, queries: Tensor, after: Tensor, mask: Mask | None) -> Tensor:
@@ -175,12 +214,8 @@ class NeuralParams(WordParams):
 
 def check(config: ModelConfig, support: Support) -> None:
     """One sentence about choices that do not go together."""
-    if config.tying not in TYINGS:
-        raise TrellisError(f"model.tying is {config.tying!r}, which is not known{suggestion(config.tying, TYINGS)}")
-    if config.kernel not in KERNELS:
-        raise TrellisError(f"model.kernel is {config.kernel!r}, which is not known{suggestion(config.kernel, KERNELS)}")
-    if config.precision not in PRECISIONS:
-        raise TrellisError(f"model.precision is {config.precision!r}; use float32 or bfloat16.")
+    for name, known in (("tying", TYINGS), ("kernel", KERNELS), ("precision", PRECISIONS)):
+        choose(known, getattr(config, name), f"model.{name}")
     if config.factored and not isinstance(support, Partition):
         raise TrellisError('model.factored needs classes of states: use model.emission = "brown" or "cloned".')
     if config.dim < 2 or config.depth < 1 or not 0 <= config.net_dropout < 1 or not config.spread >= 0:

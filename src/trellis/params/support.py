@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import ModelConfig, suggestion
+from trellis.config import ModelConfig, choose
 from trellis.corpus import Corpus
-from trellis.corpus.brown_cache import brown_classes
+from trellis.corpus.brown import brown_classes
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
 
@@ -24,8 +24,7 @@ SHARES: dict[str, Callable[[float], float]] = {
 
 def brown(corpus: Corpus, model: ModelConfig, seed: int) -> Partition:
     """Classes of words that occur in the same places, each with its share of the states."""
-    if model.shares not in SHARES:
-        raise TrellisError(f"model.shares is {model.shares!r}, which is not known{suggestion(model.shares, SHARES)}")
+    choose(SHARES, model.shares, "model.shares")
     if not 1 <= model.classes <= model.states:
         raise TrellisError(f"model.classes is {model.classes}: there must be between 1 and model.states of them.")
     if not 0 <= model.alone < model.classes:

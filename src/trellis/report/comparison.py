@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from trellis.report.curves import LARGEST, Scale, log_ticks
 from trellis.report.format import compact, percent, perplexity, text
-from trellis.report.markup import Markup, element
-from trellis.storage import atomic_write
+from trellis.report.markup import Markup, element, picture
+from trellis.storage import write_text
 
 if TYPE_CHECKING:
     from trellis.tasks.bands import Band
@@ -31,8 +31,7 @@ line { stroke: #e4e1da; } polyline { fill: none; stroke-width: 2; stroke-linejoi
 
 def write_comparison(path: Path, rows: Sequence[Row]) -> None:
     """Write the picture as an SVG file that needs nothing else."""
-    with atomic_write(path) as file:
-        file.write(draw_comparison(rows).encode())
+    write_text(path, draw_comparison(rows))
 
 
 def draw_comparison(rows: Sequence[Row]) -> Markup:
@@ -42,16 +41,8 @@ def draw_comparison(rows: Sequence[Row]) -> Markup:
         element("g", panel(f"{what} {how}", rows, name), transform=f"translate(0 {PANEL * number})")
         for number, (name, how) in enumerate(PANELS.items())
     ]
-    return element(
-        "svg",
-        element("style", Markup(STYLE)),
-        *panels,
-        legend(rows),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"-16 -8 {WIDTH} {max(PANEL * len(PANELS), TOP + LEGEND * (len(rows) + 1))}",
-        role="img",
-        aria_label="Perplexity of models by word frequency and by position",
-    )
+    size = f"-16 -8 {WIDTH} {max(PANEL * len(PANELS), TOP + LEGEND * (len(rows) + 1))}"
+    return picture(STYLE, size, "Perplexity of models by word frequency and by position", *panels, legend(rows))
 
 
 def panel(title: str, rows: Sequence[Row], name: str) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trellis.families.lds.model import Pair
-from trellis.report.markup import Markup, element
+from trellis.report.markup import Markup, element, picture
 
 WIDTH, HEIGHT, MARGIN = 1100, 30, 16  # pixels: of the whole, of a pair, around
 ARROW = 440, 660  # where arrows begin and end
@@ -22,10 +22,7 @@ def draw_dynamics(pairs: Sequence[Pair]) -> Markup:
     largest = max((pair.value for pair in pairs), default=1.0)
     lines = [draw_pair(pair, MARGIN + HEIGHT * (i + 0.5), largest) for i, pair in enumerate(pairs)]
     size = f"0 0 {WIDTH} {2 * MARGIN + HEIGHT * len(pairs)}"
-    return element(
-        "svg", element("style", Markup(STYLE)), *lines, xmlns="http://www.w3.org/2000/svg", viewBox=size, role="img",
-        aria_label="Singular vector pairs of the transition",
-    )  # fmt: skip
+    return picture(STYLE, size, "Singular vector pairs of the transition", *lines)
 
 
 def draw_pair(pair: Pair, y: float, largest: float) -> Markup:

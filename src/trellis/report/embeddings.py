@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from trellis.report.curves import Scale
 from trellis.report.format import word
-from trellis.report.markup import Markup, element, join
-from trellis.storage import atomic_write
+from trellis.report.markup import Markup, element, join, picture
 
 SIDE, MARGIN, GAP = 420, 40, 40  # pixels
 LONGEST_NAME, MOST_NAMES = 12, 200
@@ -40,8 +38,7 @@ def draw_embeddings(
     """Two panels: the vectors that compose the transitions, and those that compose the emissions; an SVG of its own."""
     panels = [_panel(plane(vectors), symbols, i * (SIDE + GAP)) for i, vectors in enumerate((chain, emission))]
     size = f"0 0 {2 * SIDE + GAP} {SIDE + MARGIN}"
-    xml = "http://www.w3.org/2000/svg"
-    return element("svg", element("style", Markup(STYLE)), *panels, viewBox=size, xmlns=xml, role="img")
+    return picture(STYLE, size, "Vectors of states and symbols", *panels)
 
 
 def _panel(points: Mapping[str, np.ndarray], symbols: Sequence[str], left: float) -> Markup:
@@ -73,8 +70,3 @@ def _points(kind: str, points: np.ndarray, symbols: Sequence[str], x: Scale, y: 
             for name, (across, up) in zip(names, points.tolist(), strict=True)
         ),
     )
-
-
-def write_svg(path: Path, picture: Markup) -> None:
-    with atomic_write(path) as file:
-        file.write(picture.encode())

@@ -28,6 +28,12 @@ def section(heading: str, caption: str, *content: Markup) -> Markup:
     return element("section", element("h2", heading), element("p", caption, class_="caption"), *content)
 
 
+def picture(style: str, size: str, label: str, *parts: Markup) -> Markup:
+    """An SVG that is a file of its own."""
+    own = element("style", Markup(style))
+    return element("svg", own, *parts, xmlns="http://www.w3.org/2000/svg", viewBox=size, role="img", aria_label=label)
+
+
 def _attribute(value: object) -> str:
     """Coordinates to a tenth of a pixel, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

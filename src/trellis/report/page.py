@@ -5,20 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trellis.corpus import GAP
+from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
 from trellis.report.curves import draw_curves, read_curves
-from trellis.report.format import FIGURES, Column, compact, figure_rows, perplexity, text, whole
+from trellis.report.format import FIGURES, Column, compact, figure_rows, perplexity, probability, text, whole, word
+from trellis.report.heatmap import shade
 from trellis.report.markup import Markup, element, section
 from trellis.report.states import state_sections
 from trellis.report.style import STYLE
-from trellis.report.voice import voice_section
-from trellis.storage import atomic_write
+from trellis.storage import write_text
 
 if TYPE_CHECKING:
     from trellis.train.run import RunResult
 
 REPORT, METRICS = "report.html", "metrics.jsonl"
+SENTENCES, LONGEST, ANSWERS = 3, 40, 6  # drawn, in tokens, and for the gap in one of them
 HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
 TITLES = {
     "hmm": "Hidden Markov model",
@@ -38,8 +41,7 @@ def write_report(folder: Path, model: LanguageModel, result: RunResult) -> Path:
         *(state_sections(model) if isinstance(model, HMM) else ()),
         voice_section(model),
     ]
-    with atomic_write(path) as file:
-        file.write(document(f"Trellis: {title(model)}", element("main", *sections)).encode())
+    write_text(path, document(f"Trellis: {title(model)}", element("main", *sections)))
     return path
 
 
@@ -105,3 +107,39 @@ def training_section(metrics: Path, result: RunResult) -> Markup:
     baselines = {row.model: row.valid for row in result.figures[:-1]}
     caption = "Perplexity while training; the ring is the best on valid. Dashed: the other models on the valid part."
     return section("Training", caption, draw_curves(curves, baselines))
+
+
+def voice_section(model: LanguageModel) -> Markup:
+    """Sample sentences of any model, and the cloze answer of one that can give it."""
+    sentences = model.sample(SENTENCES, LONGEST)
+    caption = f"Sentences drawn at random, at most {LONGEST} tokens each."
+    return section(
+        "In its own words",
+        caption,
+        *(element("blockquote", text(sentence) or "(an empty sentence)") for sentence in sentences),
+        *(_cloze(model, sentences) if isinstance(model, HMM) else ()),
+    )
+
+
+def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
+    """The longest of the sentences with its middle token missing, and the most probable tokens for the gap."""
+    spoken = [sentence for sentence in sentences if sentence and GAP not in sentence]
+    if not spoken:
+        return []
+    try:
+        tokens = model.vocab.decode(model.encode_line(max(spoken, key=len))[0].tolist())
+        middle = len(tokens) // 2
+        question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
+        ranked = model.infill(question, ANSWERS, samples=1, whole=len(tokens) < LONGEST).gaps[0]
+    except TrellisError:  # without <unk>, bytes cut from their characters cannot be read again
+        return []
+    answers = [
+        element("li", element("span", word(token), style=f"--p:{shade(p):.3f}"), element("small", probability(p)))
+        for token, p in ranked
+    ]
+    return [
+        element("h3", "One word hidden"),
+        element("p", f"The middle of the longest sentence was “{word(tokens[middle])}”.", class_="caption"),
+        element("blockquote", text(question)),
+        element("ol", *answers, class_="answers"),
+    ]

@@ -32,7 +32,7 @@ class Tagger(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write everything that `restore` needs into a folder."""
+        """Write the tagger into a folder, from which `load_tagger` reads it."""
 
     @property
     def units(self) -> str:

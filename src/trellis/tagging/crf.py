@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import build, suggestion
+from trellis.config import build, choose
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import SCHEMES, convert, units_of
 from trellis.errors import TrellisError
@@ -50,8 +50,7 @@ class TaggerConfig:
     crf: CRFConfig = field(default_factory=CRFConfig)
 
     def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise TrellisError(f"The scheme {self.scheme!r} of spans is not known{suggestion(self.scheme, SCHEMES)}")
+        choose(SCHEMES, self.scheme, "The scheme of spans")
 
 
 class FeatureTagger(Tagger):
@@ -73,8 +72,7 @@ class FeatureTagger(Tagger):
         check_data(data)
         spans = units_of(data.tag_set()) == "spans"
         template = config.template or ("chunk" if spans else "pos")
-        if template not in TEMPLATES:
-            raise TrellisError(f"There is no template {template!r}{suggestion(template, TEMPLATES)}")
+        choose(TEMPLATES, template, "The template")
         looks = config.pos and data.pos is not None and template not in WITHOUT_POS
         config = replace(config, template=template, pos=looks)
         data = data.map_tags(lambda tags: convert(tags, config.scheme)) if spans else data

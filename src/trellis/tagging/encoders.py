@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import suggestion
-from trellis.corpus import Vocabulary
-from trellis.corpus.brown import read_paths
+from trellis.config import choose
+from trellis.corpus import batches
+from trellis.corpus.brown_paths import read_paths
+from trellis.corpus.lexicon import as_split
 from trellis.corpus.read import read_lines
 from trellis.corpus.tokenize import UNK, treat
 from trellis.errors import TrellisError
@@ -22,9 +23,9 @@ from trellis.families.files import find_model, load
 from trellis.families.hmm.model import HMM
 from trellis.families.lds.model import LDS
 from trellis.families.neural.feedforward import FeedForward
-from trellis.inference import discrete
 from trellis.models.base import PersistedModel
 from trellis.tagging.templates import Attributes
+from trellis.types import Batch
 
 PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
 SWEEPS = 5  # of a mean field, which is then much nearer its limit than that is to the exact posterior
@@ -109,11 +110,16 @@ class ModelEncoder(Encoder):
             raise TrellisError(f"{file} is a model of the family {self.model.family}, not {self.kind.family}.")
 
     def encode(self, sentences: Sentences) -> Encoded:
-        found: dict[int, Any] = {}
-        for chosen, tokens, lengths in batches(self.model.vocab, sentences):
-            rows = self.read(tokens.to(self.model.device), lengths.to(self.model.device)).cpu().numpy()
-            found |= {i: self.write(rows[b, : len(sentences[i])]) for b, i in enumerate(chosen)}
-        return [found[i] for i in range(len(sentences))]
+        if not sentences:
+            return []
+        vocab = self.model.vocab
+        words = ([treat(word, vocab.lower, vocab.digits) for word in sentence] for sentence in sentences)
+        split = as_split([np.append(vocab.encode(sentence), vocab.eos) for sentence in words])
+
+        def answer(batch: Batch) -> Tensor:
+            return self.read(batch.tokens.to(self.model.device), batch.lengths.to(self.model.device))
+
+        return [self.write(rows[:-1]) for rows in batches.Sentences(split, TOKENS, shuffle=False).each(answer)]
 
     @abstractmethod
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -124,28 +130,13 @@ class ModelEncoder(Encoder):
         return rows.astype(np.float32)
 
 
-def batches(vocab: Vocabulary, sentences: Sentences) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Sentences of like length together: which they are, their tokens [B, T] with <eos> at the end, their lengths."""
-    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    while order:
-        longest = len(sentences[order[-1]]) + 1
-        size = max(1, TOKENS // longest)
-        order, chosen = order[:-size], order[-size:]
-        tokens = np.full((len(chosen), longest), vocab.eos)
-        for row, i in zip(tokens, chosen, strict=True):
-            row[: len(sentences[i])] = vocab.encode([treat(word, vocab.lower, vocab.digits) for word in sentences[i]])
-        yield chosen, torch.from_numpy(tokens), torch.tensor([len(sentences[i]) + 1 for i in chosen])
-
-
 class HMMStates(ModelEncoder):
     """The most probable states of the sentence."""
 
     kind = HMM
 
-    @torch.no_grad()
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        chain = self.model.chain(len(tokens))
-        return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)[0]
+        return self.model.best_path(tokens, lengths)[0]
 
     def write(self, rows: np.ndarray) -> Any:
         return [[str(state)] for state in rows.tolist()]
@@ -156,11 +147,8 @@ class HMMPosterior(ModelEncoder):
 
     kind = HMM
 
-    @torch.no_grad()
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        chain = self.model.chain(len(tokens))
-        potentials = chain.emission.potentials(tokens).widen(self.model.num_states)
-        return discrete.smooth(chain.prior, chain.transition, potentials, lengths).probs
+        return self.model.posterior(tokens, lengths).probs
 
 
 class FHMMStates(ModelEncoder):
@@ -223,6 +211,5 @@ def split_spec(spec: str) -> tuple[str, Path]:
     kind, colon, path = spec.partition(":")
     if not colon or not path:
         raise TrellisError(f"The representation {spec!r} has no path; write it as KIND:PATH.")
-    if kind not in ENCODERS:
-        raise TrellisError(f"There is no representation {kind!r}{suggestion(kind, ENCODERS)}")
+    choose(ENCODERS, kind, "The representation")
     return kind, find_model(path) if kind in OF_MODELS else Path(path)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binomtest
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
 DRAWS = 1 << 22  # sentences drawn at a time
@@ -50,6 +51,13 @@ def bootstrap(
     low, high = np.quantile(differences, [tail, 1 - tail]).tolist()
     beyond = 1 + min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     return Difference(observed, low, high, min(1.0, 2 * beyond / (resamples + 1)))
+
+
+def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
+    """The p-value of two taggers being equally good, given which tokens each got right [N]: the exact binomial test
+    on the tokens that only one of them did."""
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    return float(binomtest(only_first, only_first + only_second).pvalue) if only_first + only_second else 1.0
 
 
 def resample(sums: np.ndarray, times: int, rng: np.random.Generator) -> np.ndarray:

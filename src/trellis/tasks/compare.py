@@ -15,12 +15,11 @@ from trellis.errors import TrellisError
 from trellis.families.files import load_model, read_about
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bootstrap
-from trellis.tasks.data import load_split
-from trellis.tasks.interpolate import fit_weights, interpolate
-from trellis.tasks.lm import READINGS, Evaluation, in_text_order
+from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split
 
 INTERPOLATED = "interpolated"
 BEFORE, AFTER = 12, 3  # tokens shown around a word
+GAIN, ITERATIONS = 1e-9, 5000  # EM of weights ends with an iteration that gains less, in nats per token
 
 
 class Text(NamedTuple):
@@ -172,3 +171,31 @@ def around(text: Text, place: int) -> str:
     words = vocab.decode(split.tokens[begin:end].tolist())
     before, after = words[: place - begin], words[place - begin + 1 :][:AFTER]
     return vocab.join([*before, f"[{words[place - begin]}]", *(word for word in after if word != EOS)])
+
+
+def interpolate(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """log p of every token under the mixture, [tokens], from that under each model, [models, tokens]."""
+    with np.errstate(divide="ignore"):
+        return np.logaddexp.reduce(np.log(weights)[:, None] + log_probs, 0)
+
+
+def fit_weights(log_probs: np.ndarray) -> np.ndarray:
+    """The weights [models] under which tokens [models, tokens] are most probable; never worse than one model alone.
+
+    EM from equal weights: the likelihood is concave, and every iteration raises it."""
+    best = log_probs.max(0)
+    possible = best > -np.inf
+    probs = np.exp(log_probs[:, possible] - best[possible])  # relative to the best model's
+    weights, reached, gain = np.full(len(probs), 1 / len(probs)), -np.inf, np.inf
+    for _ in range(ITERATIONS * bool(possible.any())):
+        if gain < GAIN:
+            break
+        before, (weights, reached) = reached, em_step(probs, weights)
+        gain = reached - before
+    return max((weights, *np.eye(len(probs))), key=lambda w: interpolate(log_probs[:, possible], w).sum())
+
+
+def em_step(probs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """The share of the tokens [models] that each model answers for, and the mean log p under the old weights."""
+    mixed = weights @ probs
+    return weights * (probs / mixed).mean(1), float(np.log(mixed).mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,22 +11,15 @@ from trellis.emissions import Categorical
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
 from trellis.learning.cooccurrence import count_pairs
+from trellis.learning.spectral import Probabilities
 from trellis.transitions import Dense
 
 Array = np.ndarray[Any, Any]
 
 
-class Probabilities(NamedTuple):
-    """An HMM of symbols in numbers."""
-
-    start: Array  # [K]
-    transition: Array  # [K, K]
-    emission: Array  # [K, V]
-
-
 def analytic(model: Probabilities) -> Array:
     """p(symbol i, then symbol j) in the long run: [V, V]."""
-    start, transition, emission = (torch.from_numpy(part) for part in model)
+    start, transition, emission = model.tensors()
     return (emission.T @ (long_run(start, transition)[:, None] * transition) @ emission).numpy()
 
 
@@ -39,7 +32,7 @@ def counted(symbols: Array, lengths: Array, size: int) -> Array:
 def draw(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
     """Sequences of these lengths from the model, laid end to end: [N]."""
     generator = torch.Generator().manual_seed(seed)
-    start, transition, emission = (torch.from_numpy(part) for part in model)
+    start, transition, emission = model.tensors()
     states = discrete.sample_prior(start, Dense(transition), len(lengths), int(max(lengths)), generator)
     symbols = Categorical(emission.T.log(), None, len(start)).sample(states, generator).numpy()
     return symbols[np.arange(symbols.shape[1]) < np.asarray(lengths)[:, None]]

@@ -1,22 +1,25 @@
-"""Language modelling: the one perplexity function, for every model."""
+"""Language modelling: the one perplexity function, for every model, and the text that it reads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.corpus import Split
+from trellis.config import DataConfig
+from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel
 from trellis.types import Batch
 
 WINDOW, TOKENS, LANES = 4096, 1 << 14, 16
+ALL = "all"  # the splits of a corpus together
 SIDE = 64  # most lanes of a stream that is cut
 
 READINGS: dict[str, Callable[[Split], Batches]] = {  # how a model trained on each order of batches reads a split
@@ -81,6 +84,30 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
     return result
 
 
-def perplexity(model: LanguageModel, batches: Iterable[Batch], carry: bool = True) -> float:
-    """exp(-log p / tokens) over every token."""
-    return evaluate(model, batches, carry).perplexity
+def load_split(model: LanguageModel, about: dict[str, Any], source: str | None, name: str | None) -> Split:
+    """A split of `source` (default: the corpus of the training) with the token ids of the model.
+
+    Where none is named it is test, or all of a source that has no splits of its own."""
+    if source is None and "data" not in about:
+        raise TrellisError("The model does not say on which corpus it was trained; name one with --data.")
+    config = DataConfig(**about.get("data", {}))
+    if source is not None and source != config.source:
+        vocab = model.vocab
+        alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)
+        config = replace(alike, source=source, valid_fraction=0.0, test_fraction=0.0)
+    corpus = load_corpus(config, vocab=model.vocab)
+    name = name or ("test" if "test" in corpus.splits else ALL)
+    return join(list(corpus.splits.values())) if name == ALL else corpus[name]
+
+
+def join(splits: list[Split]) -> Split:
+    """Several splits as one."""
+    if len(splits) == 1:
+        return splits[0]
+    starts = np.cumsum([0] + [split.tokens.size for split in splits])
+
+    def offsets(field: str) -> np.ndarray:
+        pieces = [getattr(split, field)[:-1] + start for split, start in zip(splits, starts, strict=False)]
+        return np.concatenate([*pieces, starts[-1:]])
+
+    return Split(np.concatenate([split.tokens for split in splits]), offsets("sentences"), offsets("documents"))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import binomtest
 from torch import Tensor, nn
 
 HIDDEN, COMMON = 25, 50  # units of the network; words that are so common that their majority tag is taken
@@ -98,10 +97,3 @@ def descend(network: nn.Module, inputs: Tensor, target: Tensor) -> None:
             nn.functional.cross_entropy(network(inputs[batch]), target[batch]).backward()
             optimizer.step()
             schedule.step()
-
-
-def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
-    """The p-value of two taggers being equally good, given which tokens each got right [N]: the exact binomial test
-    on the tokens that only one of them did."""
-    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    return float(binomtest(only_first, only_first + only_second).pvalue) if only_first + only_second else 1.0

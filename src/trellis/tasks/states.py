@@ -1,14 +1,25 @@
-"""What the states of an HMM have learned: how often they are visited, what they say, where they lead."""
+"""The states of an HMM: what they have learned, how many of them a text uses, and how spread they are.
+
+Nothing of states x tokens or states x states is ever held: posteriors come window by window over the live states, rows
+of the transition matrix a few at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from trellis.emissions import Categorical
+from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
+from trellis.inference import discrete
 from trellis.models.base import Ranked
+from trellis.transitions import Transition
+from trellis.types import Batch
+
+CHUNK = 1 << 26  # numbers of a transition matrix in memory at a time
 
 
 class StateSummary(NamedTuple):
@@ -48,3 +59,76 @@ def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3
 def divergence(log_words: Tensor, log_average: Tensor) -> Tensor:
     """KL(p(word | state) || p(word)): [V, n], [V, 1] -> [n]."""
     return torch.where(log_words > -torch.inf, log_words.exp() * (log_words - log_average), 0.0).sum(0)
+
+
+class StateMeasures(NamedTuple):
+    """How a model uses its states on a text; entropies in nats, over the states that have words."""
+
+    occupancy: float  # share of the states that are the most probable one of some token
+    effective_states: float  # exp(entropy) of the mean posterior
+    emission_entropy: float  # mean over states
+    transition_entropy: float
+    visited_emission_entropy: float  # mean over tokens: each state counts as often as it is visited
+    visited_transition_entropy: float
+
+
+@torch.no_grad()
+def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
+    """Occupancy and entropies; batches continue one another as in `evaluate`."""
+    _, transition, emission = model.parts()
+    visits, best = visit_states(model, batches)
+    share = visits / visits.sum()
+    emit, mass = emission_entropies(emission)
+    has_words = (mass > 0).double()
+    uniform = has_words / has_words.sum()
+    move = transition_entropies(transition, model.device)
+    weighted = (float(weights @ entropies) for weights in (uniform, share) for entropies in (emit, move))
+    effective = torch.special.entr(share).sum().exp()
+    return StateMeasures(float(best.double().mean()), float(effective), *weighted)
+
+
+@torch.no_grad()
+def visit_states(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """Expected visits of each state [K], and whether it is the most probable one of some token [K].
+
+    A token's posterior is given all of the past and the future up to the end of its batch."""
+    start, transition, emission = model.parts()
+    visits = torch.zeros(model.num_states, dtype=torch.float64, device=model.device)
+    best = torch.zeros_like(visits, dtype=torch.bool)
+    state = None
+    for batch in batches:
+        batch = batch.to(model.device)
+        state = model.continued(batch, state)
+        potentials = emission.potentials(batch.tokens)
+        prior = state.prior(start, transition, potentials.first_ids())
+        probs = discrete.smooth(prior, transition, potentials, batch.lengths).probs
+        _, state = model.score(batch.tokens, state, batch.lengths)
+        ids = potentials.ids
+        if ids is None:
+            visits += probs.sum((0, 1), dtype=torch.float64)
+        else:
+            visits.scatter_add_(0, ids.flatten(), probs.flatten().double())
+        top, path = probs.max(-1)  # zero past the end
+        best[discrete.name_states(path, ids)[top > 0]] = True
+    if not bool(visits.sum() > 0):
+        raise TrellisError("There is nothing to measure: the text has no tokens, or is impossible under the model.")
+    return visits, best
+
+
+def transition_entropies(transition: Transition, device: torch.device) -> Tensor:
+    """The entropy of p(z' | z) for every z, some rows at a time: [K]."""
+    states = torch.arange(transition.num_states, device=device)
+    chunks = states.split(max(1, CHUNK // transition.num_states))
+    return torch.cat([torch.special.entr(transition.rows(some)).sum(-1, dtype=torch.float64) for some in chunks])
+
+
+def emission_entropies(emission: Categorical) -> tuple[Tensor, Tensor]:
+    """The entropy of p(x | z) for every z, and its total, zero for a state without words: [K], [K]."""
+    probs = emission.table.double().exp()
+    both = torch.stack([torch.special.entr(probs), probs])  # [2, V, k]
+    if emission.support is None:
+        entropies, mass = both.sum(1)
+    else:
+        states = emission.support.flatten().expand(2, -1)
+        entropies, mass = both.new_zeros(2, emission.num_states).scatter_add(1, states, both.flatten(1))
+    return entropies, mass

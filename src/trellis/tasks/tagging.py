@@ -1,4 +1,5 @@
-"""How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ.
+"""How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ; and
+hidden states matched to tags.
 
 A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
 many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.optimize import linear_sum_assignment
 
-from trellis.config import suggestion
+from trellis.config import choose
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import Span, spans
 from trellis.errors import TrellisError
-from trellis.tasks.bootstrap import RESAMPLES, Difference, bootstrap
+from trellis.families.tag_hmm.model import TagHMM
+from trellis.tasks.bootstrap import RESAMPLES, Difference, binomial_p, bootstrap
 
 BUCKETS: dict[str, Callable[[int], bool]] = {  # by how often a word occurs in the labelled training text
     "all": lambda count: True,
@@ -76,7 +78,7 @@ def score_tags(
     data: Tagged, predicted: list[list[str]], units: str = "tokens", known: Mapping[str, int] | None = None
 ) -> TagScores:
     """Compare predicted tags with those of `data`; `known` counts the words of the labelled training text."""
-    find = unit_finder(units)
+    find = choose(UNITS, units, "The unit of scores")
     check_lengths(data, predicted)
     counts = known if known is not None else {}
     words = set(chain.from_iterable(data.words))
@@ -90,12 +92,6 @@ def score_tags(
     right = sum(n for (gold, guess), n in confused.items() if gold == guess)
     wrong = [(*pair, n) for pair, n in confused.most_common() if pair[0] != pair[1]]
     return TagScores(units, right / data.num_tokens, by_bucket, scores_by_kind(pairs), wrong)
-
-
-def unit_finder(units: str) -> Callable[[Iterable[str]], list[Span]]:
-    if units not in UNITS:
-        raise TrellisError(f"Tags are scored by {units!r}, which is not known{suggestion(units, UNITS)}")
-    return UNITS[units]
 
 
 def check_lengths(data: Tagged, predicted: list[list[str]]) -> None:
@@ -155,21 +151,54 @@ def compare_tags(
     data: Tagged, first: list[list[str]], second: list[list[str]], units: str = "tokens", resamples: int = RESAMPLES
 ) -> Comparison:
     """Is the second tagging better than the first?"""
-    find = unit_finder(units)
+    find = choose(UNITS, units, "The unit of scores")
     for predicted in (first, second):
         check_lengths(data, predicted)
-    flat = zip(*(chain.from_iterable(tags) for tags in (data.tags, first, second)), strict=True)
-    apart = Counter((a == gold, b == gold) for gold, a, b in flat)
-    one, other = apart[True, False], apart[False, True]
-    p_value = binomtest(one, one + other).pvalue if one + other else 1.0
+    gold, *both = (np.array(list(chain.from_iterable(tags))) for tags in (data.tags, first, second))
+    one, other = (tags == gold for tags in both)
+    alone = int((one & ~other).sum()), int((other & ~one).sum())
     counts = [
         sentence_counts([(find(g), find(p)) for g, p in zip(data.tags, predicted, strict=True)], data.words)
         for predicted in (first, second)
     ]
-    return Comparison(one, other, float(p_value), bootstrap(np.hstack(counts), f1_difference, resamples))
+    return Comparison(*alone, binomial_p(one, other), bootstrap(np.hstack(counts), f1_difference, resamples))
 
 
 def f1_difference(totals: np.ndarray) -> np.ndarray:
     """F1 of the last three columns minus F1 of the first three: [..., 6] -> [...]."""
     first, second = (2 * totals[..., i] / np.maximum(totals[..., i + 1] + totals[..., i + 2], 1) for i in (0, 3))
     return second - first
+
+
+def state_counts(model: TagHMM, tagged: Tagged) -> np.ndarray:
+    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K];
+    tags that the model does not know are left out."""
+    number = model.lexicon.numbers
+    counts = np.zeros((len(number), model.num_states))
+    for tags, states in zip(tagged.tags, model.states(tagged.words), strict=True):
+        for tag, state in zip(tags, states, strict=True):
+            if tag in number:
+                counts[number[tag], state] += 1
+    return counts
+
+
+def many_to_one(counts: np.ndarray) -> np.ndarray:
+    """The commonest tag of each state: [Y, K] -> [K]."""
+    return counts.argmax(0)
+
+
+def one_to_one(counts: np.ndarray) -> np.ndarray:
+    """A tag for each state, -1 for none, and no tag twice, so that most tokens are right: [Y, K] -> [K]."""
+    tags, states = linear_sum_assignment(counts, maximize=True)
+    found = np.full(counts.shape[1], -1)
+    found[states] = tags
+    return found
+
+
+def num_right(counts: np.ndarray, tags: np.ndarray) -> float:
+    """The tokens whose tag is the one that their state stands for: [Y, K], [K]."""
+    chosen = np.flatnonzero(tags >= 0)
+    return float(counts[tags[chosen], chosen].sum())
+
+
+MATCHES = {"many": many_to_one, "one": one_to_one}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from trellis.corpus import Batches
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.storage import load_tensors, read_metadata, save_tensors
 from trellis.train.state import TrainState
-from trellis.types import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -23,18 +22,6 @@ FORMAT = "trellis.checkpoint"
 VERSION = 1
 LAST = "last.safetensors"
 BEST = "best.safetensors"
-
-
-class Batches(Protocol):
-    """One epoch of batches per iteration; its state is the place after the batch yielded last."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-
-    def __len__(self) -> int: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
 
 def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:

@@ -10,7 +10,7 @@ from trellis.config import RunConfig
 from trellis.corpus import Corpus
 from trellis.families.files import FILE, load, read_about, save_model
 from trellis.families.lds.covariance import Covariances
-from trellis.families.lds.learning import begin_lds, count_text, improve
+from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
 from trellis.progress import progress
 from trellis.train.checkpoint import BEST, LAST
@@ -55,7 +55,7 @@ def train_lds(config: RunConfig, corpus: Corpus, device: str, folder: Path) -> t
         return load(folder), Densities(**{name: known[name] for name in Densities.__annotations__})
     settings, begun = config.model, time.perf_counter()
     moments = count_text(corpus.vocab, corpus["train"], settings.blocks, settings.horizon, settings.words)
-    covariances = Covariances(moments, settings.pseudocounts, settings.noise_prior, settings.whiten)
+    covariances = lagged_covariances(moments, settings)
     best = improved(config, corpus, covariances, device, folder)
     model, splits = best.model.to(device), ("train", "valid", "test")
     nats = {name: model.nats_per_token(corpus[name]) for name in splits}
@@ -65,15 +65,14 @@ def train_lds(config: RunConfig, corpus: Corpus, device: str, folder: Path) -> t
 
 def improved(config: RunConfig, corpus: Corpus, covariances: Covariances, device: str, folder: Path) -> Moment:
     """The best model that EM came by."""
-    settings, begun = config.model, time.perf_counter()
+    begun = time.perf_counter()
     iterations = 0 if config.train.learner == SUBSPACE else config.train.epochs
     last, best = (Moment.load(folder / name) for name in (LAST, BEST))
     if last is None or best is None:
-        chosen = settings.dim, settings.blocks, settings.horizon, config.seed, settings.noise, settings.begin
-        parameters, first = begin_lds(covariances, *chosen), 0
+        parameters, first = begin_lds(covariances, config.model, config.seed), 0
     else:
         parameters, first = last.model.parameters, last.iteration
-    fits = improve(corpus.vocab, covariances, parameters, settings.horizon, settings.noise)
+    fits = improve(corpus.vocab, covariances, parameters, config.model)
     with (
         MetricsFile(folder / "metrics.jsonl", first) as metrics,
         progress("EM", iterations, "iterations") as bar,

@@ -8,18 +8,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from trellis.config import TrainConfig
+from trellis.corpus import Batches
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
-from trellis.progress import Progress
-from trellis.progress import progress as show_progress
+from trellis.progress import Progress, progress
 from trellis.storage import clear_partial
-from trellis.train.checkpoint import BEST, LAST, Batches, restore_checkpoint, save_checkpoint
+from trellis.train.checkpoint import BEST, LAST, restore_checkpoint, save_checkpoint
 from trellis.train.metrics import VALID_PPL, MetricsFile
 from trellis.train.state import TrainState
 
@@ -30,8 +30,6 @@ SHORTEST_WINDOW = 1e-9  # seconds
 ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
 NO_PATH = "dropout may leave a text no path: try a lower model.dropout_rate, more states a word, a lower train.lr"
 
-ProgressFactory = Callable[[str, float | None, str], AbstractContextManager[Progress]]
-
 
 def fit(
     learner: Learner,
@@ -40,7 +38,6 @@ def fit(
     config: TrainConfig,
     run_dir: Path,
     resume: bool = False,
-    progress: ProgressFactory = show_progress,
     measure: str = VALID_PPL,
 ) -> TrainState:
     """Train until a limit of `config` is reached, keeping `last`, `best` (by the valid measure) and metrics.jsonl.

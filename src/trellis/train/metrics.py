@@ -7,8 +7,7 @@ import math
 from pathlib import Path
 from typing import TextIO
 
-from trellis.errors import TrellisError
-from trellis.storage import atomic_write
+from trellis.storage import atomic_write, explained
 
 VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of the tags that are wrong
 
@@ -26,11 +25,9 @@ class MetricsFile:
     def append(self, **figures: float | None) -> None:
         """Write one line and hand it to the system; numbers that JSON does not know become strings."""
         line = {name: str(value) if _is_odd(value) else value for name, value in figures.items()}
-        try:
+        with explained(self.path, "check the free space"):
             self.file.write(json.dumps(line) + "\n")
             self.file.flush()
-        except OSError as error:
-            raise TrellisError(f"Cannot write {self.path}: {error.strerror or error}; check the free space.") from error
 
     def __enter__(self) -> MetricsFile:
         return self

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from trellis.config import BatchConfig, RunConfig, load_config, to_toml
+from trellis.config import BatchConfig, RunConfig, choose, load_config, to_toml
 from trellis.corpus import Corpus, Split, load_corpus
-from trellis.corpus.batches import Documents, Sentences, Streams
+from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
-from trellis.families.files import FILE, family, load, save_model
+from trellis.families.files import FAMILIES, FILE, load, save_model
 from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.model import HMM
 from trellis.families.lds.model import LDS
@@ -35,10 +35,9 @@ from trellis.learning.gradient import GradientLearner
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.params import TableParams
 from trellis.params.support import SUPPORTS
-from trellis.storage import atomic_write, claimed
+from trellis.storage import claimed, write_text
 from trellis.tasks.lm import READINGS, evaluate, side_by_side
-from trellis.train.checkpoint import BEST, LAST, Batches, load_weights
-from trellis.train.choices import choose
+from trellis.train.checkpoint import BEST, LAST, load_weights
 from trellis.train.lds import Densities, train_lds
 from trellis.train.loop import fit
 from trellis.train.state import TrainState
@@ -138,7 +137,7 @@ class RunResult:
 
 def train(config: RunConfig, folder: Path, resume: bool = False) -> RunResult:
     """Train the model that `config` describes; everything is written into `folder`."""
-    model_class = family(config.model.family)
+    model_class = choose(FAMILIES, config.model.family, "model.family")
     choose_device(config.device)
     corpus = load_texts(config.data) if issubclass(model_class, TagHMM) else load_corpus(config.data)
     for split in ("train", "valid", "test"):
@@ -263,8 +262,3 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> Figures:
     speed = corpus["train"].tokens.size / (time.perf_counter() - begun)
     states = model.num_states if isinstance(model, HMM | FHMM) else None
     return Figures(model.name, states, model.num_parameters(), **perplexity, tokens_per_second=speed)
-
-
-def write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())

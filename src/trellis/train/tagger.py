@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import DataConfig, ModelConfig, RunConfig
+from trellis.config import DataConfig, ModelConfig, RunConfig, choose
 from trellis.corpus import Corpus, Sentences, Split, load_corpus
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
 from trellis.corpus.tagged import Tagged, load_tagged
@@ -23,15 +23,13 @@ from trellis.learning.gradient import GradientLearner
 from trellis.params import Support
 from trellis.params.support import SUPPORTS, apportion
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.matching import MATCHES, num_right, state_counts
-from trellis.tasks.tagging import score_tags, word_counts
+from trellis.tasks.tagging import MATCHES, num_right, score_tags, state_counts, word_counts
 from trellis.train.checkpoint import BEST, load_weights
-from trellis.train.choices import choose
 from trellis.train.loop import fit
 from trellis.train.metrics import VALID_ERROR, VALID_PPL
 from trellis.train.state import TrainState
 
-LEARNERS: dict[str, type[Learner]] = {"gradient": GradientLearner, "em": EMLearner}
+LEARNERS: dict[str, Callable[..., Learner]] = {"gradient": GradientLearner, "em": EMLearner}
 UNSEEN = 1e-3  # tokens of each tag that a state is taken to have had besides those that it has
 FIRST = "tagged"  # the folder of the training that comes before text without tags is added
 REST = "rest"  # data.untagged: the sentences whose tags are not used

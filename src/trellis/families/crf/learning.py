@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import suggestion
+from trellis.config import choose
 from trellis.errors import TrellisError
 from trellis.families.crf.model import CRF, Features
 from trellis.progress import progress
@@ -47,13 +47,10 @@ class CRFConfig:
 
 def train_crf(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> CRF:
     """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""
-    if config.learner not in LEARNERS:
-        raise TrellisError(
-            f"The learner {config.learner!r} of a CRF is not known{suggestion(config.learner, LEARNERS)}"
-        )
+    learn = choose(LEARNERS, config.learner, "crf.learner")
     if config.l1 and config.learner != "crfsuite":
         raise TrellisError(f"An l1 of {config.l1} asks for the learner crfsuite.")
-    LEARNERS[config.learner](crf.to(config.device), features.to(config.device), gold.to(config.device), config)
+    learn(crf.to(config.device), features.to(config.device), gold.to(config.device), config)
     return crf.cpu()
 
 

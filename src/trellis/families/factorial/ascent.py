@@ -50,13 +50,13 @@ class Inferred(NamedTuple):
     potentials: Tensor  # [B, T, S]: log-potentials of the chains, of which q has the marginals
     log_norms: Tensor  # [B, M] float64: log-normalisers of the chains
 
-    def join(self, other: Inferred) -> Inferred:
-        """The sentences of both; `other` may be shorter."""
-        steps = self.potentials.shape[1]
-        wider = [pad_steps(value, steps) for value in (*other.field, other.potentials)]
-        joined = [torch.cat(pair) for pair in zip((*self.field, self.potentials), wider, strict=True)]
-        bound, log_norms = torch.cat([self.bound, other.bound]), torch.cat([self.log_norms, other.log_norms])
-        return Inferred(bound, Field(*joined[:2]), joined[2], log_norms)
+    @classmethod
+    def joined(cls, parts: Sequence[Inferred], steps: int) -> Inferred:
+        """The sentences of all parts, padded to so many steps."""
+        by_step = zip(*((*part.field, part.potentials) for part in parts), strict=True)
+        probs, tilts, potentials = (torch.cat([pad_steps(one, steps) for one in values]) for values in by_step)
+        bounds, log_norms = torch.cat([part.bound for part in parts]), torch.cat([part.log_norms for part in parts])
+        return cls(bounds, Field(probs, tilts), potentials, log_norms)
 
 
 def pad_steps(values: Tensor, steps: int) -> Tensor:

@@ -19,7 +19,7 @@ LONGEST = 1.0  # step of iterative scaling
 
 
 class Seen(NamedTuple):
-    """Some tokens and their mean field."""
+    """Some tokens and their mean field; a missing word is -1."""
 
     words: Tensor  # [n]
     probs: Tensor  # [n, S]: q

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.families.factorial.ascent import BOUNDS, Ascent, Chains, Field, Inferred, chain, pad_steps
+from trellis.families.factorial.ascent import BOUNDS, Ascent, Chains, Field, Inferred, chain
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.slope import ENTRIES
 from trellis.inference import discrete
@@ -29,18 +29,12 @@ def infer(
     """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given.
 
     Where tokens and lengths lie on the CPU, a GPU is never waited for."""
-    found: Inferred | None = None
+    found = []
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())
         before = None if field is None else Field(*(value[part, :steps] for value in field))
-        result = ascend(Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before), sweeps)
-        if found is None:
-            wider = [pad_steps(value, tokens.shape[1]) for value in (*result.field, result.potentials)]
-            found = result._replace(field=Field(*wider[:2]), potentials=wider[2])
-        else:
-            found = found.join(result)
-    assert found is not None
-    return found
+        found.append(ascend(Ascent(chains, emission, tokens[part, :steps], lengths[part], bound, before), sweeps))
+    return Inferred.joined(found, tokens.shape[1])
 
 
 def ascend(ascent: Ascent, sweeps: int) -> Inferred:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trellis.config import ModelConfig, suggestion
+from trellis.config import ModelConfig, choose
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.factorial import mean_field
@@ -39,8 +39,7 @@ class FHMM(nn.Module, LanguageModel):
 
     def __init__(self, vocab: Vocabulary, params: LayeredParams, bound: str = "tilted") -> None:
         super().__init__()
-        if bound not in mean_field.BOUNDS:
-            raise TrellisError(f"model.bound is {bound!r}, which is not known{suggestion(bound, mean_field.BOUNDS)}")
+        choose(mean_field.BOUNDS, bound, "model.bound")
         self.vocab, self.params, self.bound = vocab, params, bound
         self.memo = Memo(params)
 
@@ -63,12 +62,8 @@ class FHMM(nn.Module, LanguageModel):
     @classmethod
     def build(cls, vocab: Vocabulary, config: ModelConfig, seed: int) -> FHMM:
         """The untrained model that a configuration describes."""
-        factors = {"scalar": 0, "neural": config.dim}
-        if config.params not in factors:
-            raise TrellisError(
-                f"model.params is {config.params!r}, which is not known{suggestion(config.params, factors)}"
-            )
-        return cls.new(vocab, layer_sizes(config), config.bound, factors[config.params], seed, config.combine)
+        dim = choose({"scalar": 0, "neural": config.dim}, config.params, "model.params")
+        return cls.new(vocab, layer_sizes(config), config.bound, dim, seed, config.combine)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -85,7 +80,7 @@ class FHMM(nn.Module, LanguageModel):
         return math.prod(self.sizes)
 
     def chains(self) -> Chains:
-        return Chains(*self.params.chains())
+        return self.params.chains()
 
     def emission(self) -> LogLinear:
         """The emission, once its numbers were looked at."""
@@ -109,14 +104,10 @@ class FHMM(nn.Module, LanguageModel):
                 "scores allow; use fewer layers or states."
             )
 
-    def joint(self) -> Joint:
-        """The model over joint states."""
-        self.check_joint()
-        return Joint.of(self.params, self.emission())
-
     def exact(self) -> Joint:
-        """`joint`, kept until a parameter changes; computed afresh where gradients are asked for."""
-        return self.memo("joint", self.joint)
+        """The model over joint states, kept until a parameter changes; computed afresh where gradients are needed."""
+        self.check_joint()
+        return self.memo("joint", lambda: Joint.of(self.params, self.emission()))
 
     def start(self, batch: int) -> Carry:
         self.check_joint()

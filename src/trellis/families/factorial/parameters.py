@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trellis.config import suggestion
+from trellis.config import choose
 from trellis.errors import TrellisError
-from trellis.families.factorial.loglinear import LogLinear
-from trellis.families.factorial.noisy_or import NoisyOr
+from trellis.families.factorial.ascent import Chains
+from trellis.families.factorial.loglinear import LogLinear, NoisyOr
 from trellis.params.table import LOG_ZERO
 
 SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
 
 
-COMBINATIONS = "log-linear", "noisy-or"  # of what the layers say
+COMBINATIONS = {"log-linear": LogLinear, "noisy-or": NoisyOr}  # of what the layers say
 
 
 class LayeredParams(nn.Module):
@@ -27,11 +27,10 @@ class LayeredParams(nn.Module):
     unigram: Tensor
 
     def __init__(
-        self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0, combine: str = COMBINATIONS[0]
+        self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0, combine: str = "log-linear"
     ) -> None:
         super().__init__()
-        if combine not in COMBINATIONS:
-            raise TrellisError(f"model.combine is {combine!r}, which is not known{suggestion(combine, COMBINATIONS)}")
+        choose(COMBINATIONS, combine, "model.combine")
         if not sizes or min(sizes) < 1:
             raise TrellisError(
                 f"The layers have {list(sizes)} states: give at least one layer, each of at least 1 state."
@@ -64,9 +63,10 @@ class LayeredParams(nn.Module):
             return NoisyOr(self.unigram.unsqueeze(-1) + self.theta(), self.unigram + self.bias, self.sizes)
         return LogLinear(self.theta(), self.unigram + self.bias, self.sizes)
 
-    def chains(self) -> tuple[list[Tensor], list[Tensor]]:
+    def chains(self) -> Chains:
         """Start [K_m] and transition [K_m, K_m] of each layer."""
-        return [logits.softmax(-1) for logits in self.starts], [logits.softmax(-1) for logits in self.transitions]
+        starts, transitions = ([logits.softmax(-1) for logits in layers] for layers in (self.starts, self.transitions))
+        return Chains(starts, transitions)
 
     @torch.no_grad()
     def maximise(self, starts: Sequence[Tensor], transitions: Sequence[Tensor], pseudocount: float) -> None:

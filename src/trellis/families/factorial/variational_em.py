@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from trellis.config import TrainConfig, suggestion
+from trellis.config import TrainConfig, choose
 from trellis.errors import TrellisError
 from trellis.families.factorial import mean_field
 from trellis.families.factorial.ascent import pad_steps
@@ -103,19 +103,10 @@ STEPS = {
 def choose_inner(name: str, factored: bool) -> str:
     """Which steps the emissions take; scaling moves every theta on its own, which factors of theta cannot."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
-    if name not in STEPS:
-        raise TrellisError(f"train.inner is {name!r}, which is not known{suggestion(name, [AUTO, *STEPS])}")
+    choose({AUTO: None, **STEPS}, name, "train.inner")
     if factored and name == "scaling":
         raise TrellisError('train.inner = "scaling" needs model.params = "scalar"; use adam or lbfgs.')
     return name
-
-
-class Remembered(NamedTuple):
-    """The mean field of one sentence, kept from epoch to epoch."""
-
-    words: Tensor  # [T]
-    probs: Tensor  # [T, S]
-    tilts: Tensor  # [T, S]
 
 
 class VariationalEMLearner(StepwiseVariationalLearner):
@@ -125,7 +116,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
     def __init__(self, model: FHMM, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
         self.iterations, self.running = config.inner_steps or MOST_ITERATIONS, {}
-        self.fields: dict[tuple[bytes, int], Remembered] = {}  # by tokens, and how often they were met in this epoch
+        self.fields: dict[tuple[bytes, int], Seen] = {}  # by tokens, and how often they were met in this epoch
         self.met: Counter[bytes] = Counter()
 
     def step(self, batch: Batch) -> StepResult:
@@ -136,7 +127,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
         inferred = self.infer(batch, before)
         for b, (key, n) in enumerate(zip(keys, batch.lengths.tolist(), strict=True)):
             words = batch.tokens[b, :n].to(self.device)
-            self.fields[key] = Remembered(words, *(value[b, :n] for value in inferred.field))
+            self.fields[key] = Seen(words, *(value[b, :n] for value in inferred.field))
         for name, counts in count_moves(self.fhmm, inferred, batch).items():
             self.running[name] = self.running.get(name, torch.zeros_like(counts)) + counts
         self.steps += 1
@@ -146,7 +137,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
         self.met[sentence] += 1
         return sentence, self.met[sentence]
 
-    def assemble(self, known: list[Remembered], batch: Batch) -> Field:
+    def assemble(self, known: list[Seen], batch: Batch) -> Field:
         """What is remembered of a batch's sentences, padded to its steps."""
         stacked = [pad_sequence([getattr(one, name) for one in known], batch_first=True) for name in Field._fields]
         return Field(*(pad_steps(value, batch.tokens.shape[1]) for value in stacked))
@@ -164,7 +155,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
         tensors = super().state_tensors()
         if self.fields:
             columns = [torch.cat(column) for column in zip(*self.fields.values(), strict=True)]
-            tensors |= {f"fields.{name}": value for name, value in zip(Remembered._fields, columns, strict=True)}
+            tensors |= {f"fields.{name}": value for name, value in zip(Seen._fields, columns, strict=True)}
         return tensors
 
     def state_json(self) -> dict[str, Any]:
@@ -175,11 +166,11 @@ class VariationalEMLearner(StepwiseVariationalLearner):
         super().restore(tensors, json)
         self.fields, self.met, numbers = {}, Counter(), Counter[bytes]()
         columns = {name: value.to(self.device) for name, value in under("fields.", tensors).items()}
-        split = [columns[name].split(json["lengths"]) for name in Remembered._fields if columns]
+        split = [columns[name].split(json["lengths"]) for name in Seen._fields if columns]
         for met, *values in zip(json["met"], *split, strict=True):
             sentence = values[0].cpu().numpy().tobytes()
             numbers[sentence] += 1
-            self.fields[sentence, numbers[sentence]] = Remembered(*values)
+            self.fields[sentence, numbers[sentence]] = Seen(*values)
             self.met[sentence] += met
 
 

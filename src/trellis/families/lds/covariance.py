@@ -36,12 +36,6 @@ class Lagged(LinearOperator):
         found -= left @ (right.T @ x)
         return found
 
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        return self._matmat(x.reshape(-1, 1)).ravel()
-
-    def _rmatvec(self, x: np.ndarray) -> np.ndarray:
-        return self._rmatmat(x.reshape(-1, 1)).ravel()
-
 
 class Covariances:
     """Psi_0 .. Psi_r of a counted text.
@@ -96,9 +90,6 @@ class Hankel(LinearOperator):
 
     def _rmatmat(self, x: np.ndarray) -> np.ndarray:
         return self._product(x, lambda lag, piece: lag.rmatmat(piece), flipped=True)
-
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        return self._matmat(x.reshape(-1, 1)).ravel()
 
     def _product(self, x: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
         """A few columns at a time: what comes of them stays in memory at hand."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import count, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from trellis.config import suggestion
+from trellis.config import ModelConfig, choose
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import Moments, choose_rows, count_moments
 from trellis.errors import TrellisError
@@ -25,7 +25,6 @@ STARTS: dict[str, Callable[[Covariances, int, int, int], dict[str, Parameters]]]
     "random": lambda covariances, dim, blocks, seed: {"random": random_start(covariances, dim, seed)},
 }
 TRIAL = 3  # iterations of EM that compare the candidates to start from
-PSEUDOCOUNT = PRIOR = 5.0  # of each word: in its scale, and in the noise
 log = logging.getLogger(__name__)
 
 
@@ -46,77 +45,58 @@ def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words
 
 
 def fit_lds(
-    vocab: Vocabulary,
-    moments: Moments,
-    dim: int = 100,
-    iterations: int = 10,
-    blocks: int = 4,
-    horizon: int = 7,
-    pseudocount: float = PSEUDOCOUNT,
-    prior: float = PRIOR,
-    seed: int = 0,
-    noise: str = "full",
-    whiten: bool = True,
-    start: str = "subspace",
+    vocab: Vocabulary, moments: Moments, dim: int = 100, iterations: int = 10, seed: int = 0, **settings: Any
 ) -> LDS:
     """Subspace identification and `iterations` of EM, fewer where EM can go no further.
 
-    `pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise and keeps rare words from
-    being overfitted. Simpler kinds of `noise` (see `parameters.NOISES`), words that are not whitened and a random start
-    are there for comparison."""
-    covariances = Covariances(moments, pseudocount, prior, whiten)
-    parameters = begin_lds(covariances, dim, blocks, horizon, seed, noise, start)
-    *_, last = islice(improve(vocab, covariances, parameters, horizon, noise), iterations + 1)
+    `settings` are the other options of an LDS in `ModelConfig`. `pseudocounts` of each word temper the whitening, those
+    of `noise_prior` add to the noise and keep rare words from being overfitted. Simpler kinds of `noise` (see
+    `parameters.NOISES`), words that are not whitened and a random `begin` are there for comparison."""
+    config = ModelConfig(dim=dim, **settings)
+    covariances = lagged_covariances(moments, config)
+    parameters = begin_lds(covariances, config, seed)
+    *_, last = islice(improve(vocab, covariances, parameters, config), iterations + 1)
     return last.model
 
 
-def begin_lds(
-    covariances: Covariances,
-    dim: int,
-    blocks: int = 4,
-    horizon: int = 7,
-    seed: int = 0,
-    noise: str = "full",
-    start: str = "subspace",
-) -> Parameters:
+def lagged_covariances(moments: Moments, config: ModelConfig) -> Covariances:
+    """What is learned from, tempered as the configuration says."""
+    return Covariances(moments, config.pseudocounts, config.noise_prior, config.whiten)
+
+
+def begin_lds(covariances: Covariances, config: ModelConfig, seed: int) -> Parameters:
     """Where EM begins."""
-    if min(dim, blocks - 1, horizon) < 1:
+    if min(config.dim, config.blocks - 1, config.horizon) < 1:
         raise TrellisError("An LDS needs model.dim and model.horizon of one or more, and model.blocks of two or more.")
-    if start not in STARTS:
-        raise TrellisError(f"The start {start!r} of an LDS is not known{suggestion(start, STARTS)}")
-    found = STARTS[start](covariances, dim, blocks, seed)
-    candidates = {name: restrict_noise(one, covariances.coordinates, noise) for name, one in found.items()}
-    return best_start(candidates, covariances, horizon, noise)
+    found = choose(STARTS, config.begin, "model.begin")(covariances, config.dim, config.blocks, seed)
+    candidates = {name: restrict_noise(one, covariances.coordinates, config.noise) for name, one in found.items()}
+    return best_start(candidates, covariances, config)
 
 
-def improve(
-    vocab: Vocabulary, covariances: Covariances, parameters: Parameters, horizon: int = 7, noise: str = "full"
-) -> Iterator[Fit]:
+def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters, config: ModelConfig) -> Iterator[Fit]:
     """The LDS of these parameters, then that of an iteration of EM more each; ends where EM can go no further."""
     moments = covariances.moments
     rows, counts = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
     for number in count(1):
-        statistics = expect(parameters, covariances, horizon)
+        statistics = expect(parameters, covariances, config.horizon)
         spread = torch.from_numpy(statistics.smoothed)
         model = LDS(vocab, rows, counts, parameters, spread, *covariances.tempering)
         yield Fit(statistics.log_likelihood, model)
         try:
-            parameters = update(statistics, covariances, noise)
+            parameters = update(statistics, covariances, config.noise)
         except TrellisError as problem:
             log.info("EM ends before iteration %d: %s", number, problem)
             return
 
 
-def best_start(
-    candidates: dict[str, Parameters], covariances: Covariances, horizon: int, noise: str = "full"
-) -> Parameters:
+def best_start(candidates: dict[str, Parameters], covariances: Covariances, config: ModelConfig) -> Parameters:
     """The candidate that a few steps of EM make the likeliest."""
     if len(candidates) == 1:
         return next(iter(candidates.values()))
     reached = {}
     for name, parameters in candidates.items():
         try:
-            trial = islice(learn(parameters, covariances, horizon, noise=noise), TRIAL)
+            trial = islice(learn(parameters, covariances, config.horizon, noise=config.noise), TRIAL)
             reached[name] = [step.log_likelihood for step in trial][-1]
         except TrellisError as problem:
             log.info("The start %r is left out: %s", name, problem)

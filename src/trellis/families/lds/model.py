@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.config import choose
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import ABSENT
-from trellis.errors import TrellisError
 from trellis.families.lds.onehot import OneHot, Whitening
 from trellis.families.lds.parameters import Parameters
 from trellis.inference import gaussian
@@ -223,6 +223,4 @@ VECTORS: dict[str, Callable[[LDS, Tensor, Tensor | None], Tensor]] = {
 
 def vectors_of(model: LDS, tokens: Tensor, lengths: Tensor | None, what: str) -> Tensor:
     """[B, T, h]."""
-    if what not in VECTORS:
-        raise TrellisError(f"An LDS has no {what} vectors; ask for {', '.join(VECTORS)}.")
-    return VECTORS[what](model, tokens, lengths)
+    return choose(VECTORS, what, "The kind of vectors of an LDS")(model, tokens, lengths)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.config import suggestion
-from trellis.errors import TrellisError
+from trellis.config import choose
 from trellis.families.lds.onehot import IndefiniteError, OneHot, Whitening
 
 
@@ -34,7 +33,8 @@ def whiten_state(transition: np.ndarray, loadings: np.ndarray, explained: np.nda
     return Parameters(inverse @ transition @ root, loadings @ root, 0.5 * (moved + moved.T))
 
 
-NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray]] = {  # of the variance left to words, and their scales
+NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray] | None] = {  # of the variance left, and the scales
+    "full": None,  # as it is
     "diagonal": lambda left, coordinates: left,
     "spherical": lambda left, coordinates: np.mean(left * coordinates.scale**2) / coordinates.scale**2,
     "bohning": lambda left, coordinates: np.full_like(left, 2.0),  # the inverse of his (I - 11'/(n + 1)) / 2
@@ -43,13 +43,12 @@ NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray]] = {  # of the v
 
 def restrict_noise(parameters: Parameters, coordinates: Whitening, noise: str) -> Parameters:
     """The system with a simpler noise of the words: the diagonal of the full one, its mean, or a constant."""
-    if noise == "full":
+    restrict = choose(NOISES, noise, "The noise of the words")
+    if restrict is None:
         return parameters
-    if noise not in NOISES:
-        raise TrellisError(f"The noise {noise!r} is not known{suggestion(noise, ['full', *NOISES])}")
     explained = ((parameters.loadings @ parameters.explained) * parameters.loadings).sum(1)
     left = coordinates.variance - coordinates.frequency**2 - explained / coordinates.scale**2
-    variance = NOISES[noise](left, coordinates)
+    variance = restrict(left, coordinates)
     if not (variance > 0).all():
         raise IndefiniteError("The noise of a word would have a negative variance, so learning stops here.")
     return parameters._replace(explained=0 * parameters.explained, variance=variance)

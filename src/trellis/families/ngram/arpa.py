@@ -2,24 +2,38 @@
 
 <eos> is written as <s> where an n-gram begins with it and as </s> where one ends with it. A model whose contexts cross
 the ends of sentences has it in the middle as well: there it stays <eos>, and <s> and </s> are words that never come.
+What is wrong with a file is told with the number of its line.
 """
 
 from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Iterable, Iterator
+import re
+import zlib
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+import torch
+
+from trellis.corpus import Vocabulary
+from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
 from trellis.families.ngram.model import NGram
+from trellis.families.ngram.trie import Trie
 from trellis.storage import atomic_write
 
 BEGIN, END, NEVER = "<s>", "</s>", -99.0
 SUFFIXES = ".arpa", ".arpa.gz"
 SEPARATORS = frozenset(" \t\n\r\v\f\0")
 LN10 = math.log(10)
+ANNOUNCED = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
 
 
 def is_arpa(path: Path) -> bool:
@@ -60,3 +74,169 @@ def sections(model: NGram) -> Iterator[Iterable[str]]:
         places = (parents - trie.bounds[k - 2]).tolist()
         texts = [f"{texts[place]} {names[word]}" for place, word in zip(places, words.tolist(), strict=True)]
         yield map(line.format, log_probs[begin:end], texts, backoffs[begin:end])
+
+
+class Level(NamedTuple):
+    """The n-grams of one order as they stand in a file."""
+
+    words: np.ndarray  # [N, k], numbered as the file's 1-grams are
+    log_probs: np.ndarray  # [N], to the base of 10
+    backoffs: np.ndarray  # [N], likewise
+    lines: np.ndarray  # [N], where they stand
+
+    def take(self, which: np.ndarray) -> Level:
+        return Level(*(field[which] for field in self))
+
+
+class Reader:
+    """The lines of a file one by one, blank ones left out."""
+
+    def __init__(self, path: Path, lines: Iterable[bytes]) -> None:
+        self.path, self.lines, self.number, self.line = path, iter(lines), 0, b""
+
+    def advance(self) -> bytes:
+        for line in self.lines:
+            self.number += 1
+            self.line = line.strip()
+            if self.line:
+                return self.line
+        raise self.error("the file ends without \\end\\: it is cut off, or not an ARPA file.")
+
+    def expect(self, line: str) -> None:
+        if self.line != line.encode():
+            raise self.error(f"{text(self.line)!r} stands where {line} should.")
+
+    def refuse(self, level: Level, where: np.ndarray, sentence: str) -> None:
+        """Complain about the first n-gram of a level that is marked."""
+        if where.any():
+            raise self.error(sentence, int(level.lines[np.argmax(where)]))
+
+    def error(self, sentence: str, number: int | None = None) -> TrellisError:
+        return TrellisError(f"{self.path}, line {number or self.number}: {sentence}")
+
+
+def read_arpa(path: Path, device: str | torch.device = "cpu") -> NGram:
+    """The model in an ARPA file, plain or gzipped; its words are those between blanks."""
+    with opened(path) as reader:
+        sizes = read_sizes(reader)
+        index: defaultdict[bytes, int] = defaultdict()
+        index.default_factory = index.__len__
+        level = read_level(reader, 1, sizes[0], index)
+        index.default_factory = None
+        words = Words.of(reader, level, list(index))
+        trie, levels = Trie.of_words(len(words.vocab)), [words.level]
+        for k, size in enumerate(sizes[1:], 2):
+            level = read_level(reader, k, size, index)
+            keys = find_keys(reader, trie, words, level)
+            order = np.argsort(keys, kind="stable")
+            again = np.zeros(size, bool)
+            again[order[1:]] = np.diff(keys[order]) == 0
+            reader.refuse(level, again, "this n-gram stands in the file before.")
+            trie = trie.grow(torch.from_numpy(keys[order]))
+            levels.append(level.take(order))
+        reader.expect("\\end\\")
+        for _ in reader.lines:
+            pass  # up to the checksum of a gzipped file
+    log_probs = np.concatenate([level.log_probs for level in levels]) * LN10
+    backoffs = np.concatenate([np.empty(0), *(level.backoffs for level in levels[:-1])]) * LN10
+    tensors = {"keys": trie.keys, "log_probs": torch.from_numpy(log_probs), "backoffs": torch.from_numpy(backoffs)}
+    settings = {"ngrams": trie.sizes, "crossing": words.crossing}
+    return NGram.restore(words.vocab, settings, tensors).to(device)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Reader]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield Reader(path, file)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TrellisError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def read_sizes(reader: Reader) -> list[int]:
+    """How many n-grams of each order the header announces."""
+    while reader.advance() != b"\\data\\":
+        pass
+    sizes: list[int] = []
+    while reader.advance().startswith(b"ngram"):
+        found = ANNOUNCED.fullmatch(reader.line)
+        if not found or int(found[1]) != len(sizes) + 1:
+            raise reader.error(f"{text(reader.line)!r} stands where 'ngram {len(sizes) + 1}=NUMBER' should.")
+        sizes.append(int(found[2]))
+    if not all(sizes) or not sizes:
+        raise reader.error("the header above announces no n-grams, or none of some order.")
+    return sizes
+
+
+def read_level(reader: Reader, k: int, size: int, index: Mapping[bytes, int]) -> Level:
+    """The section of one order."""
+    reader.expect(f"\\{k}-grams:")
+    words, log_probs, backoffs, lines = array("q"), array("d"), array("d"), array("q")
+    while not reader.advance().startswith(b"\\"):
+        fields = reader.line.split()
+        if len(fields) not in (k + 1, k + 2):
+            raise reader.error(f"a log-probability, {k} words and perhaps a backoff should stand here.")
+        try:
+            log_probs.append(float(fields[0]))
+            backoffs.append(float(fields[k + 1]) if len(fields) > k + 1 else 0.0)
+            words.extend([index[word] for word in fields[1 : k + 1]])
+        except ValueError as error:
+            raise reader.error("the log-probability or the backoff is not a number.") from error
+        except KeyError as error:
+            raise reader.error(f"the word {text(error.args[0])!r} is not among the 1-grams.") from error
+        lines.append(reader.number)
+    if len(lines) != size:
+        raise reader.error(f"the {k}-grams end after {len(lines):,}, but the header announces {size:,}.")
+    level = Level(*map(np.array, (words, log_probs, backoffs, lines)))
+    reader.refuse(level, ~(level.log_probs <= 0), "a log-probability is not above zero.")
+    reader.refuse(level, ~np.isfinite(level.backoffs), "the backoff is not finite.")
+    return level._replace(words=level.words.reshape(-1, k))
+
+
+class Words(NamedTuple):
+    """What the 1-grams of a file make of its words: where <eos> is among them it is one like any other, otherwise it
+    is <s> as the first word of an n-gram and </s> as the last."""
+
+    vocab: Vocabulary
+    level: Level  # the vocabulary's 1-grams, in its order
+    ids: np.ndarray  # [words of the file], those of the vocabulary
+    begin: int  # <s> and </s> in the file; -1 where they are not
+    end: int
+    crossing: bool
+
+    @classmethod
+    def of(cls, reader: Reader, level: Level, spelled: list[bytes]) -> Words:
+        reader.refuse(level, level.words[:, 0] < np.arange(len(level.words)), "this word stands in the file before.")
+        names = [text(word) for word in spelled]
+        foreign = [name.encode() != word for name, word in zip(names, spelled, strict=True)]
+        reader.refuse(level, np.array(foreign), "the word is not UTF-8; convert the file first.")
+        crossing = EOS in names
+        begin, end = (names.index(name) if name in names else -1 for name in (BEGIN, END))
+        if end < 0 and not crossing:
+            raise reader.error(f"there is no {END} among the 1-grams, so no sentence could ever end.")
+        dropped = {begin, end} if crossing else {begin}
+        kept = np.array([i for i in range(len(names)) if i not in dropped])
+        ids = np.full(len(names), -1)
+        ids[kept] = np.arange(len(kept))
+        if not crossing and begin >= 0:
+            ids[begin] = ids[end]
+            level.backoffs[end] = level.backoffs[begin]
+        vocab = Vocabulary([EOS if i == end else names[i] for i in kept], [0] * len(kept))
+        return cls(vocab, level.take(kept), ids, begin, end, crossing)
+
+
+def find_keys(reader: Reader, trie: Trie, words: Words, level: Level) -> np.ndarray:
+    """The keys [N] of the n-grams in a trie of the orders below."""
+    begins, ends = (level.words,) * 2 if words.crossing else (level.words[:, 1:], level.words[:, :-1])
+    odd = (begins == words.begin).any(1) | (ends == words.end).any(1)
+    reader.refuse(level, odd, f"{BEGIN} only begins an n-gram, {END} only ends one, and beside {EOS} neither does.")
+    *context, last = torch.from_numpy(words.ids[level.words].T)
+    parents = context[0]
+    for word in context[1:]:
+        parents = trie.find(parents, word)
+    reader.refuse(level, (parents < 0).numpy(), "the n-gram without its last word is not in the file.")
+    return (parents * len(words.vocab) + last).numpy()
+
+
+def text(raw: bytes) -> str:
+    return raw.decode(errors="replace")

@@ -11,13 +11,13 @@ where c' is c without its first word, D[1], D[2], D[3+] are estimated for each o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trellis.corpus import Split, Vocabulary
+from trellis.corpus.moments import Sums
 from trellis.errors import TrellisError
 from trellis.families.ngram.trie import NONE, Trie
 
@@ -36,7 +36,10 @@ def count_ngrams(vocab: Vocabulary, split: Split, order: int, crossing: bool) ->
         counts[0] += np.bincount(text[0], minlength=len(vocab))
     trie = Trie.of_words(len(vocab))
     for k in range(2, order + 1):
-        keys, seen = reduce_runs(keys_of(trie, text, vocab, crossing) for text in chunks(vocab, split, k - 1))
+        runs = Sums(merge, size=lambda run: run[0].size)
+        for text in chunks(vocab, split, k - 1):
+            runs.add(keys_of(trie, text, vocab, crossing))
+        keys, seen = runs.total()
         trie = trie.grow(torch.from_numpy(keys))
         counts.append(seen)
     return trie, counts
@@ -81,16 +84,6 @@ def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, crossing: bool) -> Coun
         whole &= last != vocab.eos
     keys = parents * len(vocab) + text[0, before:]
     return np.unique(keys[whole].numpy(), return_counts=True)
-
-
-def reduce_runs(runs: Iterator[Counted]) -> Counted:
-    """The sum of counts, merged so that each run is at least twice as long as the next: O(log) merges of a key."""
-    stack: list[Counted] = []
-    for run in runs:
-        stack.append(run)
-        while len(stack) > 1 and stack[-2][0].size < 2 * stack[-1][0].size:
-            stack[-2:] = [merge(*stack[-2:])]
-    return reduce(merge, reversed(stack))
 
 
 def merge(one: Counted, other: Counted) -> Counted:

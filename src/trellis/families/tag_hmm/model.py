@@ -5,23 +5,22 @@ likelihood. With one state for each tag, which says no other, this is the classi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from trellis.config import ModelConfig, suggestion
+from trellis.config import ModelConfig, choose
 from trellis.corpus import Sentences, Vocabulary
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
 from trellis.emissions import Product
-from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.families.tag_hmm.parameters import TaggedParams, with_tags
 from trellis.inference import discrete
 from trellis.params import Dropout, Params, SavedParams, Support
-from trellis.types import Batch, Belief
+from trellis.types import Batch
 
 SURENESS = 4.0  # logits by which a state begins above all tags but its own
 TOKENS = 1 << 13  # decoded at a time
@@ -49,18 +48,17 @@ class TagHMM(HMM):
         params.assign(state_tags, SURENESS)
         return cls(lexicon, params, words.dropout)
 
-    def read(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Batch, list[int]]]:
-        """Batches of untagged sentences, and which ones they are."""
+    def of_words(self, sentences: Sequence[Sentence], answer: Callable[[Batch], Tensor]) -> list[list[int]]:
+        """What `answer` gives, out of [B, T], for every word of untagged sentences."""
         split = as_split([self.lexicon.symbols(sentence) for sentence in sentences])
-        batches = Sentences(split, TOKENS, shuffle=False)
-        place = {int(start): number for number, start in enumerate(split.sentences[:-1])}
-        for batch, windows in zip(batches, batches.windows(), strict=True):
-            yield batch.to(self.device), [place[int(start)] for start in windows.starts]
+        found = Sentences(split, TOKENS, shuffle=False).each(lambda batch: answer(batch.to(self.device)))
+        return [row[:-1].tolist() for row in found]  # without the end
 
     @torch.no_grad()
     def tag_marginals(self, batch: Batch) -> Tensor:
         """p(y_t | x), its states summed out: [B, T, Y]."""
-        prior, transition, emission = self.opening(batch)
+        prior, transition, spoken, _ = self.chain(len(batch.tokens))
+        emission = cast(Product, spoken)
         potentials = emission.potentials(batch.tokens)
         probs = discrete.smooth(prior, transition, potentials, batch.lengths).probs
         if potentials.ids is not None and probs.shape[-1] < self.num_states:
@@ -71,36 +69,20 @@ class TagHMM(HMM):
     @torch.no_grad()
     def best_tags(self, batch: Batch) -> Tensor:
         """The tags y of the single most probable (states, tags) given the words: [B, T]."""
-        prior, transition, emission = self.opening(batch)
-        potentials, best = emission.best_tags(batch.tokens, WORDS)
+        prior, transition, spoken, _ = self.chain(len(batch.tokens))
+        potentials, best = cast(Product, spoken).best_tags(batch.tokens, WORDS)
         path, _ = discrete.viterbi(prior, transition, potentials, batch.lengths)
         return best[path.clamp(min=0)]
 
-    def opening(self, batch: Batch) -> tuple[Belief, Any, Product]:
-        """The prior of a batch of sentences, the transition and the emission."""
-        start, transition, emission = self.parts()
-        return Belief(start.expand(len(batch.tokens), -1)), transition, cast(Product, emission)
-
     def tag(self, sentences: Sequence[Sentence], decode: str = "marginal") -> list[list[str]]:
         """A tag for each word: the most probable of its own (marginal), or those of the best path (viterbi)."""
-        if decode not in DECODERS:
-            raise TrellisError(f"decode is {decode!r}, which is not known{suggestion(decode, DECODERS)}")
-        found: list[list[str]] = [[] for _ in sentences]
-        for batch, numbers in self.read(sentences) if sentences else ():
-            for number, row in zip(numbers, DECODERS[decode](self, batch).tolist(), strict=True):
-                found[number] = [self.lexicon.tags[tag] for tag in row[: len(sentences[number])]]
-        return found
+        decoder = choose(DECODERS, decode, "decode")
+        found = self.of_words(sentences, lambda batch: decoder(self, batch)) if sentences else []
+        return [[self.lexicon.tags[tag] for tag in row] for row in found]
 
-    @torch.no_grad()
     def states(self, sentences: Sequence[Sentence]) -> list[list[int]]:
         """The most probable path of states of each sentence, its tags unknown."""
-        found: list[list[int]] = [[] for _ in sentences]
-        for batch, numbers in self.read(sentences):
-            prior, transition, emission = self.opening(batch)
-            path, _ = discrete.viterbi(prior, transition, emission.potentials(batch.tokens), batch.lengths)
-            for number, row in zip(numbers, path.tolist(), strict=True):
-                found[number] = row[: len(sentences[number])]
-        return found
+        return self.of_words(sentences, lambda batch: self.best_path(batch.tokens, batch.lengths)[0])
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"tags": self.lexicon.tags}

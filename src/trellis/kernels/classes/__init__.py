@@ -16,7 +16,7 @@ def class_log_softmax(logits: Tensor, word_class: Tensor, words: Tensor, begins:
     engine = installed("kernels.classes.triton") if logits.is_cuda and logits.dtype is torch.float32 else None
     if engine is None:
         return by_adding(logits, word_class, len(begins) - 1)
-    return engine.class_log_softmax(logits, words, begins)
+    return engine.ClassLogSoftmax.apply(logits, words, begins)
 
 
 def by_adding(logits: Tensor, word_class: Tensor, num_classes: int) -> Tensor:

@@ -63,6 +63,8 @@ def backward_kernel(grads, out, words, begins, d_logits, K, WORDS: tl.constexpr,
 
 
 class ClassLogSoftmax(torch.autograd.Function):
+    """Each column of logits [V, k] over the words of a class; class c has words[begins[c] : begins[c + 1]]."""
+
     @staticmethod
     def forward(ctx: Any, logits: Tensor, words: Tensor, begins: Tensor) -> Tensor:
         logits = logits.contiguous()
@@ -82,8 +84,3 @@ class ClassLogSoftmax(torch.autograd.Function):
 
 def grid(begins: Tensor, table: Tensor) -> tuple[int, int]:
     return len(begins) - 1, triton.cdiv(table.shape[1], TILE["COLUMNS"])
-
-
-def class_log_softmax(logits: Tensor, words: Tensor, begins: Tensor) -> Tensor:
-    """Each column of logits [V, k] over the words of a class; class c has words[begins[c] : begins[c + 1]]."""
-    return ClassLogSoftmax.apply(logits, words, begins)

@@ -14,6 +14,5 @@ def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype
     """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
     dtype = dtype or queries.dtype
     engine = installed("kernels.lse.triton") if queries.is_cuda and dtype is torch.bfloat16 else None
-    if engine is None or not engine.fits(queries.shape[1]):
-        return tiled.row_logsumexp(queries, keys, mask, dtype)
-    return engine.row_logsumexp(queries, keys, mask, dtype)
+    fitting = engine if engine is not None and engine.fits(queries.shape[1]) else tiled
+    return fitting.RowLogSumExp.apply(queries, keys, mask, dtype)

@@ -41,11 +41,6 @@ class RowLogSumExp(torch.autograd.Function):
         return d_queries, d_keys, None, None
 
 
-def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
-    return RowLogSumExp.apply(queries, keys, mask, dtype or queries.dtype)
-
-
 def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
     """Slices of rows, each with as many logits as may exist at a time."""
     size = max(1, ENTRIES[device.type] // max(columns, 1))

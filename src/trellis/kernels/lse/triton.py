@@ -132,8 +132,3 @@ class RowLogSumExp(torch.autograd.Function):
 def operands(mask: Mask | None, unused: Tensor) -> tuple[Tensor, Tensor, int]:
     """The mask as the kernels take it."""
     return (unused, unused, 0) if mask is None else (mask.rows, mask.columns, mask.threshold)
-
-
-def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
-    return RowLogSumExp.apply(queries, keys, mask, dtype or queries.dtype)

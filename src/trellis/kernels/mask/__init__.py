@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from trellis.kernels.optional import installed
@@ -52,7 +51,3 @@ def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
 def draw_mask(seed: int, step: Tensor, rows: Tensor, columns: Tensor, rate: float) -> Mask:
     """The mask of one step between the states `rows` [R] and `columns` [S]."""
     return Mask(keys(seed, step, ROWS, rows), keys(seed, step, COLUMNS, columns), rate)
-
-
-def every(count: int, device: torch.device) -> Tensor:
-    return torch.arange(count, device=device)

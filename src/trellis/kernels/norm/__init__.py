@@ -12,4 +12,4 @@ def add_norm(x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     engine = installed("kernels.norm.triton") if x.is_cuda else None
     if engine is None or not engine.fits(x.shape[1]):
         return nn.functional.layer_norm(x + y, x.shape[-1:], scale.to(x.dtype), shift.to(x.dtype))
-    return engine.add_norm(x, y, scale, shift)
+    return engine.AddNorm.apply(x, y, scale, shift)

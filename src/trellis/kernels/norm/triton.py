@@ -70,6 +70,8 @@ def backward_kernel(
 
 
 class AddNorm(torch.autograd.Function):
+    """LayerNorm(x + y) * scale + shift: [n, d], [n, d], [d], [d] -> [n, d]."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         x, y, scale, shift = (given.contiguous() for given in (x, y, scale, shift))
@@ -93,8 +95,3 @@ def tile(x: Tensor) -> dict[str, Any]:
     """How rows [n, d] are cut into tiles."""
     width = triton.next_power_of_2(x.shape[1])
     return {"ROWS": max(1, ENTRIES // width), "WIDTH": width, "EPSILON": EPSILON, "num_warps": 8}
-
-
-def add_norm(x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """LayerNorm(x + y) * scale + shift: [n, d], [n, d], [d], [d] -> [n, d]."""
-    return AddNorm.apply(x, y, scale, shift)
