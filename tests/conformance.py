@@ -15,6 +15,7 @@ from oracle import SMALLEST_P, chi_square
 from strategies import Problem, assert_close, random_problem
 from trellis.inference import discrete, queries
 from trellis.transitions import Blocks, Countable, Dense, Samplable, TimeVarying, Transition
+from trellis.transitions.dense import DenseStep
 from trellis.types import Belief
 
 BATCH, STEPS, LIVE, SYMBOLS, DRAWS = 2, 4, 2, 4, 100
@@ -264,11 +265,13 @@ def assert_varying(varying: TimeVarying, blocks: Blocks) -> None:
     matrix, live = blocks.dense(), blocks.num_states
     assert varying.num_states == live
     assert_close(varying.dense().expand_as(matrix), matrix)
+    some = torch.tensor([1, 0])
+    assert_close(varying.some(some).dense().expand_as(matrix[some]), matrix[some])
     left, right = torch.rand(2, *matrix.shape[:2], live, generator=seeded(21), dtype=torch.float64)
     pairs = matrix * left.unsqueeze(-1) * right.unsqueeze(-2)
     assert_close(varying.expected(left, right), pairs if varying.dense().dim() == 4 else pairs.sum(0))
     for t in range(matrix.shape[1]):
-        here, dense = varying.at(t), Dense(matrix[:, t])
+        here, dense = varying.at(t), DenseStep(matrix[:, t])
         assert_close(here.forward(left[:, t]), dense.forward(left[:, t]))
         assert_close(here.backward(right[:, t]), dense.backward(right[:, t]))
         assert_close(here.dense().expand_as(matrix[:, t]), matrix[:, t])

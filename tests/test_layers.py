@@ -35,7 +35,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "tasks": {"corpus", "inference", "learning", "models", "families"} | CORE | TOOLS,
     "train": {"corpus", "learning", "params", "models", "families", "tasks"} | CORE | TOOLS,
     "report": {"corpus", "models", "families", "tasks", "train"} | TOOLS,
-    "tagging": {"corpus", "inference", "models", "families"} | TOOLS,
+    "tagging": {"corpus", "types", "models", "families"} | TOOLS,
     "estimators": {"corpus", "inference", "learning", "params", "families", "tasks", "report"} | CORE | TOOLS,
     "cli": {"corpus", "models", "families", "tasks", "tagging", "train", "report", "__version__"} | TOOLS,
 }

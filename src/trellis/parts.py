@@ -56,6 +56,10 @@ class Parts:
     def start(self) -> Tensor:
         return self.given_start() if callable(self.given_start) else self.given_start
 
+    def started(self) -> Parts:
+        """The same, its start computed now."""
+        return Parts(self.start, self.transition, self.emission, self.entry, self.kept)
+
     def __iter__(self) -> Iterator[Any]:
         yield from (self.start, self.transition, self.emission)
 
@@ -67,7 +71,7 @@ class Parts:
         return Parts(self.given_start, self.transition, emission, self.entry, self.kept)
 
     def maximised(self, counts: Counts, prior: Prior) -> Parts:
-        """The M-step, each part's own."""
+        """The M-step, each part's own, of all states."""
         start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         transition, emission = self.transition, self.emission
         if prior.transition is not None:

@@ -116,7 +116,7 @@ class Counts(NamedTuple):
     log_likelihood: Tensor  # scalar, float64
     start: Tensor  # [K]
     transition: Tensor  # the operator's own statistics; [K, K] for a dense one
-    emission: Tensor  # [N, k]: expected visits of (table row, state)
+    emission: Tensor  # expected visits [N, k] of (table row, state); after an E-step, the emission's own statistics
 
     def plus(self, other: Counts, scale: float = 1.0) -> Counts:
         """self + scale * other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from estimator_cases import (
 
 from oracle import Paths
 from trellis.estimators import CategoricalHMM, GaussianHMM, PoissonHMM
+from trellis.estimators.base import BaseHMM
 from trellis.learning.em import expect_together
 
 SWITCHING = [[0.9, 0.1], [0.1, 0.9]]
@@ -211,3 +213,48 @@ def test_gaussians_and_counts_are_learned() -> None:
         model.set_params(n_components=2, random_state=0, n_init=3).fit(X)
         agreement = (model.predict(X) == states).mean()
         assert max(agreement, 1 - agreement) > 0.98
+
+
+def test_unknown_symbols_among_held_out_sequences() -> None:
+    """Symbols that no training sequence has are uniform in every iteration, not impossible after the first."""
+    X = np.array([0, 1, 0, 1, 1, 0, 1, 0, 2])
+    options = {"early_stopping": True, "validation_fraction": 0.2, "handle_unknown": "uniform", "n_features": 3}
+    model = CategoricalHMM(2, random_state=0, n_iter=4, tol=-np.inf, **options).fit(X)
+    assert np.isfinite(model.validation_scores_).all()
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (6, 6)])
+def test_priors_of_emissions_may_be_one_number_or_one_for_each_symbol(shape: tuple[int, ...]) -> None:
+    """As many states as symbols, so that an axis too many or the wrong one shows."""
+    prior = 1 + np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(float)
+    X = np.random.RandomState(0).randint(6, size=60)
+    model = CategoricalHMM(6, random_state=0, n_iter=1, emissionprob_prior=prior)
+    set_by_hand_seed = CategoricalHMM(6, random_state=0, n_iter=0).fit(X)
+    (counts,) = set_by_hand_seed._expect([set_by_hand_seed._parts()], model._blocks(model._read(X, None, True)))
+    expected = counts.emission.T.numpy() + np.broadcast_to(prior, (6, 6)) - 1
+    assert_close(model.fit(X).emissionprob_, expected / expected.sum(1, keepdims=True))
+
+
+def test_a_copy_does_not_share_running_statistics() -> None:
+    model = CategoricalHMM(2, random_state=0, n_features=3).partial_fit(switching(50, 2))
+    before = model._running.mean.transition.clone()
+    copy.copy(model).partial_fit(switching(80, 3))
+    assert model._running.mean.transition.equal(before)
+    assert model._running.mean.transition.device.type == "cpu"
+
+
+def test_an_estimator_without_its_hooks_is_refused() -> None:
+    class Unfinished(BaseHMM):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Unfinished(2)
+
+
+def test_a_subnormal_start_that_turns_out_right() -> None:
+    """Only log space finds the sequence possible, and then the start is certain."""
+    model = GaussianHMM(2, n_iter=1, init_params="", params="s", covariance_type="diag")
+    model.startprob_, model.transmat_ = [1.0, 1e-315], np.eye(2)
+    model.means_, model.covars_ = [[0.0], [100.0]], [[1.0], [1.0]]
+    model.fit([[100.0], [100.0]])
+    assert_close(model.startprob_, [0.0, 1.0])

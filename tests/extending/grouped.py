@@ -12,7 +12,6 @@ from torch import Tensor
 from trellis.dirichlet import most_probable
 from trellis.emissions import SymbolEmission
 from trellis.estimators.base import BaseHMM
-from trellis.estimators.fitted import Emitter
 from trellis.estimators.inputs import Observations, read_symbols, whole_numbers
 
 
@@ -60,10 +59,6 @@ class GroupedHMM(BaseHMM):
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         return whole_numbers(read_symbols(X, lengths, self.missing_values), "symbol")
-
-    def _emitter(self) -> Emitter:
-        probs = self._emission().dense().exp().numpy()
-        return lambda state, random: [random.choice(len(probs), p=probs[:, state])]
 
     def free_parameters(self) -> dict[str, int]:
         states = self.n_components

@@ -9,13 +9,16 @@ from grouped import Grouped, GroupedHMM
 from conformance import seeded
 from corpora import split, vocabulary
 from emission_conformance import SymbolConformance
+from operators import of_band, of_features
 from strategies import assert_close, distributions
 from trellis.config import TrainConfig
 from trellis.corpus import Sentences
+from trellis.emissions import Partition
 from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.params import PartsParams
-from trellis.transitions import Dense
+from trellis.params.base import normalised
+from trellis.transitions import Dense, Sum
 
 GROUPS = torch.tensor([0, 1, 0, 2, 1, 2, 0])
 STATES, FALL = 3, 1e-9  # nats that rounding may take
@@ -57,6 +60,23 @@ def test_as_a_language_model() -> None:
     assert np.isclose(sum(p for _, p in model.predict("the cat", n=100)), 1.0)
     assert len(model.sample(2, seed=1)) == 2
     assert model.infill("the ___ sees").gaps[0]
+
+
+def test_parts_of_parts_are_trained_too() -> None:
+    """A sum of transitions, and an emission by classes."""
+    low, band = of_features(*torch.randn(2, 4, 2, generator=seeded(4)).double()), of_band(torch.zeros(4, 3).double())
+    words = normalised(torch.randn(7, 2, generator=seeded(5)).double(), Partition(GROUPS.clamp(max=1), [2, 2]), 4)
+    params = PartsParams(distributions(seeded(6), 4), Sum.normalised(low, band), words)
+    before = {name: value.clone() for name, value in params.state_dict().items()}
+    learner = EMLearner(HMM(vocabulary(), params), TrainConfig(pseudocount=0.0))
+    history = []
+    for _ in range(3):
+        history.append(sum(float(learner.step(batch).log_likelihood) for batch in Sentences(split(), 1 << 12)))
+        learner.end_epoch()
+    assert history[2] > history[1] > history[0]
+    moved = {name for name, value in params.state_dict().items() if not value.equal(before[name])}
+    assert {"transition.parts.0.into", "transition.parts.1.probs", "transition.weights", "emission.table"} <= moved
+    assert "emission.partition.word_class" in before
 
 
 def test_stepwise_and_from_a_checkpoint() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -193,3 +194,18 @@ def test_a_sparse_stream_in_windows_equals_the_whole(first: int) -> None:
 def test_bad_input_is_explained(call, sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
         call(hmm())
+
+
+def test_a_model_that_has_answered_can_be_pickled() -> None:
+    model = hmm()
+    expected = model.log_prob("the cat")
+    assert pickle.loads(pickle.dumps(model)).log_prob("the cat") == expected
+
+
+@torch.no_grad()
+def test_parts_are_those_of_their_moment() -> None:
+    model = hmm()
+    parts, before = model.parts(), model.params.parts().start.clone()
+    model.params.start_logits[0] += 5
+    assert parts.start.equal(before)
+    assert not model.parts().start.equal(before)

@@ -60,6 +60,11 @@ class SymbolEmission(Emission):
         return len(self.dense())
 
     @property
+    def has_support(self) -> bool:
+        """Whether some state cannot emit some symbol, so that there is a `support`."""
+        return False
+
+    @property
     def support(self) -> Tensor | None:
         """The states that may emit each symbol, [V, k]; None: all."""
         return None

@@ -261,7 +261,7 @@ def expect(prior: Belief, transition: Dense | Blocks, potentials: Potentials, le
     gradient = run_adjoint(problem, norms, alphas, possible(logs))
     moves = torch.from_numpy(problem.matrices * gradient.matrices).view(transition.matrix.shape)
     entry, visits = torch.from_numpy(gradient.prior), torch.from_numpy(gradient.table)
-    return reference.Expected(logs, Belief(torch.from_numpy(last)), entry, moves, visits)
+    return reference.Expected(logs, Belief(torch.from_numpy(last)), entry, entry * prior.probs, moves, visits)
 
 
 def viterbi(

@@ -18,7 +18,8 @@ FLOOR = -1e300  # stands for -inf, so that differences of two of them are number
 IMPOSSIBLE = -1e299  # what is below contains a FLOOR
 WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that scaled arithmetic may lose
 LARGEST = 1 << 24  # entries of a transition matrix that may be written out
-CHEAP, SHORT = 1 << 24, 1 << 12  # exponentials and steps that are worth a try in any case
+CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps that are worth a try in any case
+MOST = 1 << 28  # exponentials, where states are far apart
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
@@ -28,8 +29,9 @@ def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tenso
     if not written or isinstance(transition, Stacked):  # sequences belong to stacked chains by their place
         return False
     steps = potentials.rows.shape[1]
-    if steps <= SHORT and int(sequences) * steps * transition.num_states**2 <= CHEAP:
-        return True
+    work = int(sequences) * steps * transition.num_states**2
+    if work > MOST or (steps <= SHORT and work <= CHEAP):
+        return work <= MOST
     table = potentials.table
     spans = table.amax(-1) - table.masked_fill(table == -torch.inf, torch.inf).amin(-1)
     return bool((spans > WIDE.get(table.dtype, 0.0)).any())
@@ -116,8 +118,8 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
         everything = torch.arange(transition.num_states, device=moves.device)
         moves = transition.collect(everything, everything, moves)
     inside = potentials._replace(rows=potentials.rows.masked_fill(~run.inside, -1))
-    entry = starts / prior.probs.masked_fill(prior.probs == 0, 1.0)
-    return Expected(run.log_norms(), run.belief(prior), entry, moves, add_rows(inside, posteriors))
+    entry = starts / prior.probs.clamp(min=torch.finfo(prior.probs.dtype).tiny)
+    return Expected(run.log_norms(), run.belief(prior), entry, starts, moves, add_rows(inside, posteriors))
 
 
 @torch.no_grad()
@@ -134,3 +136,20 @@ def sample(
             scores = torch.where((t + 1 < lengths).unsqueeze(-1), scores + arriving, scores)
         path[:, t] = torch.where(t < lengths, invert(scores.softmax(-1), uniform[:, t]), -1)
     return path
+
+
+@torch.no_grad()
+def cavity(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> Tensor:
+    """p(z_t | all observations but that of t): [B, T, K], zero past the end and where the others are impossible."""
+    run = Run(prior, transition, potentials, lengths)
+    (start, _, weights), steps = run.leaves, run.scores.shape[1]
+    rest, found = torch.zeros_like(start), []
+    for t in reversed(range(steps)):
+        before = start if t == 0 else (run.scores[:, t - 1].unsqueeze(-1) + run.move(t - 1)).logsumexp(-2)
+        found.append(before + rest)
+        if t > 0:
+            onward = (run.move(t - 1) + (weights[:, t] + rest).unsqueeze(-2)).logsumexp(-1)
+            rest = torch.where((t < lengths).unsqueeze(-1), onward, rest)
+    scores = torch.stack(found[::-1], 1)
+    possible = (scores.amax(-1) > IMPOSSIBLE) & run.inside
+    return scores.softmax(-1) * possible.unsqueeze(-1)

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.transitions import Countable, Dense, TimeVarying, Transition
+from trellis.transitions import Countable, TimeVarying, Transition
 from trellis.transitions.base import invert
+from trellis.transitions.dense import DenseStep
 from trellis.types import Belief, Potentials
 
 AnyTransition = Transition | TimeVarying
@@ -31,7 +32,7 @@ def step_operator(transition: AnyTransition, step: int) -> Any:
 
 def written_step(transition: AnyTransition, step: int) -> Any:
     """The same, as a matrix where it varies."""
-    return Dense(transition.at(step).dense()) if isinstance(transition, TimeVarying) else transition
+    return DenseStep(transition.at(step).dense()) if isinstance(transition, TimeVarying) else transition
 
 
 def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
@@ -207,6 +208,7 @@ class Expected(NamedTuple):
     log_norms: Tensor  # [B, T]
     belief: Belief  # of the last step
     entry: Tensor  # [B, k]: w_0 = d log p(x) / d prior
+    starts: Tensor  # [B, k]: p(z_0 | x)
     moves: Tensor  # expected transitions, in the operator's own statistics
     visits: Tensor  # [N, k]: expected visits of the rows of the table
 
@@ -223,7 +225,8 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
     futures, pulls = adjoint(transition, steps, log_norms, filtered, possible(stacked))
     visits = add_rows(steps.potentials, torch.stack([a * b for a, b in zip(filtered, futures, strict=True)], 1))
     moves = transition.expected(torch.stack(filtered, 1)[:, :-1], torch.stack(pulls, 1)[:, 1:])
-    return Expected(stacked, last_belief(steps.stack(filtered), steps), pulls[0], moves, visits)
+    starts = pulls[0] * first_step(prior, None, transition.num_states)
+    return Expected(stacked, last_belief(steps.stack(filtered), steps), pulls[0], starts, moves, visits)
 
 
 def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:

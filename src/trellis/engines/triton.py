@@ -74,7 +74,8 @@ def expect(prior: Belief, transition: Blocks, potentials: Potentials, lengths: T
     moves = moves if run.logits else moves * run.blocks
     outside = ~potentials.inside(lengths)
     visits = reference.add_rows(potentials._replace(rows=potentials.rows.masked_fill(outside, -1)), posterior)
-    return reference.Expected(norms, Belief(last_belief(prior.probs, alphas, lengths)), entry, moves, visits)
+    belief = Belief(last_belief(prior.probs, alphas, lengths))
+    return reference.Expected(norms, belief, entry, entry * prior.probs, moves, visits)
 
 
 viterbi, sample = reference.viterbi, reference.sample

@@ -39,7 +39,9 @@ class BaseHMM(FittedHMM):
     early_stopping: bool = False  # judge iterations by held-out sequences
     validation_fraction: float = 0.1  # held out
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
-    learning_decay: float = 0.6  # partial_fit: step k = 0, 1, ... has the rate (k + 2) ** -learning_decay
+    learning_decay: float = (
+        0.6  # partial_fit: call k = 1, 2, ... after the first has the rate (k + 2) ** -learning_decay
+    )
 
     _running = None  # type: Running | None  # the statistics of partial_fit
     _seen = 0  # observations of partial_fit
@@ -98,9 +100,9 @@ class BaseHMM(FittedHMM):
         parts, device = self._parts(), choose_device(self.device)
         (counts,) = self._expect([parts], self._blocks(observed))
         before = None if self._running is None else self._running.to(device)
-        self._running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
-        self._seen += len(observed.values)
-        (parts,) = self._maximise([parts], [self._running.counts(self._seen)])
+        running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
+        self._running, self._seen = running.to("cpu"), self._seen + len(observed.values)
+        (parts,) = self._maximise([parts], [running.counts(self._seen)])
         self._adopt(parts)
         return self
 

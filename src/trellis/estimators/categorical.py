@@ -39,17 +39,29 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     _inferred = None  # n_features where fitting has found it
 
     def _emission(self) -> Categorical:
+        return self._categorical(log(self._tensor(self.emissionprob_).T))
+
+    def _categorical(self, table: Tensor) -> Categorical:
+        """The emission of log-probabilities [V, K]."""
         kind = Categorical if self.handle_unknown == "error" else OpenCategorical
-        return kind(log(self._tensor(self.emissionprob_).T), None, self.n_components)
+        return kind(table, None, self.n_components)
 
     def _adopt_emission(self, emission: Categorical) -> None:
         self.emissionprob_ = np.ascontiguousarray(emission.table.exp().T.cpu().numpy())
 
     def _emission_prior(self) -> Tensor | None:
-        if "e" not in self.params:
-            return None
+        return self._pseudocounts() if "e" in self.params else None
+
+    def _pseudocounts(self) -> Tensor:
+        """The Dirichlet prior of the emissions, [], [V] or [K, V], as pseudocounts that broadcast to [V, K]."""
         pseudocounts = self._tensor(self.emissionprob_prior) - 1
-        return pseudocounts if pseudocounts.dim() < 2 else pseudocounts.T
+        return (
+            pseudocounts.unsqueeze(-1)
+            if pseudocounts.dim() == 1
+            else pseudocounts.mT
+            if pseudocounts.dim() == 2
+            else pseudocounts
+        )
 
     def free_parameters(self) -> dict[str, int]:
         states, symbols = self.n_components, self.n_features or 1

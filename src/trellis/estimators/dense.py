@@ -12,7 +12,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from trellis.emissions import Categorical, Emission
+from trellis.emissions import Emission
 from trellis.errors import InputError
 from trellis.estimators.categorical import CategoricalHMM
 from trellis.estimators.dense_chain import CHAIN, DenseChain, DenseParts
@@ -145,15 +145,14 @@ class DenseHMM(DenseChain, CategoricalHMM):
     def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
         """The emissions are composed too."""
         tables = module.log_emission().detach().mT
-        return super()._unpack(module, [Categorical(table, None, self.n_components) for table in tables])
+        return super()._unpack(module, [self._categorical(table) for table in tables])
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
         """Nothing left to do: the vectors were all trained together."""
         return parts.emission
 
     def _composed_prior(self) -> Tensor | float:
-        pseudocounts = self._tensor(self.emissionprob_prior) - 1
-        return pseudocounts if pseudocounts.dim() < 2 else pseudocounts.T
+        return self._pseudocounts()
 
     def _shape(self, letter: str) -> tuple[int, ...]:
         rows = {"v": self.n_features or 1, "w": self.n_components}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
 
 @dataclass(repr=False, eq=False)
-class FittedHMM(BaseEstimator):
+class FittedHMM(BaseEstimator, ABC):
     """The estimator's face once its parameters are known, by training or set by hand."""
 
     n_components: int = 1
@@ -62,9 +62,15 @@ class FittedHMM(BaseEstimator):
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         """Check the observations; when fitting, learn what there is to know of their kind."""
 
-    @abstractmethod
     def _emitter(self) -> Emitter:
         """A function that draws one observation from a state."""
+        emission, generator = self._emission(), torch.Generator()
+
+        def emit(state: int, random: np.random.RandomState) -> Any:
+            generator.manual_seed(int(random.randint(2**31 - 1)))
+            return np.atleast_1d(emission.sample(torch.tensor([state]), generator)[0].numpy())
+
+        return emit
 
     def score(self, X: Any, lengths: Any = None) -> float:
         """log p(X)."""

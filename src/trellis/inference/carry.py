@@ -77,7 +77,7 @@ def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
     The rows of the transitions are normalised over the kept states."""
     assert parts.entry is not None
     probs, names = belief
-    if parts.emission.support is None:  # every sequence comes from the same states
+    if not parts.emission.has_support:  # every sequence comes from the same states
         rows = torch.arange(probs.shape[-1], device=probs.device) if names is None else names[0]
         return parts.entry(rows).forward(probs)
     if names is None:

@@ -5,7 +5,7 @@ The chain is a prior belief over the first state, a transition, and potentials o
 The passes over time are in `trellis.engines` (the forward algorithm: reference.py); here are their uses. Every function
 takes
     prior       Belief over the first step's states ([B, K], or [B, k] at the live states of step 0)
-    transition  any `Transition`, or `Blocks` where transitions vary with time
+    transition  any `Transition`, or `TimeVarying`: `Blocks`, one matrix for each step
     potentials  `Potentials`; a missing observation is marginalised
     lengths     [B] or None (all T)
 Sequences that scaled arithmetic loses, because potentials tell states too far apart, are computed again in log space
@@ -22,22 +22,21 @@ from torch import Tensor
 from trellis import engines
 from trellis.devices import draw_uniform
 from trellis.engines import log_space
-from trellis.engines.reference import add_rows, at_states, last_step, to_dense
+from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
 from trellis.parts import countable
-from trellis.transitions import Blocks, Samplable, TimeVarying, Transition
+from trellis.transitions import Samplable, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
 MAX_ROUNDS, SETTLED = 2000, 1e-7
-AnyTransition = Transition | Blocks
 
 
 class LiveChain(NamedTuple):
     """What the pass over time runs on: the chain over live states alone, or over all of them."""
 
     prior: Belief
-    transition: Transition | TimeVarying
+    transition: AnyTransition
     potentials: Potentials
     lengths: Tensor
     ids: Tensor | None  # [B, T, k]: the states that the chain's own stand for; None where it has all of them
@@ -49,7 +48,7 @@ class LiveChain(NamedTuple):
     def some(self, sequences: Tensor) -> LiveChain:
         """Some of the sequences, all of whose states are live."""
         prior, transition, potentials, lengths, _ = self
-        transition = of_sequences(transition, sequences)
+        transition = transition.some(sequences) if isinstance(transition, TimeVarying) else transition
         ids = None if potentials.ids is None else potentials.ids[sequences]
         potentials = potentials._replace(rows=potentials.rows[sequences], ids=ids).widen(transition.num_states)
         return LiveChain(Belief(prior.probs[sequences]), transition, potentials, lengths[sequences], None)
@@ -70,12 +69,6 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
     return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids)
 
 
-def of_sequences(transition: Any, sequences: Tensor) -> Any:
-    """The transitions of some sequences, where each has its own."""
-    own = isinstance(transition, TimeVarying) and transition.dense().dim() == 4
-    return Blocks(transition.dense()[sequences]) if own else transition
-
-
 def run(function: str, chain: LiveChain) -> Any:
     """What an engine gives, whose first field is log p(x_t | x_<t); lost sequences are computed again in log space."""
     found = getattr(engines, function)(*chain[:4])
@@ -86,7 +79,7 @@ def run(function: str, chain: LiveChain) -> Any:
     if function == "expect":
         shared = not isinstance(chain.transition, TimeVarying) or again.moves.dim() < 4
         moves = found.moves + again.moves if shared else put(found.moves, again.moves, lost)
-        names = ("log_norms", "belief", "entry")
+        names = ("log_norms", "belief", "entry", "starts")
         replaced = {name: put(getattr(found, name), getattr(again, name), lost) for name in names}
         visits = found.visits + live_visits(chain, again.visits, lost)
         return found._replace(**replaced, moves=moves, visits=visits)
@@ -182,14 +175,12 @@ def sequence_counts(
     `fresh` [B] tells which sequences begin with the start distribution (all by default); the others continue from the
     belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start. That
     transition comes before the first step, so it is counted only where transitions do not vary with time."""
-    transition = transition if isinstance(transition, Blocks) else countable(transition)
+    transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief, entry, moves, visits = run("expect", chain)
-    first = Belief(chain.prior.probs, None if chain.ids is None else chain.ids[:, 0])
+    log_norms, belief, entry, starts, moves, visits = run("expect", chain)
     if chain.ids is not None:
         moves = transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)
-        entry = to_dense(Belief(entry, first.ids), transition.num_states)
-    starts = entry * to_dense(first, transition.num_states)
+        entry, starts = (to_dense(Belief(w, chain.ids[:, 0]), transition.num_states) for w in (entry, starts))
     if fresh is not None and carried is not None and not bool(fresh.all()):
         if isinstance(transition, TimeVarying):
             raise TrellisError(
@@ -221,13 +212,13 @@ def sample_prior(
     start: Tensor, transition: AnyTransition, batch: int, steps: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
-    if not isinstance(transition, Samplable | Blocks):
+    if not isinstance(transition, Samplable | TimeVarying):
         raise TrellisError(f"{type(transition).__name__} transitions cannot be sampled from.")
     uniform = draw_uniform((batch, steps), start.device, generator)
     states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
     fixed = transition.for_draws(batch * steps) if isinstance(transition, Samplable) else None
     for t in range(1, steps):
-        operator = fixed or transition.at(t - 1)  # type: ignore[union-attr]
+        operator = fixed or written_step(transition, t - 1)
         states.append(operator.sample_next(states[-1], uniform[:, t]))
     return torch.stack(states, 1)
 

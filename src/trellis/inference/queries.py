@@ -14,7 +14,7 @@ from torch import Tensor
 from trellis.emissions import SymbolEmission
 from trellis.engines import log_space
 from trellis.engines.reference import to_dense
-from trellis.inference.discrete import filter, log_likelihood, of_sequences, sample_posterior, smooth, viterbi
+from trellis.inference.discrete import LiveChain, filter, log_likelihood, sample_posterior, viterbi
 from trellis.transitions import Blocks, TimeVarying, Transition
 from trellis.transitions.transposed import transposed
 from trellis.types import Belief, Potentials
@@ -81,19 +81,11 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     rest = torch.cat([move_all(transition, behind[:, 1:], "backward"), torch.ones_like(first)], 1)
     rest = rest.masked_fill((steps == last).unsqueeze(-1), 1.0)
     found = normalised(predicted * rest) * (steps <= last).unsqueeze(-1)
-    return recovered(chain, potentials, lengths, found, (found.sum(-1) == 0) & (steps <= last))
-
-
-def recovered(chain: Chain, potentials: Potentials, lengths: Tensor, found: Tensor, lost: Tensor) -> Tensor:
-    """Cavities [B, T, K], those that are `lost` [B, T] computed again, each as the posterior of a gap."""
-    if found.requires_grad or not bool(lost.any()) or not log_space.may_help(chain.transition, potentials, lost.sum()):
+    lost = ((found.sum(-1) == 0) & (steps <= last)).any(1).nonzero().squeeze(-1)
+    if found.requires_grad or not len(lost) or not log_space.may_help(transition, potentials, len(lost)):
         return found
-    sequences, steps = lost.nonzero(as_tuple=True)
-    rows, ids = potentials.rows[sequences].scatter(1, steps.unsqueeze(-1), -1), potentials.ids
-    hidden = Potentials(potentials.table, rows, None if ids is None else ids[sequences])
-    prior = Belief(to_dense(chain.prior, chain.transition.num_states)[sequences])
-    posterior = smooth(prior, of_sequences(chain.transition, sequences), hidden, lengths[sequences])
-    return found.index_put((sequences, steps), posterior.probs[torch.arange(len(steps)), steps])
+    again = LiveChain(Belief(first.squeeze(1)), transition, potentials, lengths, None).some(lost)
+    return found.index_copy(0, lost, log_space.cavity(*again[:4]).to(found.dtype))
 
 
 def filtered(prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor) -> Tensor:

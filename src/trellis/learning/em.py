@@ -71,9 +71,9 @@ class Running(NamedTuple):
             return cls(Counts(*(value / tokens for value in counts)))
         rate = step_rate(before.steps, power)
         start_rate = rate if bool(counts.start.sum() > 0) else 0.0
-        for mean, value, r in zip(before.mean, counts, (rate, start_rate, rate, rate), strict=True):
-            mean.mul_(1 - r).add_(value, alpha=r / tokens)
-        return cls(before.mean, before.steps + 1)
+        fields = zip(before.mean, counts, (rate, start_rate, rate, rate), strict=True)
+        mean = Counts(*(mean.mul(1 - r).add_(value, alpha=r / tokens) for mean, value, r in fields))
+        return cls(mean, before.steps + 1)
 
     def to(self, device: str | torch.device) -> Running:
         return Running(Counts(*(value.to(device) for value in self.mean)), self.steps)

@@ -19,6 +19,10 @@ class Memo:
         self.version: Any = None
         self.kept: dict[str, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: computed again where it is needed."""
+        return {"parameters": self.parameters, "version": None, "kept": {}}
+
     def __call__(self, name: str, compute: Callable[[], T]) -> T:
         if torch.is_grad_enabled():
             return compute()

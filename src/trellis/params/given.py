@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,26 +18,49 @@ from trellis.transitions import Transition
 
 
 class Held(nn.Module):
-    """An object whose tensors are this module's: they move, and are saved in checkpoints, with it."""
+    """An object whose tensors, and those of its parts, are this module's: they move, and are saved, with it."""
 
     def __init__(self, owner: Any) -> None:
         super().__init__()
         self.owner = owner
-        for name, value in vars(owner).items():
+        for name, value in own_attributes(owner).items():
             if isinstance(value, Tensor):
                 self.register_parameter(name, nn.Parameter(value.detach().clone(), requires_grad=False))
+            elif isinstance(value, nn.Module):
+                self.add_module(name, value)
+            elif isinstance(value, tuple) and all(hasattr(part, "__dict__") for part in value):
+                self.add_module(name, nn.ModuleList(Held(part) for part in value))
 
     def current(self) -> Any:
         """The object with the present tensors."""
         made = copy(self.owner)
-        vars(made).update((name, weight.data) for name, weight in self.named_parameters())
+        attributes = own_attributes(made)
+        vars(made).clear()
+        device = next(self.parameters()).device
+        for name, value in attributes.items():
+            module = self._modules.get(name)
+            if module is not None:
+                nested = isinstance(module, nn.ModuleList)
+                value = tuple(cast(Held, part).current() for part in cast(Any, module)) if nested else module
+            elif isinstance(value, Tensor):
+                value = getattr(self, name).data
+            setattr(made, name, device if isinstance(value, torch.device) else value)
         return made
 
     @torch.no_grad()
     def take(self, other: Any) -> None:
         """Become the tensors of another object of the kind."""
-        for name, weight in self.named_parameters():
-            weight.copy_(getattr(other, name))
+        for name, weight in self._parameters.items():
+            cast(Tensor, weight).copy_(getattr(other, name))
+        for name, module in self._modules.items():
+            if isinstance(module, nn.ModuleList):
+                for held, part in zip(module, getattr(other, name), strict=True):
+                    cast(Held, held).take(part)
+
+
+def own_attributes(owner: Any) -> dict[str, Any]:
+    """The attributes of an object, without cached properties."""
+    return {k: v for k, v in vars(owner).items() if not isinstance(getattr(type(owner), k, None), cached_property)}
 
 
 class PartsParams(Params, Maximisable):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
-from trellis.transitions.base import Countable, Entry, Samplable, invert, select
+from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, select
 
 
 class DenseEntry(Entry):
@@ -23,20 +23,10 @@ class DenseEntry(Entry):
 
 
 class Dense(DenseEntry, Countable, Samplable):
-    """A [K, K]; as the operator of one step also [B, K, K], one matrix per sequence."""
-
-    def forward(self, probs: Tensor) -> Tensor:
-        if self.matrix.dim() == 2:
-            return probs @ self.matrix
-        return (probs.unsqueeze(-2) @ self.matrix).squeeze(-2)
+    """A [K, K]; its statistics are expected transitions [K, K]."""
 
     def backward(self, message: Tensor) -> Tensor:
-        if self.matrix.dim() == 2:
-            return message @ self.matrix.T
-        return (self.matrix @ message.unsqueeze(-1)).squeeze(-1)
-
-    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        return super().blocks(before, after) if self.matrix.dim() == 2 else cut(self.matrix, before, after)
+        return message @ self.matrix.T
 
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
         return self.matrix * (left.reshape(-1, self.num_states).T @ right.reshape(-1, self.num_states))
@@ -50,6 +40,34 @@ class Dense(DenseEntry, Countable, Samplable):
 
     def dense(self) -> Tensor:
         return self.matrix
+
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return invert(self.matrix[states], uniform)
+
+    def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
+        return invert(weights * self.matrix.T[states], uniform)
+
+
+class DenseStep(Operator):
+    """One step of matrices that vary: A [K, K] for all sequences, or [B, K, K], one for each."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix, self.num_states = matrix, matrix.shape[-1]
+
+    def forward(self, probs: Tensor) -> Tensor:
+        return (probs.unsqueeze(-2) @ self.matrix).squeeze(-2)
+
+    def backward(self, message: Tensor) -> Tensor:
+        return (self.matrix @ message.unsqueeze(-1)).squeeze(-1)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        return cut(self.matrix, before, after)
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        return (scores.unsqueeze(-1) + self.matrix.log()).max(-2)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(select(self.matrix, states, -2), uniform)

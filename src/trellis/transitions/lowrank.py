@@ -94,7 +94,8 @@ class LowRank(LowRankEntry, Tiled, Summable):
 
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> LowRank:
         into, out = statistics
-        return LowRank(most_probable(into, pseudocount, self.into), most_probable(out, pseudocount, self.out, dim=0))
+        into = most_probable(into, pseudocount, self.into)
+        return LowRank(into, most_probable(out, pseudocount, self.out, dim=0), self.dtype)
 
     def rows(self, states: Tensor) -> Tensor:
         return self.into[states] @ self.out.T

@@ -125,6 +125,9 @@ class SumBlocks(TimeVarying):
     def dense(self) -> Tensor:
         return add(part.dense() * self.weights[..., i, None] for i, part in enumerate(self.parts))
 
+    def some(self, sequences: Tensor) -> SumBlocks:
+        return SumBlocks([part.some(sequences) for part in self.parts], self.weights[sequences])
+
 
 def add(tensors: Iterable[Tensor]) -> Tensor:
     return reduce(operator.add, tensors)

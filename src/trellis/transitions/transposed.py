@@ -6,6 +6,7 @@ from torch import Tensor
 
 from trellis.transitions.base import Transition
 from trellis.transitions.dense import Dense
+from trellis.transitions.lowrank import LowRank
 
 
 class Transposed(Transition):
@@ -28,5 +29,9 @@ class Transposed(Transition):
 
 
 def transposed(transition: Transition) -> Transition:
-    """A', as a matrix where A is one."""
-    return Dense(transition.matrix.T) if isinstance(transition, Dense) else Transposed(transition)
+    """A', in the structure of A where it has one."""
+    if isinstance(transition, Dense):
+        return Dense(transition.matrix.T)
+    if isinstance(transition, LowRank):
+        return LowRank(transition.out, transition.into, transition.dtype)
+    return Transposed(transition)

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch import Tensor
 
 from trellis.transitions.base import Operator
-from trellis.transitions.dense import Dense, cut
+from trellis.transitions.dense import DenseStep, cut
 from trellis.types import Groups
 
 
@@ -26,11 +26,27 @@ class TimeVarying(ABC):
     def dense(self) -> Tensor:
         """All matrices: [B, T-1, K, K], or [T-1, K, K] where sequences share them."""
 
+    @abstractmethod
+    def some(self, sequences: Tensor) -> TimeVarying:
+        """The transitions of some sequences [n]."""
+
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
         """Expected transitions left(z) A(z, z') right(z') of every step: [B, T-1, K] twice -> like `dense`."""
         matrix = self.dense()
         pairs = matrix * left.unsqueeze(-1) * right.unsqueeze(-2)
         return pairs.sum(0) if pairs.dim() > matrix.dim() else pairs
+
+    def between(self, ids: Tensor, groups: Groups | None = None) -> Blocks:
+        """Those between the live states [B, T, k] of neighbouring steps."""
+        return Blocks(cut(self.dense(), ids[:, :-1], ids[:, 1:]))
+
+    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
+        """Transitions between live states over all states: [..., k], [..., k'], [..., k, k'] -> like `dense`."""
+        rows = pairs.new_zeros(*pairs.shape[:-1], self.num_states)
+        rows = rows.scatter_add(-1, after.unsqueeze(-2).expand_as(pairs), pairs)
+        full = pairs.new_zeros(*pairs.shape[:-2], self.num_states, self.num_states)
+        full = full.scatter_add(-2, before.unsqueeze(-1).expand_as(rows), rows)
+        return full.sum(0) if full.dim() > self.dense().dim() else full
 
 
 class PerStep(TimeVarying):
@@ -45,6 +61,9 @@ class PerStep(TimeVarying):
     def dense(self) -> Tensor:
         return self.operator(*self.tensors).dense()
 
+    def some(self, sequences: Tensor) -> PerStep:
+        return PerStep(self.operator, *(tensor[sequences] for tensor in self.tensors))
+
 
 class Blocks(TimeVarying):
     """Matrices written out: [T-1, K, K], or [B, T-1, K, K] where each sequence has its own."""
@@ -52,23 +71,14 @@ class Blocks(TimeVarying):
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]
 
-    def at(self, step: int) -> Dense:
-        return Dense(self.matrix.select(-3, step))
+    def at(self, step: int) -> DenseStep:
+        return DenseStep(self.matrix.select(-3, step))
 
     def dense(self) -> Tensor:
         return self.matrix
 
-    def between(self, ids: Tensor, groups: Groups | None = None) -> Blocks:
-        """Those between the live states [B, T, k] of neighbouring steps."""
-        return Blocks(cut(self.matrix, ids[:, :-1], ids[:, 1:]))
-
-    def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        """Transitions between live states over all states: [..., k], [..., k'], [..., k, k'] -> like `dense`."""
-        rows = pairs.new_zeros(*pairs.shape[:-1], self.num_states)
-        rows = rows.scatter_add(-1, after.unsqueeze(-2).expand_as(pairs), pairs)
-        full = pairs.new_zeros(*pairs.shape[:-2], self.num_states, self.num_states)
-        full = full.scatter_add(-2, before.unsqueeze(-1).expand_as(rows), rows)
-        return full.sum(0) if full.dim() > self.matrix.dim() else full
+    def some(self, sequences: Tensor) -> Blocks:
+        return Blocks(self.matrix[sequences]) if self.matrix.dim() == 4 else self
 
 
 class LogitBlocks(Blocks):
@@ -80,3 +90,6 @@ class LogitBlocks(Blocks):
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]
         return (self.logits - self.log_norm.unsqueeze(-1)).exp()
+
+    def some(self, sequences: Tensor) -> LogitBlocks:
+        return LogitBlocks(self.logits[sequences], self.log_norm[sequences])

@@ -72,7 +72,7 @@ class HMM(nn.Module, ChainModel):
 
     def parts(self) -> Parts:
         """Start [K], transition and emission, normalised."""
-        return self.memo("parts", lambda: written_out(self.params.parts()))
+        return self.memo("parts", lambda: written_out(self.params.parts()).started())
 
     def occupancy(self) -> Tensor:
         """The long-run share of tokens of each state, under the model itself or as estimated from a text: [K].
@@ -185,7 +185,7 @@ class HMM(nn.Module, ChainModel):
 
 def written_out(parts: Parts) -> Parts:
     """A softmax over few states, all of them live at every step, as the matrix that every step needs."""
-    few = parts.emission.support is None and parts.num_states**2 <= LARGEST_WRITTEN
+    few = not parts.emission.has_support and parts.num_states**2 <= LARGEST_WRITTEN
     if not (few and isinstance(parts.transition, Softmax)):
         return parts
     return Parts(parts.given_start, Dense(parts.transition.dense()), parts.emission, parts.entry, parts.kept)
