@@ -12,6 +12,15 @@ from torch import Tensor
 
 from experiments.dense_config import DenseRun
 from experiments.dense_data import Split, Text, load
+from experiments.dense_metrics import (
+    Array,
+    Probabilities,
+    analytic,
+    counted,
+    mean_absolute_deviation,
+    normalised_nll,
+    sampled,
+)
 from experiments.dense_words import words
 from experiments.results import Result, hardware, source_hash
 from trellis.devices import choose_device
@@ -24,15 +33,6 @@ from trellis.learning.descent import minimise
 from trellis.params.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
 from trellis.params.kernels import KERNELS, log_probabilities
 from trellis.parts import Prior
-from trellis.tasks.cooccurrence import (
-    Array,
-    Probabilities,
-    analytic,
-    counted,
-    mean_absolute_deviation,
-    normalised_nll,
-    sampled,
-)
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from experiments.dense_metrics import Array, Probabilities, analytic, counted, draw
 from trellis.errors import TrellisError
 from trellis.inference.stationary import stationary
-from trellis.tasks.cooccurrence import Array, Probabilities, analytic, counted, draw
 
 CONCENTRATION = 0.1  # of the Dirichlet distributions
 SEQUENCES, LENGTH = 10, 200  # synthetic, of train and of test

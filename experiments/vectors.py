@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments.probe import fit_probe, normal_form
 from experiments.results import Result, hardware, source_hash
 from experiments.vectors_config import VectorRun
 from experiments.vectors_dense import DenseSystem
@@ -24,7 +25,6 @@ from trellis.errors import TrellisError
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
 from trellis.tasks.bootstrap import binomial_p
-from trellis.tasks.probe import fit_probe, normal_form
 from trellis.train.lds import SUBSPACE
 
 Figures = dict[str, float | None]

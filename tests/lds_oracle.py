@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.corpus.moments import Moments, choose_rows, count_moments
-from trellis.families.lds.onehot import Whitening
-from trellis.families.lds.parameters import Parameters
+from trellis.families.lds.parameters import Parameters, Whitening
 
 
 def markov_text(seed: int = 0, words: int = 12, states: int = 4, tokens: int = 4000) -> np.ndarray:

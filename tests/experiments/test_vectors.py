@@ -45,7 +45,7 @@ def text() -> vectors.Text:
 
 def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(vectors, "read_text", lambda config: text)
-    monkeypatch.setattr("trellis.tasks.probe.COMMON", 0)
+    monkeypatch.setattr("experiments.probe.COMMON", 0)
     toys = tmp_path / "toys"
     toys.mkdir()
     (toys / "tables.toml").write_text(TABLES)

@@ -11,8 +11,7 @@ from lds_oracle import counted, log_density, markov_text, one_hot, written_out
 from trellis.errors import TrellisError
 from trellis.families.lds.asos import Filter, expect, find_edges, learn, maximise
 from trellis.families.lds.covariance import Covariances, Hankel
-from trellis.families.lds.onehot import IndefiniteError
-from trellis.families.lds.parameters import NOISES, Parameters, restrict_noise
+from trellis.families.lds.parameters import NOISES, IndefiniteError, Parameters, restrict_noise
 from trellis.families.lds.subspace import OVERSAMPLING, decompose, identify, randomised_svd
 from trellis.inference.steady import lyapunov
 

@@ -14,8 +14,8 @@ from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
 from trellis.families.factorial.emission_steps import Seen, climb, guess_visits, scale
+from trellis.families.factorial.loglinear import emission_slope
 from trellis.families.factorial.model import FHMM
-from trellis.families.factorial.slope import emission_slope
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.tasks.lm import evaluate
 

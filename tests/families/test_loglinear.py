@@ -10,8 +10,7 @@ import torch
 from layered import layered
 from oracle import SMALLEST_P, chi_square
 from strategies import assert_close
-from trellis.families.factorial.loglinear import LogLinear
-from trellis.families.factorial.slope import emission_slope
+from trellis.families.factorial.loglinear import LogLinear, emission_slope
 
 SIZES = [(4,), (2, 3), (3, 1, 2)]
 STEP, DIFFERENCE = 1e-5, 1e-7

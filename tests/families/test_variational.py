@@ -77,7 +77,7 @@ def test_the_joint_chain_against_all_paths() -> None:
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     case = layered((2, 3), batch=7, missing=0.2)
     whole = infer(case)
-    monkeypatch.setitem(mean_field.ENTRIES, "cpu", 1)
+    monkeypatch.setitem(mean_field.HELD, "cpu", 1)
     for one, other in zip(flat(whole), flat(infer(case)), strict=True):
         assert_close(one, other)
 

@@ -52,7 +52,7 @@ def test_tokens_in_single_precision_are_summed_in_double(batch: int) -> None:
     for found in (
         discrete.log_likelihood(*problem),
         discrete.smooth(*problem).log_likelihood,
-        discrete.sequence_counts(*problem)[0].log_likelihood,
+        discrete.counts(*problem, per_sequence=True)[0].log_likelihood,
     ):
         torch.testing.assert_close(found, expected, rtol=SUMMING, atol=0)
 

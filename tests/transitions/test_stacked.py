@@ -47,7 +47,7 @@ def test_inference_equals_that_of_each_chain_alone(matrices: Tensor, live: int |
 @pytest.mark.parametrize("live", [None, 2])
 def test_counts_are_kept_apart(matrices: Tensor, live: int | None) -> None:
     given = problem(live, 0.0)
-    together, _ = discrete.sequence_counts(*given._replace(transition=Stacked(matrices)))
+    together, _ = discrete.counts(*given._replace(transition=Stacked(matrices)), per_sequence=True)
     visits = torch.zeros_like(together.emission)
     for chain, matrix in enumerate(matrices):
         alone, _ = discrete.counts(*part(given, chain, matrix))

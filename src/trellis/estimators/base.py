@@ -17,8 +17,7 @@ from trellis.errors import InputError
 from trellis.estimators.blocks import Block
 from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
-from trellis.estimators.monitor import ConvergenceMonitor, log
-from trellis.estimators.restart import Restart
+from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
 from trellis.learning.em import Running, expect, expect_together
 from trellis.parts import Parts, Prior

@@ -1,4 +1,4 @@
-"""When training ends: a record of the log-likelihood, iteration by iteration."""
+"""When training ends: a record of the log-likelihood, iteration by iteration, for each restart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import logging
 import math
 import sys
 from collections import deque
+from dataclasses import dataclass, field
+
+from trellis.parts import Parts
+from trellis.types import Counts
 
 log = logging.getLogger(__name__)
 WIGGLE = math.sqrt(sys.float_info.epsilon)  # a fall of the log-likelihood that rounding explains
@@ -49,3 +53,32 @@ class ConvergenceMonitor:
     def __repr__(self) -> str:
         fields = sorted((vars(self) | {"history": list(self.history)}).items())
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields)})"
+
+
+@dataclass
+class Restart:
+    """One run of EM from one start: its parameters, its monitor, and how it does on held-out data."""
+
+    parts: Parts
+    monitor: ConvergenceMonitor
+    valid: list[float] = field(default_factory=list)  # held-out log-likelihood after every iteration
+    best: Parts | None = None  # by that
+    done: bool = False
+
+    @property
+    def merit(self) -> float:
+        """What restarts are compared by."""
+        return max(self.valid) if self.valid else self.monitor.history[-1] if self.monitor.history else -math.inf
+
+    def update(self, parts: Parts, counts: Counts) -> None:
+        """An iteration is over."""
+        self.parts = parts
+        self.monitor.report(float(counts.log_likelihood))
+        self.done = self.monitor.converged
+
+    def judge(self, score: float, patience: int) -> None:
+        """Note a held-out score: the best parameters are kept, and too long without better ones is the end."""
+        if not self.valid or score > max(self.valid):
+            self.best = self.parts
+        self.valid.append(score)
+        self.done |= len(self.valid) - self.valid.index(max(self.valid)) > patience

@@ -154,23 +154,10 @@ def counts(
     lengths: Tensor | None = None,
     carried: Belief | None = None,
     fresh: Tensor | None = None,
+    per_sequence: bool = False,
 ) -> tuple[Counts, Belief]:
-    """Expected starts, transitions and visits under p(z | x), added up over the batch, and the belief to carry on.
-
-    See `sequence_counts` for `carried` and `fresh`."""
-    found, belief = sequence_counts(prior, transition, potentials, lengths, carried, fresh)
-    return found._replace(log_likelihood=found.log_likelihood.sum(), start=found.start.sum(0)), belief
-
-
-def sequence_counts(
-    prior: Belief,
-    transition: AnyTransition,
-    potentials: Potentials,
-    lengths: Tensor | None = None,
-    carried: Belief | None = None,
-    fresh: Tensor | None = None,
-) -> tuple[Counts, Belief]:
-    """`counts` with the log-likelihood [B] and the starts [B, K] of every sequence on its own.
+    """Expected starts, transitions and visits under p(z | x), added up over the batch, and the belief to carry on;
+    `per_sequence`: the log-likelihood [B] and the starts [B, K] of every sequence on its own.
 
     `fresh` [B] tells which sequences begin with the start distribution (all by default); the others continue from the
     belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start. That
@@ -190,8 +177,10 @@ def sequence_counts(
         before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.expected(before, entry)
     starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below
-    found = Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits)
-    return found, chain.name_belief(belief)
+    total = log_norms.sum(1, dtype=torch.float64)
+    if not per_sequence:
+        total, starts = total.sum(), starts.sum(0)
+    return Counts(total, starts, moves, visits), chain.name_belief(belief)
 
 
 def viterbi(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trellis.corpus import Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
 from trellis.transitions.base import invert
 
+T = TypeVar("T")
 Ranked = list[tuple[str, float]]  # words with their probabilities, best first
 
 
@@ -139,3 +140,26 @@ class LanguageModel(SequenceModel, PersistedModel):
         top = log_probs.topk(max(0, min(n, len(self.vocab))))
         words, probs = self.vocab.decode(top.indices.tolist()), top.values.exp().tolist()
         return [(word, prob) for word, prob in zip(words, probs, strict=True) if prob > 0]
+
+
+class Memo:
+    """Memoises what was computed from a module's parameters; nothing while gradients are recorded."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = module.parameters
+        self.version: Any = None
+        self.kept: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: computed again where it is needed."""
+        return {"parameters": self.parameters, "version": None, "kept": {}}
+
+    def __call__(self, name: str, compute: Callable[[], T]) -> T:
+        if torch.is_grad_enabled():
+            return compute()
+        version = tuple((p._version, p.data_ptr()) for p in self.parameters())
+        if self.version != version:
+            self.version, self.kept = version, {}
+        if name not in self.kept:
+            self.kept[name] = compute()
+        return cast(T, self.kept[name])

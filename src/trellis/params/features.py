@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from trellis.errors import TrellisError
-from trellis.kernels.products import times
+from trellis.kernels.rows import times
 
 
 class FeatureMap(nn.Module, ABC):

@@ -18,8 +18,7 @@ from trellis.emissions import Categorical, Partition
 from trellis.errors import TrellisError
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import set_logits
-from trellis.kernels.products import times
-from trellis.kernels.rows import pick, take
+from trellis.kernels.rows import pick, take, times
 from trellis.params.base import WHOLE, Support, WordParams, normalised, restored_support
 from trellis.params.dropout import Draw
 from trellis.params.kernels import KERNELS

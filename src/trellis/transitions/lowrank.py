@@ -14,8 +14,7 @@ from torch import Tensor
 
 from trellis.dirichlet import most_probable
 from trellis.kernels.pairs import pair_logits
-from trellis.kernels.products import times
-from trellis.kernels.rows import take
+from trellis.kernels.rows import take, times
 from trellis.transitions.alias import Alias, alias_tables
 from trellis.transitions.base import Entry, Operator, Summable, invert, invert_rest, select
 from trellis.transitions.tiled import Tiled

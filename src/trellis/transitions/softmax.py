@@ -77,6 +77,9 @@ class Softmax(SoftmaxEntry, Samplable):
         logits = self.kept(logits, ids[:, :-1], ids[:, 1:])
         return LogitBlocks(logits, take(groups.arrange(self.log_norm), groups.rows[:, :-1]))
 
+    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
+        return invert(self.rows(states), uniform)
+
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         return invert(weights * self.columns(states).T, uniform)
 

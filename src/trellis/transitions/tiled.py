@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from trellis.kernels.lse.tiled import chunks
-from trellis.transitions.base import invert
 
 
 class Tiled(ABC):
@@ -48,7 +47,3 @@ class Tiled(ABC):
         """The states that any of [..., K] asks for, as many at a time as whole rows of them may exist."""
         chosen = which.reshape(-1, which.shape[-1]).any(0).nonzero().flatten()
         return (chosen[part] for part in chunks(len(chosen), self.num_states, self.device))
-
-    def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """z' ~ A(z, .) by inversion of whole rows: [B], [B] -> [B]."""
-        return invert(self.rows(states), uniform)

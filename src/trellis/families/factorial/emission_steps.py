@@ -8,11 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trellis.families.factorial.ascent import word_places
-from trellis.families.factorial.mean_field import Field
+from trellis.families.factorial.loglinear import Slope, emission_slope
+from trellis.families.factorial.mean_field import Field, word_places
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.parameters import LayeredParams
-from trellis.families.factorial.slope import Slope, emission_slope
 from trellis.types import Batch
 
 LONGEST = 1.0  # step of iterative scaling

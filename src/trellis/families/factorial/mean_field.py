@@ -1,19 +1,212 @@
-"""Layers of chains that speak together: the mean field of any number of sentences, and its uses (see ascent.py)."""
+"""Structured mean field for layered chains: q(z) = prod_m q_m, each q_m a Markov chain with potentials of its own.
+
+The emission is log-linear, so the expectation of log Z(z_t) under q has no closed form; for any tilt c,
+    E log Z(z_t) <= sum_mk q_mk c_mk + log sum_x e^bias_x prod_m a_m(x),    a_m(x) = sum_k q_mk exp(theta_xmk - c_mk).
+"jensen" keeps c = 0. "tilted" takes the best c of the layer whose turn it is,
+    c_mk = log sum_x e^bias_x prod_{n != m} a_n(x) exp(theta_xmk),
+after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. One layer at a time
+the bound on log p(x) never falls. With one layer the tilted bound is log p(x) itself.
+
+All work is done on blocks of whole sentences, as products between tokens, states and words; what exists at a time does
+not grow with the text. Layers lie side by side in the last dimension, S = sum_m K_m.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from trellis.families.factorial.ascent import BOUNDS, Ascent, Chains, Field, Inferred, chain
-from trellis.families.factorial.loglinear import LogLinear
-from trellis.families.factorial.slope import ENTRIES
+from trellis.families.factorial.loglinear import CACHE, HELD, LogLinear, floor, with_floor
 from trellis.inference import discrete
+from trellis.transitions import Blocks, Dense
+from trellis.types import Belief, Potentials
 
-__all__ = ["BOUNDS", "Ascent", "Chains", "Field", "Inferred", "chain", "expect", "infer", "sampled_log_likelihood"]
+Chain = tuple[Belief, Dense | Blocks, Potentials, Tensor]  # as `discrete` takes it
+
+
+class Chains(NamedTuple):
+    """The layers' own dynamics."""
+
+    starts: Sequence[Tensor]  # [K_m]
+    transitions: Sequence[Tensor]  # [K_m, K_m]
+
+
+class Field(NamedTuple):
+    """A mean field of B sentences, padded to T; past the end, and where the word is missing, all is zero."""
+
+    probs: Tensor  # [B, T, S]: q(z_m = k)
+    tilts: Tensor  # [B, T, S]: c
+
+
+class Inferred(NamedTuple):
+    """What coordinate ascent came to."""
+
+    bound: Tensor  # [B] float64: at most log p(x)
+    field: Field
+    potentials: Tensor  # [B, T, S]: log-potentials of the chains, of which q has the marginals
+    log_norms: Tensor  # [B, M] float64: log-normalisers of the chains
+
+    @classmethod
+    def joined(cls, parts: Sequence[Inferred], steps: int) -> Inferred:
+        """The sentences of all parts, padded to so many steps."""
+        by_step = zip(*((*part.field, part.potentials) for part in parts), strict=True)
+        probs, tilts, potentials = (torch.cat([pad_steps(one, steps) for one in values]) for values in by_step)
+        bounds, log_norms = torch.cat([part.bound for part in parts]), torch.cat([part.log_norms for part in parts])
+        return cls(bounds, Field(probs, tilts), potentials, log_norms)
+
+
+def pad_steps(values: Tensor, steps: int) -> Tensor:
+    """Zeros after the last step: [B, T', S] -> [B, T, S]."""
+    return torch.nn.functional.pad(values, (0, 0, 0, steps - values.shape[1]))
+
+
+class Step(NamedTuple):
+    """A layer's new tilt and its penalty, the gradient of the bound on E log Z in q: [n, K_m] each."""
+
+    tilt: Tensor
+    penalty: Tensor
+
+
+def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
+    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: of all layers'."""
+    tilt = weights.log() + shift
+    return Step(tilt, tilt)
+
+
+def jensen_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
+    return Step(torch.zeros_like(weights), weights * shift.exp() / total)
+
+
+BOUNDS: dict[str, Callable[[Tensor, Tensor, Tensor], Step]] = {"tilted": tilted_step, "jensen": jensen_step}
+
+
+class Ascent:
+    """Coordinate ascent on the bound for one block of sentences: `update` a layer, then another.
+
+    Tokens and lengths may lie on the CPU though the model is on a GPU; then nothing here waits for the GPU."""
+
+    def __init__(
+        self,
+        chains: Chains,
+        emission: LogLinear,
+        tokens: Tensor,
+        lengths: Tensor,
+        bound: str = "tilted",
+        field: Field | None = None,
+    ) -> None:
+        device, dtype, sizes = emission.theta.device, emission.theta.dtype, emission.sizes
+        self.chains, self.emission, self.step = chains, emission, BOUNDS[bound]
+        self.shape, self.lengths = tokens.shape, lengths.to(device, non_blocking=True)
+        places = word_places(tokens, lengths)
+        self.places = places.to(device, non_blocking=True)
+        self.words = tokens.flatten()[places].to(device, non_blocking=True)
+        self.shifts = [layer.amax(0) for layer in emission.layers()]
+        self.tables = [with_floor(layer, shift) for layer, shift in zip(emission.layers(), self.shifts, strict=True)]
+        self.scores = [layer[self.words] for layer in emission.layers()]  # [n, K_m]
+        self.potentials = [torch.zeros(*self.shape, size, device=device, dtype=dtype) for size in sizes]
+        self.log_norms = torch.zeros(len(tokens), len(sizes), device=device, dtype=torch.float64)
+        if field is None:
+            self.probs = list(self.potentials)
+            self.begin()
+        else:
+            self.probs = list(field.probs.split(sizes, -1))
+            self.tilts = [self.at_words(tilt) for tilt in field.tilts.split(sizes, -1)]
+        self.weights = [self.weigh(m) for m in range(len(sizes))]  # [n, K_m + 1]
+        self.others = self.bias_weights().repeat(len(self.words), 1)  # the product of all layers' activities but one's
+        self.out = 0  # that one
+        step = max(1, CACHE[device.type] // emission.num_words)
+        self.chunks = [slice(first, first + step) for first in range(0, len(self.words), step)]
+        self.buffer = torch.empty_like(self.others[:step])
+        self.reach = self.leave_out(0, range(1, len(sizes)))
+
+    def begin(self) -> None:
+        """Each layer as if the others were not there."""
+        weights = self.bias_weights()
+        self.tilts = []
+        for m, (table, shift) in enumerate(zip(self.tables, self.shifts, strict=True)):
+            reach = (table @ weights)[:-1]
+            self.walk(m, self.scores[m] - reach.log() - shift)
+            self.tilts.append(self.step(reach.expand_as(self.scores[m]), weights.sum(), shift).tilt)
+
+    def at_words(self, values: Tensor) -> Tensor:
+        """[B, T, K_m] -> [n, K_m]."""
+        return values.flatten(0, 1).index_select(0, self.places)
+
+    def bias_weights(self) -> Tensor:
+        """e^bias over its sum: [V]."""
+        return self.emission.bias.softmax(0)
+
+    def weigh(self, m: int) -> Tensor:
+        """What makes a_m(x) out of the layer's table: [n, K_m + 1]."""
+        weights = self.at_words(self.probs[m]) * (self.shifts[m] - self.tilts[m]).exp()
+        return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
+
+    def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
+        """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times layer m's
+        table: [n, K_m + 1]. A few tokens at a time, so that [n, V] is read and written once."""
+        changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
+        changes += [(m, Tensor.div_)] if m != self.out else []
+        reach = self.others.new_empty(len(self.words), len(self.tables[m]))
+        for rows in self.chunks:
+            others = self.others[rows]
+            for n, change in changes:
+                change(others, torch.mm(self.weights[n][rows], self.tables[n], out=self.buffer[: len(others)]))
+            torch.mm(others, self.tables[m].T, out=reach[rows])
+        self.out = m
+        return reach
+
+    def total(self) -> Tensor:
+        """sum_x e^bias_x prod_m a_m(x) of every token: [n]."""
+        return (self.weights[self.out] * self.reach).sum(-1)
+
+    def walk(self, m: int, potentials: Tensor) -> None:
+        """Forward and backward through layer m with new potentials [n, K_m]."""
+        self.potentials[m] = self.spread(potentials)
+        result = discrete.smooth(*chain(self.chains, m, self.potentials[m], self.lengths))
+        self.probs[m], self.log_norms[:, m] = result.probs, result.log_likelihood
+
+    def spread(self, values: Tensor) -> Tensor:
+        """[n, ...] -> [B, T, ...], zero where there is no word."""
+        padded = values.new_zeros(self.shape.numel(), *values.shape[1:])
+        return padded.index_copy_(0, self.places, values).unflatten(0, self.shape)
+
+    def update(self, m: int) -> None:
+        """The best q_m given the others."""
+        self.reach = self.leave_out(m, [] if m == self.out else [self.out])
+        self.tilts[m], penalty = self.step(self.reach[:, :-1], self.total().unsqueeze(-1), self.shifts[m])
+        self.walk(m, self.scores[m] - penalty)
+        self.weights[m] = self.weigh(m)
+
+    def bound(self) -> Tensor:
+        """The bound on log p of each sentence, [B]; every layer must have been walked through."""
+        value = self.emission.bias.log_softmax(0)[self.words].double() - self.total().double().log()
+        for m, scores in enumerate(self.scores):
+            gain = scores - self.tilts[m] - self.at_words(self.potentials[m])
+            value = value + (self.at_words(self.probs[m]) * gain).sum(-1, dtype=torch.float64)
+        return self.log_norms.sum(-1) + self.spread(value).sum(-1)
+
+    def result(self) -> Inferred:
+        potentials, probs = torch.cat(self.potentials, -1), torch.cat(self.probs, -1)
+        return Inferred(self.bound(), Field(probs, self.spread(torch.cat(self.tilts, -1))), potentials, self.log_norms)
+
+
+def word_places(tokens: Tensor, lengths: Tensor) -> Tensor:
+    """Which of the B T places [B, T] hold a word, one after the other: [n]."""
+    inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)
+    return (inside & (tokens >= 0)).flatten().nonzero().squeeze(-1)
+
+
+def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> Chain:
+    """Layer m with potentials [B, T, K_m], as `discrete` takes it; on a GPU with a matrix per step, since there one
+    program can walk through those."""
+    batch, steps, size = potentials.shape
+    prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
+    by_step = potentials.is_cuda and steps > 1
+    transition = Blocks(matrix.expand(batch, steps - 1, size, size)) if by_step else Dense(matrix)
+    return prior, transition, Potentials.of(potentials), lengths
 
 
 @torch.no_grad()
@@ -47,7 +240,7 @@ def ascend(ascent: Ascent, sweeps: int) -> Inferred:
 
 def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
     """Runs of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
-    limit = ENTRIES[emission.theta.device.type] // emission.num_words
+    limit = HELD[emission.theta.device.type] // emission.num_words
     first = tokens = 0
     for b, length in enumerate(lengths.tolist()):
         if b > first and tokens + length > limit:

@@ -19,8 +19,7 @@ from trellis.families.factorial.mean_field import Chains, Field, Inferred
 from trellis.families.factorial.parameters import LayeredParams
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
-from trellis.models.base import LanguageModel
-from trellis.models.memo import Memo
+from trellis.models.base import LanguageModel, Memo
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals
 from trellis.types import Batch, Filtered, Posterior

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from trellis.config import choose
 from trellis.errors import TrellisError
-from trellis.families.factorial.ascent import Chains
 from trellis.families.factorial.loglinear import LogLinear, NoisyOr
+from trellis.families.factorial.mean_field import Chains
 from trellis.params.table import LOG_ZERO
 
 SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart

@@ -12,11 +12,10 @@ from torch.nn.utils.rnn import pad_sequence
 from trellis.config import TrainConfig, choose
 from trellis.errors import TrellisError
 from trellis.families.factorial import mean_field
-from trellis.families.factorial.ascent import pad_steps
 from trellis.families.factorial.emission_steps import Seen, climb, descend, guess_visits, scale
-from trellis.families.factorial.mean_field import Field, Inferred
+from trellis.families.factorial.loglinear import emission_slope
+from trellis.families.factorial.mean_field import Field, Inferred, pad_steps
 from trellis.families.factorial.model import FHMM
-from trellis.families.factorial.slope import emission_slope
 from trellis.learning.base import StepResult, under
 from trellis.learning.em import step_rate
 from trellis.learning.gradient import GradientLearner

@@ -14,8 +14,8 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
 from trellis.learning.em import expect
+from trellis.models.base import Memo
 from trellis.models.chain import ChainModel
-from trellis.models.memo import Memo
 from trellis.params import PARAMS, Dropout, Params, SavedParams, Support
 from trellis.params.base import WHOLE
 from trellis.parts import Parts

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.families.lds.covariance import Covariances, in_turn
-from trellis.families.lds.onehot import IndefiniteError, OneHot, Whitening
-from trellis.families.lds.parameters import Parameters, restrict_noise, whiten_state
+from trellis.families.lds.parameters import IndefiniteError, OneHot, Parameters, Whitening, restrict_noise, whiten_state
 from trellis.inference.steady import Steady, check_stable, lyapunov, steady_state, stein, symmetric
 
 ROUNDS, SETTLED = 200, 1e-13

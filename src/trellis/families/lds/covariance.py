@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
 from trellis.corpus.moments import Moments
-from trellis.families.lds.onehot import Whitening
+from trellis.families.lds.parameters import Whitening
 
 COLUMNS = 16  # multiplied with a Hankel matrix at a time
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from trellis.config import choose
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import ABSENT
-from trellis.families.lds.onehot import OneHot, Whitening
-from trellis.families.lds.parameters import Parameters
+from trellis.families.lds.parameters import OneHot, Parameters, Whitening
 from trellis.inference import gaussian
 from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
 from trellis.inference.steady import lyapunov, steady_state

@@ -1,14 +1,125 @@
-"""The parameters of a linear dynamical system over one-hot words."""
+"""A one-hot word as a Gaussian observation of a hidden vector, w_t = C x_t + noise, on its n - 1 dimensions.
+
+The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), which leaves them no
+variance along n ~ W^-1 1. The noise has the covariance
+    D = Delta - g g' - C E C',  Delta = W diag(mu') W,  g = W mu' / sqrt(sum mu'),  mu' = mu + prior,
+where C E C' is what the hidden vector explains; without a prior (pseudocounts of noise: an inverse Wishart one),
+Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' does the work of D in every gain and on
+all data, and its inverse and determinant are [h, h] matters:
+    N = C' Delta^-1 C,  Phi = C'(D + g g')^-1 C = (I - N E)^-1 N,  C'(D + g g')^-1 = (I - N E)^-1 C' Delta^-1."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from trellis.config import choose
-from trellis.families.lds.onehot import IndefiniteError, OneHot, Whitening
+from trellis.errors import TrellisError
+
+
+class IndefiniteError(TrellisError):
+    """The noise would have a negative variance."""
+
+
+class Whitening:
+    """The coordinates of w: frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m'."""
+
+    def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
+        """`pseudocount` and `prior` are frequencies, counts / T; without `whiten` words keep their own coordinates."""
+        if not (frequency > 0).all():
+            raise TrellisError("A word has a count of zero, so nothing is known of it; leave it out of the vocabulary.")
+        self.frequency = frequency
+        self.scale = (frequency + pseudocount) ** -0.5 if whiten else np.ones_like(frequency)
+        self.mean = frequency * self.scale  # [n] m
+        self.variance = frequency + prior  # [n] mu'
+        self.delta = self.variance * self.scale**2  # [n]
+
+    def with_variance(self, variance: np.ndarray) -> Whitening:
+        """The same coordinates with another mu' [n]; with E = 0 the noise is diagonal, given that words sum to 1."""
+        other = copy(self)
+        other.variance, other.delta = variance, variance * self.scale**2
+        other.__dict__.pop("log_mean", None)
+        return other
+
+    @cached_property
+    def null(self) -> np.ndarray:
+        """The unit vector n in which w has no variance."""
+        return (1 / self.scale) / np.linalg.norm(1 / self.scale)
+
+    @cached_property
+    def log_volume(self) -> float:
+        """Add this to a log density of w on its n - 1 dimensions to get that of the one-hot vector itself."""
+        size = len(self.scale)
+        return float(np.log(self.scale).sum() + 0.5 * np.log((self.scale**-2).sum() / size))
+
+    @cached_property
+    def log_mean(self) -> float:
+        """2 log |n'g|, g = W mu' / sqrt(sum mu'): what a determinant of anything plus g g' has too much."""
+        ghost = self.variance * self.scale / np.sqrt(self.variance.sum())
+        return float(2 * np.log(abs(self.null @ ghost)))
+
+    def total(self) -> float:
+        """tr(Delta^-1 Cov(w)): n - 1 without a prior."""
+        return float((self.frequency * (1 - self.frequency) / self.variance).sum())
+
+    def product(self, vectors: np.ndarray) -> np.ndarray:
+        """vectors' Cov(w) vectors, [h, h] of [n, h]."""
+        along = vectors.T @ self.mean
+        return vectors.T @ (vectors * (self.frequency * self.scale**2)[:, None]) - np.outer(along, along)
+
+
+class OneHot:
+    """The emission: loadings C [n, h] and explained covariance E [h, h] in some coordinates."""
+
+    def __init__(self, coordinates: Whitening, loadings: np.ndarray, explained: np.ndarray):
+        self.coordinates, self.loadings, self.explained = coordinates, loadings, explained
+        self.scaled = loadings / coordinates.delta[:, None]  # Delta^-1 C
+        self.overlap = loadings.T @ self.scaled  # N
+        try:
+            root = np.linalg.cholesky(explained) if explained.any() else explained
+            left = np.linalg.cholesky(np.eye(len(root)) - root.T @ self.overlap @ root)
+        except np.linalg.LinAlgError as error:
+            raise IndefiniteError(
+                "The noise of the words would have a negative variance, so learning stops here; use fewer iterations, "
+                "a smaller hidden vector or more pseudocounts."
+            ) from error
+        half = np.linalg.solve(left, root.T)
+        self.surplus = half.T @ half  # (E^-1 - N)^-1
+        self.lift = np.eye(len(root)) + self.overlap @ self.surplus  # (I - N E)^-1
+        self.log_det = float(np.log(coordinates.delta).sum() + 2 * np.log(np.diag(left)).sum() - coordinates.log_mean)
+
+    @cached_property
+    def information(self) -> np.ndarray:
+        """Phi [h, h]."""
+        product = self.lift @ self.overlap
+        return 0.5 * (product + product.T)
+
+    @cached_property
+    def sensing(self) -> np.ndarray:
+        """(D + m m')^-1 C: [n, h]."""
+        return self.scaled @ self.lift.T
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """C' Delta^-1 w of every word: [n, h]."""
+        coordinates = self.coordinates
+        return self.scaled * coordinates.scale[:, None] - self.scaled.T @ coordinates.mean
+
+    def vectors(self) -> np.ndarray:
+        """C' D^-1 w of every word: [n, h]."""
+        return self.scores @ self.lift.T
+
+    def constants(self) -> np.ndarray:
+        """log N(w; 0, D) of every word, as a density of the one-hot vector: [n]."""
+        frequency, variance = self.coordinates.frequency, self.coordinates.variance
+        distance = (1 - 2 * frequency) / variance + (frequency**2 / variance).sum()
+        distance += ((self.scores @ self.surplus) * self.scores).sum(1)
+        volume = (len(frequency) - 1) * np.log(2 * np.pi) + self.log_det
+        return -0.5 * (volume + distance) + self.coordinates.log_volume
 
 
 class Parameters(NamedTuple):

@@ -11,8 +11,7 @@ from scipy import linalg
 
 from trellis.errors import TrellisError
 from trellis.families.lds.covariance import Covariances, Hankel
-from trellis.families.lds.onehot import Whitening
-from trellis.families.lds.parameters import Parameters, whiten_state
+from trellis.families.lds.parameters import Parameters, Whitening, whiten_state
 from trellis.inference.steady import lyapunov, spectral_radius, symmetric
 
 OVERSAMPLING, POWER_STEPS = 10, 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trellis.tasks.cooccurrence import (
+from experiments.dense_metrics import (
     Probabilities,
     analytic,
     counted,
