@@ -170,9 +170,7 @@ def counts(
         entry, starts = (to_dense(Belief(w, chain.ids[:, 0]), transition.num_states) for w in (entry, starts))
     if fresh is not None and carried is not None and not bool(fresh.all()):
         if isinstance(transition, TimeVarying):
-            raise TrellisError(
-                "Expected transitions into a carried sequence need transitions that do not vary with time."
-            )
+            raise TrellisError("A carried sequence needs transitions that do not vary with time to be counted.")
         starts = starts * fresh.unsqueeze(-1)
         before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.expected(before, entry)

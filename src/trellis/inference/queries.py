@@ -72,11 +72,10 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     last = lengths.unsqueeze(-1) - 1
     mirror = torch.where(steps <= last, last - steps, steps)  # [B, T]
-    ahead = filtered(chain.prior, transition, potentials, lengths)
-    nothing_yet = Belief(torch.ones_like(to_dense(chain.prior, transition.num_states)))
-    behind = filtered(nothing_yet, reverse(transition, lengths), in_order(potentials, mirror), lengths)
-    behind = behind.gather(1, mirror.unsqueeze(-1).expand_as(behind))
     first = to_dense(chain.prior, transition.num_states).unsqueeze(1)
+    ahead, even = filtered(chain.prior, transition, potentials, lengths), Belief(torch.ones_like(first[:, 0]))
+    behind = filtered(even, reverse(transition, lengths), in_order(potentials, mirror), lengths)
+    behind = behind.gather(1, mirror.unsqueeze(-1).expand_as(behind))
     predicted = torch.cat([first, move_all(transition, ahead[:, :-1], "forward")], 1)
     rest = torch.cat([move_all(transition, behind[:, 1:], "backward"), torch.ones_like(first)], 1)
     rest = rest.masked_fill((steps == last).unsqueeze(-1), 1.0)
