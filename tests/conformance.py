@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,7 @@ class TransitionConformance(ABC):
         ours, dense = given._replace(transition=operator), given._replace(transition=Dense(operator.dense()))
         for function in (discrete.score, discrete.filter, discrete.smooth, discrete.viterbi):
             for one, other in zip(function(*ours), function(*dense), strict=True):
-                close_fields(one, other)
+                assert_fields_close(one, other)
 
     def test_queries_equal_those_of_the_dense_operator(self, operator: Transition) -> None:
         for live in (None, LIVE):
@@ -234,12 +235,12 @@ class SamplableConformance(TransitionConformance):
     def test_sample_next(self, operator: Samplable, matrix: Tensor) -> None:
         for state in range(operator.num_states):
             states = torch.full((BATCH,), state)
-            assert_drawn_from(lambda u, z=states: operator.sample_next(z, u), matrix[:, 0, state])
+            assert_drawn_from(partial(operator.sample_next, states), matrix[:, 0, state])
 
     def test_sample_prev(self, operator: Samplable, matrix: Tensor, vectors: tuple[Tensor, Tensor]) -> None:
         for step, state in np.ndindex(STEPS - 1, operator.num_states):
             states, weights = torch.full((BATCH,), state), vectors[0][:, step]
-            sample = lambda u, z=states, w=weights: operator.sample_prev(z, w, u)  # noqa: E731
+            sample = partial(operator.sample_prev, states, weights)
             assert_drawn_from(sample, weights * matrix[:, step, :, state])
 
     @pytest.mark.parametrize("live", [None, LIVE])
@@ -285,7 +286,7 @@ def assert_drawn_from(sample: Callable[[Tensor], Tensor], weights: Tensor) -> No
         assert chi_square(drawn[b], probs) > SMALLEST_P
 
 
-def close_fields(one: object, other: object) -> None:
+def assert_fields_close(one: object, other: object) -> None:
     """Two tensors, or two beliefs, are equal."""
     if isinstance(one, Belief) and isinstance(other, Belief):
         one, other = one.probs, other.probs

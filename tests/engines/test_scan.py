@@ -131,17 +131,17 @@ def gradients(engine, problem: Problem) -> tuple[Tensor, ...]:
 @EITHER
 @SHAPES
 def test_gradients(batch: int, states: int, dtype: torch.dtype) -> None:
-    compare_gradients(problem_of(batch, states, dtype))
+    assert_same_gradients(problem_of(batch, states, dtype))
 
 
 @EITHER
 @VARYING
 def test_gradients_where_transitions_vary(varying: str, dtype: torch.dtype) -> None:
     for batch in (1, 3, lanes.LANES + 1):
-        compare_gradients(problem_of(batch, 5, dtype, varying))
+        assert_same_gradients(problem_of(batch, 5, dtype, varying))
 
 
-def compare_gradients(problem: Problem) -> None:
+def assert_same_gradients(problem: Problem) -> None:
     """Relative to the largest entry: sums over the batch grow with it."""
     for one, other in zip(gradients(compiled, problem), gradients(reference, problem), strict=True):
         size = other.abs().max().clamp(min=1.0) if other.numel() else 1.0

@@ -62,7 +62,7 @@ def flat(value: Any) -> list[Tensor]:
     return [] if value is None else [tensor for item in value for tensor in flat(item)]
 
 
-def agree(ours: Any, exact: Any) -> None:
+def assert_agree(ours: Any, exact: Any) -> None:
     for one, other in zip(flat(ours), flat(exact), strict=True):
         torch.testing.assert_close(one.detach().cpu().double(), other.detach(), **TOLERANCE)
 
@@ -74,7 +74,7 @@ def test_outputs(batch: int, steps: int, states: int, logits: bool, function: st
     shape = batch, steps, states
     ours = Case(shape, logits, torch.float32, DEVICE).given
     exact = Case(shape, logits, torch.float64, torch.device("cpu")).given
-    agree(getattr(engine, function)(*ours), getattr(reference, function)(*exact))
+    assert_agree(getattr(engine, function)(*ours), getattr(reference, function)(*exact))
 
 
 @SHAPES
@@ -82,7 +82,7 @@ def test_outputs(batch: int, steps: int, states: int, logits: bool, function: st
 def test_gradients(batch: int, steps: int, states: int, logits: bool) -> None:
     shape = batch, steps, states
     ours = Case(shape, logits, torch.float32, DEVICE).gradients(engine)
-    agree(ours, Case(shape, logits, torch.float64, torch.device("cpu")).gradients(reference))
+    assert_agree(ours, Case(shape, logits, torch.float64, torch.device("cpu")).gradients(reference))
 
 
 def test_tiles_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import CountableConformance, SamplableConformance, assert_varying, close_fields, seeded
+from conformance import CountableConformance, SamplableConformance, assert_fields_close, assert_varying, seeded
 from operators import of_band, of_features
 from oracle import SMALLEST_P, cells, chi_square
 from strategies import Largest, assert_close, distributions, random_problem
@@ -153,7 +153,7 @@ def test_live_states_go_through_the_features_or_through_blocks(features: int) ->
     ours = discrete.smooth(*given._replace(transition=operator))
     dense = discrete.smooth(*given._replace(transition=Dense(operator.dense())))
     for one, other in zip(ours, dense, strict=True):
-        close_fields(one, other)
+        assert_fields_close(one, other)
 
 
 @pytest.mark.parametrize("live", [WIDTH, 6])
