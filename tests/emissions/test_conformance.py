@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conformance import seeded
 from emission_conformance import BATCH, STEPS, EmissionConformance, SymbolConformance, VectorConformance
-from strategies import distributions
+from strategies import assert_close, distributions
 from trellis.emissions import Categorical, Gaussian, Partition, Poisson, Product
 from trellis.emissions.gaussian import COVARIANCES, GaussianPrior
 from trellis.emissions.poisson import GammaPrior
@@ -41,6 +41,11 @@ class TestCategorical(SymbolConformance):
 
     def build(self) -> Categorical:
         return categorical("full")
+
+    def test_pseudocounts_reach_every_word_that_a_state_may_emit_and_no_other(self, emission: Categorical) -> None:
+        even = emission.maximised(torch.zeros_like(emission.table), 0.5).dense().exp()
+        possible = emission.dense() > -torch.inf
+        assert_close(even, possible / possible.sum(0).double())
 
 
 class TestProduct(EmissionConformance):
