@@ -44,13 +44,8 @@ class Parts:
         entry: Callable[[Tensor], Entry] | None = None,
         kept: Tensor | None = None,
     ) -> None:
-        self.given_start, self.transition, self.emission, self.entry, self.kept = (
-            start,
-            transition,
-            emission,
-            entry,
-            kept,
-        )
+        self.given_start, self.transition, self.emission = start, transition, emission
+        self.entry, self.kept = entry, kept
 
     @cached_property
     def start(self) -> Tensor:

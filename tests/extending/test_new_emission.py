@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from grouped import Grouped, GroupedHMM
 
@@ -14,6 +15,7 @@ from strategies import assert_close, distributions
 from trellis.config import TrainConfig
 from trellis.corpus import Sentences
 from trellis.emissions import Partition
+from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner, StepwiseEMLearner
 from trellis.params import PartsParams
@@ -77,6 +79,13 @@ def test_parts_of_parts_are_trained_too() -> None:
     moved = {name for name, value in params.state_dict().items() if not value.equal(before[name])}
     assert {"transition.parts.0.into", "transition.parts.1.probs", "transition.weights", "emission.table"} <= moved
     assert "emission.partition.word_class" in before
+
+
+def test_tensors_that_could_not_be_trained_are_refused() -> None:
+    several = emission()
+    several.more = (torch.ones(2), torch.ones(3))
+    with pytest.raises(TrellisError, match=r"Grouped\.more holds several tensors"):
+        PartsParams(distributions(seeded(2), STATES), Dense(distributions(seeded(3), STATES, STATES)), several)
 
 
 def test_stepwise_and_from_a_checkpoint() -> None:

@@ -22,7 +22,7 @@ NEAR = 1 << 21  # numbers of vectors at a time, which memory that is at hand can
 
 
 class Filtered(NamedTuple):
-    """What a forward pass knows; all [B, ...] are zero past the end of a sequence."""
+    """The result of a forward pass; all [B, ...] are zero past the end of a sequence."""
 
     log_norms: Tensor  # [B, T]: log p(y_t | y_<t)
     means: Tensor  # [B, T, h]: E[x_t | y_<=t]

@@ -60,7 +60,7 @@ class GradientLearner:
         return StepResult(made["log_likelihood"].clone(), tokens)
 
     def prepare(self) -> None:
-        """Everything about a step that the device is told beforehand."""
+        """Set what a step reads from the device: the learning rate, the share of the average, the stage of dropout."""
         self.rate = self.schedule.rate(self.steps)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):

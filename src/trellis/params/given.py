@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.emissions import Emission
+from trellis.errors import TrellisError
 from trellis.learning.base import Maximisable
 from trellis.params.base import WHOLE, Params
 from trellis.params.dropout import Draw
@@ -28,6 +29,8 @@ class Held(nn.Module):
                 self.register_parameter(name, nn.Parameter(value.detach().clone(), requires_grad=False))
             elif isinstance(value, nn.Module):
                 self.add_module(name, value)
+            elif isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value):
+                raise TrellisError(f"{type(owner).__name__}.{name} holds several tensors: make each an attribute.")
             elif isinstance(value, tuple) and all(hasattr(part, "__dict__") for part in value):
                 self.add_module(name, nn.ModuleList(Held(part) for part in value))
 
