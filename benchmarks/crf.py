@@ -6,13 +6,13 @@ import os
 from time import perf_counter
 
 import torch
+from trellis.tagging import FeatureTagger, TaggerConfig
 
 from benchmarks.race import options
 from benchmarks.report import emit
 from trellis.corpus.tagged import load_tagged
 from trellis.families.crf.learning import CRFConfig, train_crf
 from trellis.families.crf.model import CRF
-from trellis.tagging import FeatureTagger, TaggerConfig
 
 QUICK = 500  # sentences
 ITERATIONS = 10, 40  # the difference is what counts: both begin with much the same

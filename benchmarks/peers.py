@@ -37,7 +37,7 @@ class Trellis:
     def __init__(self, problem: Problem, dtype: str = "float32") -> None:
         import torch
 
-        from trellis.params import TableParams
+        from trellis.families.hmm.parameters import TableParams
         from trellis.transitions import Dense
         from trellis.types import Belief, Potentials
 

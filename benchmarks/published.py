@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from trellis.engines import score
+from trellis.families.hmm.parameters.nets import Residual
 from trellis.kernels.rows import pick, take
-from trellis.params.nets import Residual
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 

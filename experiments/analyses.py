@@ -20,10 +20,10 @@ from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.mean_field import infer
 from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.states import measure_states
 from trellis.models.base import LanguageModel
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.tasks.states import measure_states
-from trellis.train.run import BATCHES, LEARNERS
+from trellis.training.run import BATCHES, LEARNERS
 from trellis.types import Batch
 
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one

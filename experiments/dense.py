@@ -26,12 +26,12 @@ from experiments.results import Result, hardware, source_hash
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.estimators import CategoricalHMM
+from trellis.families.hmm.parameters.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
+from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
 from trellis.inference import discrete
 from trellis.inference.stationary import stationary
 from trellis.learning import cooccurrence
 from trellis.learning.descent import minimise
-from trellis.params.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
-from trellis.params.kernels import KERNELS, log_probabilities
 from trellis.parts import Prior
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials

@@ -13,8 +13,8 @@ from torch import Tensor
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.parameters.base import add_by_state
 from trellis.inference import discrete
-from trellis.params.base import add_by_state
 from trellis.transitions import Dense
 from trellis.types import Batch, Belief
 

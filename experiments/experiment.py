@@ -13,8 +13,9 @@ from experiments.dense_config import DenseRun
 from experiments.results import Result, read_result
 from experiments.tagging_config import TaggingRun
 from experiments.vectors_config import VectorRun
-from trellis.config import RunConfig, apply_overrides, read_config, suggestion
+from trellis.config import RunConfig
 from trellis.errors import TrellisError
+from trellis.options import apply_overrides, read_options, suggestion
 
 HERE = Path(__file__).parent
 TABLES = "tables.toml"
@@ -93,7 +94,7 @@ class Experiment:
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
         kind = KINDS[self.kind_of(run)]
-        config: Any = apply_overrides(read_config(self.folder / f"{run}.toml", kind), overrides)
+        config: Any = apply_overrides(read_options(self.folder / f"{run}.toml", kind), overrides)
         return config if seed is None else replace(config, seed=seed)
 
     def written(self, run: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from trellis.config import ModelConfig, suggestion
+from trellis.config import ModelConfig
 from trellis.errors import TrellisError
+from trellis.options import suggestion
 from trellis.report.format import NOTHING
 
 LIVE: dict[str, Callable[[ModelConfig], int | None]] = {

@@ -17,8 +17,8 @@ from torch.nn.functional import softplus
 from experiments import spectral_hmm
 from experiments.analyses import numerical_rank
 from experiments.pictures import Series, draw
-from trellis.params.features import Exponential, Taylor, gaussian, orthogonal
-from trellis.train.run import write_text
+from trellis.families.hmm.parameters.features import Exponential, Taylor, gaussian, orthogonal
+from trellis.training.run import write_text
 from trellis.transitions import Banded, LowRank, Sum
 from trellis.transitions.banded import band_probs
 from trellis.transitions.lowrank import normalise_features

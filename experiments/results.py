@@ -14,10 +14,11 @@ import torch
 
 import trellis
 from trellis.cli.parser import finite
-from trellis.config import ModelConfig, RunConfig, build
+from trellis.config import ModelConfig, RunConfig
 from trellis.errors import TrellisError
 from trellis.families.lds.model import LDS
-from trellis.train.run import write_text
+from trellis.options import build
+from trellis.training.run import write_text
 
 LDS_KEYS = "blocks", "horizon", "pseudocounts", "noise_prior", "noise", "whiten", "begin", "words"
 LDS_ALONE = {name: getattr(ModelConfig(), name) for name in LDS_KEYS}  # of no concern to other models

@@ -27,10 +27,10 @@ from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
-from trellis.families.files import FILE, load_model
-from trellis.train.checkpoint import LAST
-from trellis.train.metrics import VALID_ERROR, VALID_PPL
-from trellis.train.run import CONFIG, RunResult, train
+from trellis.models.files import FILE, load_model
+from trellis.training.checkpoint import LAST
+from trellis.training.metrics import VALID_ERROR, VALID_PPL
+from trellis.training.run import CONFIG, RunResult, train
 
 METRICS = "metrics.jsonl"
 TRAINING = "step", "epoch", "tokens", "seconds", "outcome"

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
 from trellis.learning.em import expect
 from trellis.learning.spectral import (
@@ -21,7 +22,6 @@ from trellis.learning.spectral import (
     initial,
     moments,
 )
-from trellis.params import TableParams
 from trellis.parts import Prior
 from trellis.transitions import Dense
 from trellis.transitions.base import invert

@@ -13,9 +13,9 @@ from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
 from experiments.tagging_config import AMBIGUOUS
 from experiments.vectors import SPLITS
-from trellis.config import suggestion
 from trellis.errors import TrellisError
-from trellis.params.kernels import KERNELS
+from trellis.families.hmm.parameters.kernels import KERNELS
+from trellis.options import suggestion
 from trellis.report.format import Column, compact, finite, log_prob, percent, perplexity, whole
 
 MISSING, STALE = "-", "†"

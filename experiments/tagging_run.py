@@ -10,20 +10,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
+from trellis.tagging import FeatureTagger, TaggerConfig
+
 from experiments.results import Result, hardware, source_hash
 from experiments.tagging_config import AMBIGUOUS, TaggingRun
 from experiments.tagging_text import encoder_spec
-from trellis.config import suggestion
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.corpus.tagsets import only, universal
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
+from trellis.families.crf.encoders import ENCODERS, split_spec
 from trellis.families.crf.learning import CRFConfig
-from trellis.tagging import FeatureTagger, TaggerConfig
-from trellis.tagging.encoders import ENCODERS, split_spec
-from trellis.tagging.templates import Attributes
+from trellis.families.crf.templates import Attributes
+from trellis.options import suggestion
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
-from trellis.train.run import write_text
+from trellis.training.run import write_text
 
 Figures = dict[str, float | None]
 COMMON = {"NNP": "NN", "NNPS": "NNS"}  # GENIA's names are common nouns

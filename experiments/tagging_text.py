@@ -9,15 +9,16 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from trellis.config import BatchConfig, DataConfig, ModelConfig, RunConfig, TrainConfig, suggestion
+from trellis.config import BatchConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
 from trellis.corpus import load_corpus
 from trellis.corpus.brown import brown_clusters
 from trellis.corpus.read import read_lines
 from trellis.corpus.tagged import load_tagged
 from trellis.errors import TrellisError
-from trellis.families.files import FILE
+from trellis.models.files import FILE
+from trellis.options import suggestion
 from trellis.storage import atomic_write
-from trellis.train.run import train
+from trellis.training.run import train
 
 JOINT = re.compile(r" @(.)@ ")  # how WikiText writes a hyphen, a comma or a point inside a word
 ENDS = ".", "?", "!"

@@ -16,12 +16,12 @@ from experiments.feature_study import FOLDER, divergence, fit_features, of_featu
 from experiments.pictures import Series, draw
 from trellis.config import load_config
 from trellis.corpus import Split, Streams, load_corpus
-from trellis.families.files import load_model
 from trellis.families.hmm.model import HMM
-from trellis.params.features import Exponential, gaussian, orthogonal
+from trellis.families.hmm.parameters.features import Exponential, gaussian, orthogonal
+from trellis.models.files import load_model
 from trellis.parts import Parts
 from trellis.tasks.lm import evaluate
-from trellis.train.run import CONFIG, write_text
+from trellis.training.run import CONFIG, write_text
 from trellis.transitions import LowRank, Softmax, Transition
 
 FEATURES = (16, 32, 64, 128, 256, 1024, 4096)

@@ -17,15 +17,16 @@ from experiments.probe import fit_probe, normal_form
 from experiments.results import Result, hardware, source_hash
 from experiments.vectors_config import VectorRun
 from experiments.vectors_dense import DenseSystem
-from trellis.config import DataConfig, suggestion
+from trellis.config import DataConfig
 from trellis.corpus import Split, Vocabulary, load_corpus
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
+from trellis.families.lds.fit import SUBSPACE
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
+from trellis.options import suggestion
 from trellis.tasks.bootstrap import binomial_p
-from trellis.train.lds import SUBSPACE
 
 Figures = dict[str, float | None]
 Sentences = Sequence[Sequence[str]]

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from corpora import vocabulary
 from oracle import Paths
-from trellis.config import ModelConfig, RunConfig, apply_overrides
+from trellis.config import ModelConfig, RunConfig
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged
-from trellis.families.tag_hmm.model import TagHMM
-from trellis.params.base import Support
-from trellis.train.tagger import Texts
+from trellis.families.hmm.parameters.base import Support
+from trellis.families.hmm_tagger.fit import Texts
+from trellis.families.hmm_tagger.model import HMMTagger
+from trellis.options import apply_overrides
 
 NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", "hits"]
 CONFIG = apply_overrides(
@@ -33,10 +34,10 @@ CONFIG = apply_overrides(
 TAGS = ["<eos>", "D", "N", "V"]
 
 
-def tagger(support: Support = None, states: int = 9, seed: int = 0, **choices: Any) -> TagHMM:
+def tagger(support: Support = None, states: int = 9, seed: int = 0, **choices: Any) -> HMMTagger:
     """A POS HMM in float64 over the words of `corpora`, every number of it random."""
     config = ModelConfig(**choices)
-    model = TagHMM.assemble(Lexicon(vocabulary(), TAGS), config, seed, support, torch.arange(states) % len(TAGS))
+    model = HMMTagger.assemble(Lexicon(vocabulary(), TAGS), config, seed, support, torch.arange(states) % len(TAGS))
     with torch.no_grad():
         model.params.tag_logits.normal_(generator=torch.Generator().manual_seed(seed))
     return model.double()
@@ -47,7 +48,7 @@ def symbol(word: int, tag: int | None = None) -> int:
     return word if tag is None else word + len(vocabulary()) * (tag + 1)
 
 
-def paths(model: TagHMM, words: list[int], tags: list[int | None]) -> Paths:
+def paths(model: HMMTagger, words: list[int], tags: list[int | None]) -> Paths:
     """Every path of one sentence; a word of -1 is missing, with its tag."""
     start, transition, emission = (part.detach() if isinstance(part, Tensor) else part for part in model.parts())
     of_words, of_tags = emission.dense().exp().detach().numpy(), emission.tags.exp().detach().numpy()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trellis.config import DataConfig, RunConfig, TrainConfig, apply_overrides, load_config, to_toml
+from trellis.config import DataConfig, RunConfig, TrainConfig, load_config
 from trellis.errors import TrellisError
+from trellis.options import apply_overrides, to_toml
 
 
 @given(

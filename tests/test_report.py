@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from trellis.corpus import Split, Vocabulary
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.sections import among
+from trellis.families.hmm.states import summarise_states
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
 from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
@@ -25,9 +27,7 @@ from trellis.report.format import FIGURES, Column, percent, perplexity, text, wo
 from trellis.report.heatmap import likeness_order
 from trellis.report.markup import element
 from trellis.report.page import write_report
-from trellis.report.states import among
-from trellis.tasks.states import summarise_states
-from trellis.train.run import Figures, RunResult
+from trellis.training.run import Figures, RunResult
 
 HOSTILE = ["<script>alert(1)</script>", "\"&'", "</style>", "\x1b[31m", "w" * 500, "\x00", "]]>", "\udc80", "\u202e"]
 WORDS = ["<eos>", "<unk>", "the", "cat", *HOSTILE]

@@ -1,5 +1,6 @@
 """Trellis: exact latent-state models of discrete sequences."""
 
+import importlib
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between two operations instead of spinning
@@ -8,11 +9,11 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pag
 from typing import TYPE_CHECKING, Any
 
 from trellis.errors import TrellisError
-from trellis.families.files import load, load_model
-from trellis.families.hmm.model import HMM
-from trellis.families.lds.model import LDS
 
 if TYPE_CHECKING:
+    from trellis.api import evaluate, load, read_corpus, train
+    from trellis.config import RunConfig
+    from trellis.corpus import Corpus, Vocabulary
     from trellis.estimators import (
         CategoricalHMM,
         DenseHMM,
@@ -22,29 +23,80 @@ if TYPE_CHECKING:
         LDSVectors,
         PoissonHMM,
     )
+    from trellis.families.crf.tagger import CRFTagger
+    from trellis.families.factorial.model import FHMM
+    from trellis.families.hmm.model import HMM
+    from trellis.families.hmm_tagger.model import HMMTagger
+    from trellis.families.lds.model import LDS
+    from trellis.families.neural.feedforward import FeedForward
+    from trellis.families.neural.rnn import LSTM, RNN
+    from trellis.families.ngram.model import NGram
+    from trellis.registry import Family
+    from trellis.tasks.scores import Scores
+    from trellis.training.callbacks import Callback, TensorBoard
+    from trellis.training.run import Trained
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "api": "evaluate load read_corpus train",
+    "config": "RunConfig",
+    "corpus": "Corpus Vocabulary",
+    "estimators": "CategoricalHMM DenseHMM FactorialHMM GaussianDenseHMM GaussianHMM LDSVectors PoissonHMM",
+    "families.crf.tagger": "CRFTagger",
+    "families.factorial.model": "FHMM",
+    "families.hmm.model": "HMM",
+    "families.hmm_tagger.model": "HMMTagger",
+    "families.lds.model": "LDS",
+    "families.neural.feedforward": "FeedForward",
+    "families.neural.rnn": "LSTM RNN",
+    "families.ngram.model": "NGram",
+    "registry": "Family",
+    "tasks.scores": "Scores",
+    "training.callbacks": "Callback TensorBoard",
+    "training.run": "Trained",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
 __all__ = [
+    "FHMM",
     "HMM",
     "LDS",
+    "LSTM",
+    "RNN",
+    "CRFTagger",
+    "Callback",
     "CategoricalHMM",
+    "Corpus",
     "DenseHMM",
     "FactorialHMM",
+    "Family",
+    "FeedForward",
     "GaussianDenseHMM",
     "GaussianHMM",
+    "HMMTagger",
     "LDSVectors",
+    "NGram",
     "PoissonHMM",
+    "RunConfig",
+    "Scores",
+    "TensorBoard",
+    "Trained",
     "TrellisError",
+    "Vocabulary",
+    "evaluate",
     "load",
-    "load_model",
+    "read_corpus",
+    "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators, imported when first asked for."""
-    if name in __all__:
-        from trellis import estimators
+    """Public names, imported when first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'trellis' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"trellis.{_HOME[name]}"), name)
 
-        return getattr(estimators, name)
-    raise AttributeError(f"module 'trellis' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

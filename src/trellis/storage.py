@@ -138,6 +138,15 @@ def read_metadata(path: str | Path) -> dict[str, str]:
         return header.metadata
 
 
+def check_schema(what: object, found: object, ours: int, advice: str = "make it again") -> None:
+    """Refuse a file that another version of Trellis wrote in another way."""
+    if str(found) == str(ours):
+        return
+    newer = str(found).isdecimal() and int(str(found)) > ours
+    age, advice = ("a newer", "upgrade Trellis") if newer else ("an older", advice)
+    raise TrellisError(f"{what} has schema {found}, of {age} Trellis (this one reads {ours}): {advice}.")
+
+
 class _Header(NamedTuple):
     """What the JSON at the head of a safetensors file says, entries in the order of their bytes."""
 

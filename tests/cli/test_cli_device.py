@@ -12,11 +12,11 @@ from elsewhere import THERE, pretended_gpu
 from running import run
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
-from trellis.families.files import load, load_model
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.sections import state_sections
 from trellis.models.base import LanguageModel
+from trellis.models.files import load, load_model
 from trellis.report.page import voice_section
-from trellis.report.states import state_sections
 
 CLOSE = 1e-5
 NEURAL = ["model.dim=8", "train.learner=gradient", "train.epochs=2"]

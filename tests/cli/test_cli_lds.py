@@ -15,8 +15,8 @@ from lds_oracle import markov_text
 from running import run
 from trellis.config import ModelConfig, TrainConfig, load_config
 from trellis.storage import load_tensors
-from trellis.train.metrics import MetricsFile
-from trellis.train.run import train
+from trellis.training.metrics import MetricsFile
+from trellis.training.run import train
 
 SMALL = ["model.dim=3", "model.blocks=3", "model.noise_prior=5", "train.epochs=4"]
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from trellis.cli import console
+from trellis.families.hmm.states import StateSummary
 from trellis.models.chain import Infilled
 from trellis.report.format import Column, perplexity
 from trellis.tasks.bands import Band
 from trellis.tasks.bootstrap import Difference
 from trellis.tasks.compare import Against, Context, Row
-from trellis.tasks.states import StateSummary
-from trellis.train.run import Figures
+from trellis.training.run import Figures
 
 WIDTH = 80
 

@@ -12,7 +12,7 @@ from strategies import assert_close, distributions
 from trellis.emissions import Categorical, Gaussian, Partition, Poisson, Product
 from trellis.emissions.gaussian import COVARIANCES, GaussianPrior
 from trellis.emissions.poisson import GammaPrior
-from trellis.params.base import normalised
+from trellis.families.hmm.parameters.base import normalised
 
 STATES, WORDS, TAGS, FEATURES = 4, 6, 3, 2
 SUPPORTS = {

@@ -9,7 +9,7 @@ from corpora import STATES, SUPPORTS, WORDS
 from strategies import assert_close, distributions
 from taggers import TAGS, symbol
 from trellis.emissions import Product
-from trellis.params import TableParams
+from trellis.families.hmm.parameters import TableParams
 
 EVERY = pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 

@@ -16,9 +16,9 @@ from sklearn.base import clone
 from oracle import cooccurrences
 from trellis.errors import InputError
 from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM
+from trellis.families.hmm.parameters.embedding import dense_freedom
+from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.learning.cooccurrence import DENSE_SYMBOLS
-from trellis.params.embedding import dense_freedom
-from trellis.params.kernels import KERNELS
 
 OPTIMIZERS = {"adam": 0.01, "sgd": 0.5, "lbfgs": 1.0}
 WIGGLE = 1e-8

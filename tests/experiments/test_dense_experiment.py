@@ -16,7 +16,7 @@ from experiments.dense import dense_em, matrices, summary
 from experiments.dense_config import DenseModel, DenseRun, DenseTrain
 from experiments.experiment import find
 from trellis.estimators import DenseHMM
-from trellis.params.embedding import random_vectors
+from trellis.families.hmm.parameters.embedding import random_vectors
 
 TABLES = """
 title = "Toys"

@@ -17,9 +17,9 @@ from trellis.corpus import Sentences
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.parameters import PartsParams
+from trellis.families.hmm.parameters.base import normalised
 from trellis.learning.em import EMLearner, StepwiseEMLearner
-from trellis.params import PartsParams
-from trellis.params.base import normalised
 from trellis.transitions import Dense, Sum
 
 GROUPS = torch.tensor([0, 1, 0, 2, 1, 2, 0])

@@ -16,9 +16,9 @@ from corpora import split, vocabulary
 from trellis.config import DataConfig
 from trellis.corpus import Corpus, Split, Vocabulary, load_corpus
 from trellis.errors import TrellisError
-from trellis.families.files import read_about
 from trellis.families.ngram.arpa import read_arpa, write_arpa
 from trellis.families.ngram.model import NGram
+from trellis.models.files import read_about
 
 ROUND_TRIP = 1e-6
 KENLM = 1e-4  # log10

@@ -18,7 +18,7 @@ from trellis.errors import TrellisError
 from trellis.families.factorial import joint as module
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.parameters import LayeredParams
-from trellis.families.files import load_model, save_model
+from trellis.models.files import load_model, save_model
 from trellis.tasks.lm import evaluate
 from trellis.types import Batch
 

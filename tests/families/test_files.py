@@ -10,13 +10,13 @@ import torch
 import trellis
 from corpora import hmm, split, vocabulary
 from trellis.errors import TrellisError
-from trellis.families.files import load_model, read_about, save_model
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.parameters import TableParams
 from trellis.families.neural.feedforward import FeedForward
 from trellis.families.neural.rnn import LSTM, RNN
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
-from trellis.params import TableParams
+from trellis.models.files import load_model, read_about, save_model
 from trellis.storage import save_tensors
 
 TEXT = "the cat sees a dog"

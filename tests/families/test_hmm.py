@@ -13,7 +13,7 @@ import torch
 from corpora import WORDS, hmm, vocabulary
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
-from trellis.params import TableParams
+from trellis.families.hmm.parameters import TableParams
 from trellis.types import Batch
 
 EXACT = 1e-10

@@ -11,11 +11,11 @@ import torch
 from lds_oracle import log_density, markov_text, one_hot, written_out
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
-from trellis.families.files import load, load_model, save_model
 from trellis.families.lds.learning import count_text, fit_lds
 from trellis.families.lds.model import LDS
 from trellis.families.lds.parameters import NOISES
 from trellis.families.neural.rnn import RNN, rnn_weights
+from trellis.models.files import load, load_model, save_model
 
 WORDS = ["<eos>", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "never"]
 DIM, EXACT = 3, 1e-8

@@ -22,8 +22,8 @@ from trellis.families.neural.rnn import LSTM, RNN
 from trellis.learning.gradient import GradientLearner
 from trellis.storage import load_tensors
 from trellis.tasks.lm import evaluate
-from trellis.train.checkpoint import BEST, LAST
-from trellis.train.loop import fit
+from trellis.training.checkpoint import BEST, LAST
+from trellis.training.loop import fit
 from trellis.types import Batch
 
 EXACT = 1e-10

@@ -19,8 +19,8 @@ from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
 from trellis.families.factorial.loglinear import NoisyOr
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
-from trellis.families.files import load_model, save_model
 from trellis.learning.gradient import GradientLearner
+from trellis.models.files import load_model, save_model
 from trellis.tasks.lm import evaluate
 
 SIZES = (2, 3)

@@ -17,7 +17,7 @@ from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.tasks.lm import evaluate
-from trellis.train.loop import fit
+from trellis.training.loop import fit
 
 CONFIG = replace(TrainConfig(), pseudocount=0.0, sweeps=3, epochs=4, lr=0.05, log_every=2)
 ROUNDING = 1e-8

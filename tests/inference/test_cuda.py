@@ -10,9 +10,9 @@ from trellis.emissions import Partition
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
 from trellis.learning.gradient import GradientLearner
-from trellis.params import NeuralParams
 from trellis.transitions import Dense
 from trellis.types import Batch, Belief, Potentials
 

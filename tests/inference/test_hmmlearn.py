@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from strategies import distributions
+from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
-from trellis.params import TableParams
 from trellis.parts import Prior
 from trellis.types import Belief, Counts
 

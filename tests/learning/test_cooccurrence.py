@@ -10,6 +10,7 @@ from torch import Tensor
 from conformance import seeded
 from oracle import cooccurrences, sentences
 from strategies import assert_close, distributions
+from trellis.families.hmm.parameters.embedding import EmbeddingParams, random_vectors
 from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import (
     DENSE_SYMBOLS,
@@ -20,7 +21,6 @@ from trellis.learning.cooccurrence import (
     match,
     objective,
 )
-from trellis.params.embedding import EmbeddingParams, random_vectors
 
 STATES, SYMBOLS = 3, 7
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from conformance import seeded
 from strategies import assert_close
+from trellis.families.hmm.parameters.embedding import ROLES, EmbeddingParams, random_vectors
 from trellis.learning.descent import OPTIMIZERS, minimise
-from trellis.params.embedding import ROLES, EmbeddingParams, random_vectors
 from trellis.parts import Prior
 from trellis.types import Counts
 

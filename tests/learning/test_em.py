@@ -12,9 +12,9 @@ from corpora import hmm, split
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
+from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
 from trellis.learning.em import EMLearner, StepwiseEMLearner
-from trellis.params import TableParams
 from trellis.parts import Prior
 from trellis.tasks.lm import evaluate
 from trellis.types import Belief, Counts

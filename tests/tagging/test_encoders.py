@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trellis.tagging import encoders
 
 from corpora import vocabulary
 from trellis.corpus import Split
 from trellis.errors import TrellisError
+from trellis.families.crf.encoders import ENCODERS, SWEEPS, Encoder, split_spec
 from trellis.families.factorial.model import FHMM
-from trellis.families.files import save_model
 from trellis.families.hmm.model import HMM
 from trellis.families.lds.learning import count_text, fit_lds
 from trellis.families.lds.model import LDS
 from trellis.families.neural.feedforward import FeedForward
 from trellis.models.base import PersistedModel
-from trellis.tagging import encoders
-from trellis.tagging.encoders import ENCODERS, SWEEPS, Encoder, split_spec
+from trellis.models.files import save_model
 
 CLOSE = 1e-5
 SENTENCES = [["the", "cat"], ["unheard", "dog", "the", "cat", "sat"], ["sat"]]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trellis.tagging import FeatureTagger, TaggerConfig, load_tagger
 
 from corpora import vocabulary
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
 from trellis.families.crf.learning import CRFConfig
-from trellis.families.files import save_model
+from trellis.families.crf.tagger import spread, window
 from trellis.families.hmm.model import HMM
-from trellis.tagging import FeatureTagger, TaggerConfig, load_tagger
-from trellis.tagging.crf import spread, window
+from trellis.models.files import save_model
 
 QUICK = CRFConfig(l2=0.01, iterations=30)
 TREE = Tagged(

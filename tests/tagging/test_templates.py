@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trellis.tagging.templates import TEMPLATES, chunk, huang, shape, short_shape, windowed
+from trellis.families.crf.templates import TEMPLATES, chunk, huang, shape, short_shape, windowed
 
 WORDS, POS = ["The", "IL-2", "binding", "."], ["DT", "NN", "NN", "."]
 

@@ -12,14 +12,15 @@ import pytest
 import torch
 
 from corpora import WORDS, split, vocabulary
-from trellis.config import RunConfig, build
+from trellis.config import RunConfig
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.families.files import load_model
 from trellis.families.neural.rnn import LSTM
+from trellis.models.files import load_model
+from trellis.options import build
 from trellis.tasks.compare import INTERPOLATED, Text, around, compare, worst_contexts
 from trellis.tasks.lm import evaluate, in_text_order
-from trellis.train.run import train
+from trellis.training.run import train
 
 EXACT = 1e-9
 FLOAT32 = 1e-5

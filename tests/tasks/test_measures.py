@@ -14,9 +14,9 @@ from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.states import measure_states, visit_states
 from trellis.families.ngram.model import NGram
 from trellis.tasks import states
-from trellis.tasks.states import measure_states, visit_states
 
 EXACT = 1e-10
 SUPPORTS = {

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from corpora import hmm
+from trellis.families.hmm.states import summarise_states
 from trellis.inference.discrete import stationary
-from trellis.tasks.states import summarise_states
 from trellis.transitions import Dense
 
 

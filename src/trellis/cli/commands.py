@@ -6,7 +6,7 @@ import argparse
 import io
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,80 +14,56 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.cli import console, lds
-from trellis.cli import export as exports
+from trellis.cli import console
 from trellis.cli import tag as taggers
+from trellis.cli import vectors as lds
+from trellis.cli.configure import run_of
 from trellis.cli.console import Answer
-from trellis.config import DataConfig, RunConfig, apply_overrides, load_config
+from trellis.config import run_config
 from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import brown_clusters, cloned
 from trellis.corpus.brown_paths import Clustering, describe, read_paths
 from trellis.errors import TrellisError
 from trellis.families.factorial.model import FHMM
-from trellis.families.files import load, load_model, read_about
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.states import measure_states, summarise_states
 from trellis.families.lds.model import LDS
-from trellis.families.ngram.arpa import write_arpa
-from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel, PersistedModel
+from trellis.models.files import load
+from trellis.options import read_toml
+from trellis.registry import find_family, resolve
 from trellis.report.comparison import write_comparison
 from trellis.report.page import write_report
 from trellis.storage import atomic_write
 from trellis.tasks import lm
 from trellis.tasks.compare import compare
-from trellis.tasks.states import measure_states, summarise_states
-from trellis.train import run
+from trellis.training import run
 
 
 def train(args: argparse.Namespace) -> Answer:
-    config = with_arguments(RunConfig() if args.config is None else load_config(args.config), args)
+    config = run_of(args, {} if args.config is None else read_toml(args.config))
     name = {"-": "stdin"}.get(config.data.source, Path(config.data.source).stem)
     folder = args.run or Path("runs") / f"{name}-{config.model.family}"
     if args.resume and args.config is None and (folder / run.CONFIG).exists():
-        config = with_arguments(load_config(folder / run.CONFIG), args)
-    result = run.train(config, folder, args.resume)
-    data = {"run": str(folder), "corpus": result.corpus, "figures": [asdict(row) for row in result.figures]}
-    if result.interrupted:
-        advice = f"Interrupted; go on with: trellis train --run {folder} --resume"
-        return Answer(data, lambda: console.note(advice), 130)
-    if result.densities is not None:
-        return lds.trained(result)
-    if result.tagging is not None:
-        return tagger_trained(result, data)
-    report = write_report(folder, load_model(folder, config.device), result)
+        config = run_of(args, read_toml(folder / run.CONFIG))
+    return trained(run.train(config, folder, args.resume), folder)
+
+
+def trained(result: run.Trained, folder: Path) -> Answer:
+    """What a training came to, and a report of it."""
+    if result.scores is None:
+        advice = f"Interrupted; continue with: trellis train --run {folder} --resume"
+        return Answer({"run": str(folder), "training": result.training}, lambda: console.note(advice), 130)
+    scores, corpus = result.scores, result.model.about["corpus"]
+    report = write_report(folder, result.model, scores)
 
     def show() -> None:
-        console.note(result.corpus)
-        console.show_figures(result.figures)
+        console.note(corpus)
+        console.show_rows(scores.title, list(scores.rows[0]), scores.rows)
         console.note(f"Model, metrics and report are in {folder}; open {report}")
 
+    data = {"run": str(folder), "corpus": corpus, "training": result.training, "scores": asdict(scores)}
     return Answer(data, show)
-
-
-def tagger_trained(result: run.RunResult, data: dict[str, Any]) -> Answer:
-    """How good the tags of a tagger are."""
-    found = result.tagging or {}
-    rows = [{"tags": name.replace("_", ", "), "right, %": f"{value:.2f}"} for name, value in found.items()]
-
-    def show() -> None:
-        console.note(result.corpus)
-        console.show_rows("Tags", list(rows[0]), rows)
-        console.note(f"The model is in {result.folder}")
-
-    return Answer(data | {"tagging": found}, show)
-
-
-def with_arguments(config: RunConfig, args: argparse.Namespace) -> RunConfig:
-    """A run with what the command line says on top."""
-    config = apply_overrides(config, args.set)
-    if args.data is not None:
-        config = replace(config, data=replace(config.data, source=args.data))
-    if args.model is not None:
-        config = replace(config, model=replace(config.model, family=args.model))
-    if args.states is not None:
-        config = replace(config, model=replace(config.model, states=args.states))
-    given = {name: getattr(args, name) for name in ("device", "seed") if getattr(args, name) is not None}
-    return replace(config, **given)
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
@@ -100,12 +76,12 @@ def evaluate(args: argparse.Namespace) -> Answer:
 
 
 def sample(args: argparse.Namespace) -> Answer:
-    sentences = load_model(args.model, args.device).sample(args.n, args.max_tokens, args.seed)
+    sentences = load(args.model, LanguageModel, args.device).sample(args.n, args.max_tokens, args.seed)
     return Answer(sentences, lambda: console.show_lines(sentences))
 
 
 def score(args: argparse.Namespace) -> Answer:
-    model, rows = load_model(args.model, args.device), []
+    model, rows = load(args.model, LanguageModel, args.device), []
     for line in lines_of(args):
         tokens = model.encode_line(line, eos=True)
         log_probs = score_line(model, tokens)
@@ -124,7 +100,7 @@ def score_line(model: LanguageModel, tokens: Tensor) -> Tensor:
 
 
 def infill(args: argparse.Namespace) -> Answer:
-    model = stateful(load_model(args.model, args.device), "infill")
+    model = stateful(load(args.model, LanguageModel, args.device), "infill")
     results = [(line, model.infill(line, args.n, args.samples, args.seed, args.whole)) for line in lines_of(args)]
 
     def show() -> None:
@@ -153,7 +129,7 @@ FEATURES: dict[str, Callable[[HMM | FHMM, Tensor], Tensor]] = {
 
 
 def embed(args: argparse.Namespace) -> Answer:
-    loaded = load(args.model, args.device)
+    loaded = load(args.model, None, args.device)
     if isinstance(loaded, LDS):
         return lds.embed(loaded, args, lines_of(args))
     model = loaded if isinstance(loaded, FHMM) else stateful(loaded, "embed")
@@ -184,36 +160,30 @@ def embed(args: argparse.Namespace) -> Answer:
 
 
 def states(args: argparse.Namespace) -> Answer:
-    model = stateful(load_model(args.model, args.device), "states")
+    model = stateful(load(args.model, LanguageModel, args.device), "states")
     if args.measures:
-        about = read_about(args.model)
-        split = lm.load_split(model, about, args.data, args.split)
-        facts = measure_states(model, lm.READINGS[about.get("order", "sentences")](split))._asdict()
+        split = lm.load_split(model, args.data, args.split)
+        facts = measure_states(model, lm.READINGS[model.about.get("order", "sentences")](split))._asdict()
         return Answer(facts, lambda: console.show_facts(facts))
     summaries = summarise_states(model, args.n, args.words)
     return Answer([row._asdict() for row in summaries], lambda: console.show_states(summaries))
 
 
 def info(args: argparse.Namespace) -> Answer:
-    model, about = load(args.model), read_about(args.model)
+    model = load(args.model)
+    about = model.about
     facts = {"family": model.family, **model.settings(), "parameters": model.num_parameters()}
     facts |= {"words": len(model.vocab), "tokenizer": model.vocab.tokenizer, **about}
     return Answer(facts, lambda: console.show_facts(facts))
 
 
-EXPORTS: dict[str, tuple[type[LanguageModel], Callable[[Any, Path], None]]] = {
-    "numpy": (HMM, exports.write_numpy),
-    "hmmlearn": (HMM, exports.write_hmmlearn),
-    "arpa": (NGram, write_arpa),
-}
-
-
 def export(args: argparse.Namespace) -> Answer:
-    model = load_model(args.model)
-    formats = [name for name, (kind, _) in EXPORTS.items() if isinstance(model, kind)]
-    if args.to not in (None, *formats):
-        raise TrellisError(f"A {model.name} model cannot be written as {args.to}; its formats: {', '.join(formats)}.")
-    EXPORTS[args.to or formats[0]][1](model, args.output)
+    model = load(args.model)
+    formats = find_family(model.family).exports
+    if not formats or args.to not in (None, *formats):
+        known = f"its formats: {', '.join(formats)}" if formats else "there is no format for it"
+        raise TrellisError(f"A {model.name} model cannot be exported as {args.to or 'another format'}; {known}.")
+    resolve(formats[args.to or next(iter(formats))])(model, args.output)
     return Answer({"output": str(args.output)}, lambda: console.note(f"wrote {args.output}"))
 
 
@@ -222,8 +192,8 @@ def cluster(args: argparse.Namespace) -> Answer:
         return describe_clusters(*read_paths(args.show), args)
     if args.corpus is None:
         raise TrellisError("There is nothing to cluster: name a corpus, or a paths file after --show.")
-    whole = RunConfig(DataConfig(args.corpus, valid_fraction=0.0, test_fraction=0.0))
-    corpus = load_corpus(apply_overrides(whole, args.set).data)
+    whole = {"data": {"source": args.corpus, "valid_fraction": 0.0, "test_fraction": 0.0}}
+    corpus = load_corpus(run_config(whole, args.set).data)
     vocab, tokens = corpus.vocab, corpus["train"].tokens
     words = vocab.words[: sum(count > 0 for count in vocab.counts)]  # the most frequent come first
     if len(words) < 3:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trellis.report.format import (
     COLUMNS,
-    FIGURES,
     Column,
+    columns_of,
     difference,
-    figure_rows,
     log_prob,
     p_value,
     percent,
@@ -27,11 +26,10 @@ from trellis.report.format import (
 )
 
 if TYPE_CHECKING:
+    from trellis.families.hmm.states import StateSummary
     from trellis.models.base import Ranked
     from trellis.models.chain import Infilled
     from trellis.tasks.compare import Context, Row
-    from trellis.tasks.states import StateSummary
-    from trellis.train.run import Figures
 
 GAP = "  "
 NARROWEST = 12  # characters left to a column of text
@@ -113,13 +111,7 @@ def _folded(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
 
 def show_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """A table of some keys of each row, each written in the way of its name."""
-    known = [COLUMNS.get(name, Column(name)) for name in columns]
-    table(title, known, [[row[name] for name in columns] for row in rows])
-
-
-def show_figures(figures: Sequence[Figures]) -> None:
-    """The table of results; train, valid and test are perplexities."""
-    table("perplexity", list(FIGURES.values()), figure_rows(figures))
+    table(title, columns_of(columns), [[row[name] for name in columns] for row in rows])
 
 
 def show_comparison(rows: Sequence[Row]) -> None:
@@ -215,8 +207,8 @@ def show_facts(facts: Mapping[str, Any]) -> None:
 
 def _fact(name: str, value: Any) -> str:
     """A value in the way of its name; other numbers to four digits, whole ones with thousands separators."""
-    if name in FIGURES:
-        return FIGURES[name].write(value)
+    if name in COLUMNS and isinstance(value, int | float):
+        return COLUMNS[name].write(value)
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if type(value) is int else text(value)

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trellis import __version__
-from trellis.cli import commands, lds, tag
-from trellis.cli.console import Answer
+from trellis.cli import tag_arguments
 from trellis.config import RunConfig
 from trellis.errors import TrellisError
-from trellis.families.lds.model import VECTORS
 from trellis.progress import set_quiet
+from trellis.registry import FAMILIES, resolve
 
 
 class Command(NamedTuple):
     """One command: what runs, how it reads in --help, and the arguments it takes."""
 
-    run: Callable[[argparse.Namespace], Answer]
+    run: str  # module:function in trellis.cli, (argparse.Namespace) -> Answer
     summary: str
     example: str
     arguments: Callable[[argparse.ArgumentParser], None]
@@ -108,9 +107,7 @@ def infill_arguments(parser: argparse.ArgumentParser) -> None:
 
 def embed_arguments(parser: argparse.ArgumentParser) -> None:
     text_arguments(parser)
-    parser.add_argument(
-        "--what", choices=(*commands.FEATURES, *sorted({*VECTORS} - {*commands.FEATURES})), help="features"
-    )
+    parser.add_argument("--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="features")
     parser.add_argument("-o", "--output", type=Path, help="write float32 rows, a token each, to this .npy file; of an "
                         "lds also .txt (word2vec) or .safetensors")  # fmt: skip
 
@@ -141,7 +138,7 @@ def states_arguments(parser: argparse.ArgumentParser) -> None:
 def export_arguments(parser: argparse.ArgumentParser) -> None:
     model_argument(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
-    parser.add_argument("--to", choices=tuple(commands.EXPORTS), help="format (default numpy, of an n-gram arpa)")
+    parser.add_argument("--to", choices=("numpy", "hmmlearn", "arpa"), help="format (default numpy, of an n-gram arpa)")
 
 
 def cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,56 +164,64 @@ def cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed, default=0)
 
 
+def config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("family", nargs="?", default="hmm", help=f"{', '.join(FAMILIES)} (default hmm), or another's")
+
+
 def cache_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear", action="store_true", help="remove every entry")
 
 
 COMMANDS = {
     "train": Command(
-        commands.train, "train a model and measure it",
+        "commands:train", "train a model and measure it",
         "trellis train --data ptb --states 256 --set train.learner=em --run runs/ptb", train_arguments,
     ),
     "eval": Command(
-        commands.evaluate, "models side by side on a corpus: perplexity, and where it comes from",
+        "commands:evaluate", "models side by side on a corpus: perplexity, and where it comes from",
         "trellis eval runs/ptb runs/ptb-bigram --data ptb --interpolate --plot ptb.svg", eval_arguments,
     ),
-    "sample": Command(commands.sample, "draw sentences", "trellis sample runs/demo -n 3 --seed 1", sample_arguments),
+    "sample": Command("commands:sample", "draw sentences", "trellis sample runs/demo -n 3 --seed 1", sample_arguments),
     "score": Command(
-        commands.score, "log-probability of sentences", "trellis score runs/demo < sentences.txt", score_arguments
+        "commands:score", "log-probability of sentences", "trellis score runs/demo < sentences.txt", score_arguments
     ),
     "infill": Command(
-        commands.infill, "complete sentences with gaps, exactly",
+        "commands:infill", "complete sentences with gaps, exactly",
         'trellis infill runs/demo "the function ___ a list"', infill_arguments,
     ),
     "embed": Command(
-        commands.embed, "features of every token", "trellis embed runs/demo -o features.npy < text", embed_arguments
+        "commands:embed", "features of every token", "trellis embed runs/demo -o features.npy < text", embed_arguments
     ),
     "states": Command(
-        commands.states, "what the states have learned", "trellis states runs/demo -n 20", states_arguments
+        "commands:states", "what the states have learned", "trellis states runs/demo -n 20", states_arguments
     ),
     "neighbours": Command(
-        lds.neighbours, "words near a word in its context, by the vectors of an lds",
+        "vectors:neighbours", "words near a word in its context, by the vectors of an lds",
         'trellis neighbours runs/lds "the bank of the river" --word bank', neighbours_arguments,
     ),
     "dynamics": Command(
-        lds.dynamics, "what an lds moves to what: singular vector pairs of its transition",
+        "vectors:dynamics", "what an lds moves to what: singular vector pairs of its transition",
         "trellis dynamics runs/lds -n 20", dynamics_arguments,
     ),
-    "info": Command(commands.info, "what a model is", "trellis info runs/demo --json", model_argument),
+    "info": Command("commands:info", "what a model is", "trellis info runs/demo --json", model_argument),
     "export": Command(
-        commands.export, "a model as NumPy arrays, as an hmmlearn model, or in the ARPA format",
+        "commands:export", "a model as NumPy arrays, as an hmmlearn model, or in the ARPA format",
         "trellis export runs/demo -o model.npz", export_arguments,
     ),
+    "config": Command(
+        "configure:config", "the options of a family, with their defaults, as TOML",
+        "trellis config hmm > run.toml", config_arguments,
+    ),
     "cluster": Command(
-        commands.cluster, "Brown clusters of the words of a corpus",
+        "commands:cluster", "Brown clusters of the words of a corpus",
         "trellis cluster ptb -c 128 -o paths.txt; trellis cluster --show paths.txt", cluster_arguments,
     ),
     "tag": Command(
-        commands.tag, "taggers: train, eval, apply",
+        "commands:tag", "taggers: train, eval, apply",
         "trellis tag train --data conll2003 --with brown:paths.txt --run runs/ner; trellis tag eval runs/ner "
-        "--data conll2003", tag.arguments,
+        "--data conll2003", tag_arguments.arguments,
     ),
-    "cache": Command(commands.cache, "show or clear the encoded corpora", "trellis cache --clear", cache_arguments),
+    "cache": Command("commands:cache", "show or clear the encoded corpora", "trellis cache --clear", cache_arguments),
 }  # fmt: skip
 
 
@@ -251,7 +256,7 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
     set_quiet(args.quiet)
     try:
-        answer = COMMANDS[args.command].run(args)
+        answer = resolve(f"trellis.cli.{COMMANDS[args.command].run}")(args)
         if args.json:
             print(json.dumps(finite(answer.data), ensure_ascii=False))
         else:

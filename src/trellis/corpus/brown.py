@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.config import choose
 from trellis.corpus.brown_counts import BigramCounts, average_mutual_information, count_bigrams
 from trellis.corpus.brown_merging import agglomerate, merge_tree
 from trellis.corpus.brown_paths import Clustering
@@ -24,6 +23,7 @@ from trellis.corpus.cache import cache_folder
 from trellis.errors import TrellisError
 from trellis.kernels.brown import kernels as fastest_kernels
 from trellis.kernels.brown.state import Bigrams, class_table, split_bigrams, tabulate, xlogx_table
+from trellis.options import choose
 from trellis.progress import progress
 from trellis.storage import atomic_write
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -77,6 +77,32 @@ def encode_corpus(
         _check_known(part, lookup, list(table), name)
         _write_split(part, lookup, vocab.eos, folder / name)
     return vocab
+
+
+def encode_sentences(
+    sentences: Iterable[Sequence[str]], recipe: Recipe, known: Vocabulary | None = None
+) -> tuple[Vocabulary, dict[str, Split]]:
+    """The same of sentences that are split into tokens, in memory; each is a document of its own."""
+    table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
+    table.default_factory = table.__len__
+    rows = [[*(table[treat(word, recipe.lower, recipe.digits)] for word in row), table[EOS]] for row in sentences]
+    starts = np.cumsum([0, *map(len, rows)], dtype=OFFSET)
+    stream = Split(np.fromiter(chain.from_iterable(rows), TOKEN, int(starts[-1])), starts, starts)
+    parts = _divide(stream, recipe)
+    vocab = known or _choose_vocabulary(parts["train"], table, recipe)
+    lookup = _final_ids(table, vocab)
+    for name, part in parts.items():
+        _check_known(part, lookup, list(table), name)
+    return vocab, {name: _in_memory(part, lookup, vocab.eos) for name, part in parts.items()}
+
+
+def _in_memory(part: Part, lookup: np.ndarray, eos: int) -> Split:
+    """A part with its final ids; every split ends with <eos>."""
+    ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
+    tokens = lookup[np.concatenate([*_chunks(part), ending])]
+    documents = part.documents.copy()
+    documents[-1] = tokens.size
+    return Split(tokens, np.append(0, 1 + np.flatnonzero(tokens == eos)), documents)
 
 
 def open_split(path: Path) -> Split:

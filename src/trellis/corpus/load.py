@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trellis.config import DataConfig
+from trellis.config import DataConfig, RunConfig
 from trellis.corpus.cache import cache_folder, new_entry
-from trellis.corpus.encode import SPLITS, Split, encode_corpus, open_split
+from trellis.corpus.encode import SPLITS, Split, encode_corpus, encode_sentences, open_split
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
+from trellis.corpus.tokenize import TOKENIZERS
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 from trellis.progress import progress
 from trellis.storage import write_text
 
-FORMAT = 1  # raise it when the same text would be encoded otherwise
+SCHEMA = 1  # raise it when the same text would be encoded, or an entry written, otherwise
 META, VOCAB = "meta.json", "vocab.json"
 BLOCK = 1 << 20
 
@@ -52,6 +54,43 @@ def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary
         return _open(target, source.description)
 
 
+def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:
+    """A corpus of sentences from Python: strings, or sequences of tokens, which may be numbers; or a corpus as it is.
+
+    With the vocabulary `known` they are read as its training text was."""
+    if isinstance(data, Corpus):
+        return data
+    recipe = make_recipe(config, "")
+    if known is not None:
+        recipe = replace(recipe, tokenizer=known.tokenizer, lower=known.lower, digits=known.digits)
+    sentences = [tokens_of(sentence, recipe.tokenizer) for sentence in data]
+    if not any(sentences):
+        raise TrellisError("There are no words in the sentences that were given.")
+    vocab, splits = encode_sentences([sentence for sentence in sentences if sentence], recipe, known)
+    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits))
+
+
+def tokens_of(sentence: Any, tokenizer: str) -> list[str]:
+    """The tokens of a string, or of a sequence that is split into them."""
+    if isinstance(sentence, str):
+        return TOKENIZERS[tokenizer].split(sentence.replace("\n", " "))
+    return [str(token) for token in (sentence.tolist() if hasattr(sentence, "tolist") else sentence)]
+
+
+def describe(origin: str, vocab: Vocabulary, splits: Mapping[str, Split]) -> str:
+    """A corpus in one line."""
+    sizes = " / ".join(f"{split.tokens.size:,}" for split in splits.values())
+    return f"{origin}: {sizes} tokens ({' / '.join(splits)}), {len(vocab):,} words"
+
+
+def read(run: RunConfig, data: Any = None) -> Corpus:
+    """The corpus of a run, or one of a text from Python; a split that is missing is reported at once."""
+    corpus = load_corpus(run.data) if data is None else corpus_of(data, run.data)
+    for name in SPLITS:
+        corpus[name]
+    return corpus
+
+
 def _build(source: Source, recipe: Recipe, known: Vocabulary | None, folder: Path) -> None:
     workshop = folder.parent / "workshop"
     workshop.mkdir()
@@ -60,6 +99,7 @@ def _build(source: Source, recipe: Recipe, known: Vocabulary | None, folder: Pat
         vocab = encode_corpus(source, recipe, folder, workshop, bar.advance, known)
     write_text(folder / VOCAB, vocab.to_json())
     meta = {
+        "schema": SCHEMA,
         "splits": [name for name in SPLITS if (folder / f"{name}.tokens").exists()],
         "sizes": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
         "recipe": asdict(recipe),
@@ -70,8 +110,11 @@ def _build(source: Source, recipe: Recipe, known: Vocabulary | None, folder: Pat
 def _is_intact(folder: Path) -> bool:
     """Whether every file is there and as long as when it was written."""
     try:
-        sizes = json.loads((folder / META).read_text(encoding="utf-8"))["sizes"]
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        sizes = meta["sizes"]
+        return meta.get("schema") == SCHEMA and all(
+            (folder / name).stat().st_size == size for name, size in sizes.items()
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
 
@@ -80,13 +123,12 @@ def _open(folder: Path, origin: str) -> Corpus:
     names = json.loads((folder / META).read_text(encoding="utf-8"))["splits"]
     splits = {name: open_split(folder / name) for name in names}
     vocab = Vocabulary.from_json((folder / VOCAB).read_text(encoding="utf-8"))
-    sizes = " / ".join(f"{split.tokens.size:,}" for split in splits.values())
-    return Corpus(vocab, splits, f"{origin}: {sizes} tokens ({' / '.join(names)}), {len(vocab):,} words")
+    return Corpus(vocab, splits, describe(origin, vocab, splits))
 
 
 def _fingerprint(source: Source, recipe: Recipe, vocab: Vocabulary | None) -> str:
     """A hash of the bytes of all files, by split, and of all that decides how they are encoded."""
-    digest = hashlib.sha256(json.dumps([FORMAT, asdict(recipe)]).encode())
+    digest = hashlib.sha256(json.dumps([SCHEMA, asdict(recipe)]).encode())
     digest.update((vocab.to_json() if vocab else "").encode())
     for split, paths in source.files.items():
         for path in paths:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from trellis.config import DataConfig, choose
+from trellis.config import DataConfig
 from trellis.corpus.read import DOCUMENT_MARKERS, READERS
 from trellis.corpus.tokenize import TOKENIZERS
 from trellis.errors import TrellisError
+from trellis.options import choose
 
 # An article of WikiText: ` = Title = ` (and not ` = = Section = = `) between two blank lines, from the first on.
 WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n(?=[^\S\n]*\n)"

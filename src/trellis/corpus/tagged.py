@@ -9,11 +9,15 @@ from functools import reduce
 from itertools import chain
 from operator import add
 from pathlib import Path
+from typing import Any
 
-from trellis.config import choose
+import numpy as np
+
+from trellis.config import DataConfig
 from trellis.corpus.read import read_lines
 from trellis.corpus.tagsets import convert, units_of
 from trellis.errors import TrellisError
+from trellis.options import choose
 
 DOCUMENT_START = "-DOCSTART-"
 CONLLU = {
@@ -35,8 +39,11 @@ class Tagged:
     def __len__(self) -> int:
         return len(self.words)
 
-    def __getitem__(self, part: slice) -> Tagged:
-        return Tagged(self.words[part], self.tags[part], self.pos and self.pos[part])
+    def __getitem__(self, part: slice | Sequence[int]) -> Tagged:
+        """Some of the sentences."""
+        places = range(len(self))[part] if isinstance(part, slice) else part
+        words, tags, pos = (rows and [rows[i] for i in places] for rows in (self.words, self.tags, self.pos))
+        return Tagged(words or [], tags or [], pos)
 
     def __add__(self, other: Tagged) -> Tagged:
         pos = self.pos + other.pos if self.pos is not None and other.pos is not None else None
@@ -224,6 +231,36 @@ def load_tagged(name: str, split: str) -> Tagged:
     files = [_plain_or_packed(folder / file) for file in source.files[split]]
     data = reduce(add, (read_tagged(file, source.format, source.column) for file in files))
     return _without(data if source.parts is None else data[source.parts[split]], source.without)
+
+
+def read_splits(config: DataConfig, data: Any = None) -> dict[str, Tagged]:
+    """The splits of a tagged data set, spans as IOB2; of a file, or of sentences [[(word, tag), ...], ...] from Python,
+    some are held out."""
+    if data is None and config.source in TAGGED and config.reader is None:
+        return {name: load_tagged(config.source, name).in_iob2() for name in TAGGED[config.source].files}
+    if data is None:
+        return _held_out(read_tagged(config.source, config.reader or "conll", config.column), config)
+    if isinstance(data, Tagged):
+        return _held_out(data, config)
+    pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
+    return _held_out(Tagged(*([[pair[i] for pair in row] for row in pairs] for i in range(2))), config)
+
+
+def _held_out(data: Tagged, config: DataConfig) -> dict[str, Tagged]:
+    """Every n-th sentence for validation and for testing."""
+    data, places = data.in_iob2(), np.arange(len(data))
+    shares = {"valid": config.valid_fraction, "test": config.test_fraction}
+    every = {name: round(1 / share) for name, share in shares.items() if share > 0}
+    home = np.full(len(data), "train", object)
+    for offset, (name, step) in enumerate(every.items()):
+        home[places % step == step - 1 - offset] = name
+    return {name: data[np.flatnonzero(home == name).tolist()] for name in ("train", *every)}
+
+
+def describe_splits(config: DataConfig, splits: Mapping[str, Tagged]) -> str:
+    """Source and sizes in one line."""
+    sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
+    return f"{config.source}: {sizes} tokens ({' / '.join(splits)})"
 
 
 def _plain_or_packed(path: Path) -> Path:

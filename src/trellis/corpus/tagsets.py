@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from trellis.config import choose
 from trellis.corpus.read import read_lines
 from trellis.errors import TrellisError
+from trellis.options import choose
 
 OUTSIDE = "O"
 SPAN_TAG = re.compile(r"[BIES]-.+|O")

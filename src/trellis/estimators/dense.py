@@ -19,10 +19,10 @@ from trellis.estimators.dense_chain import CHAIN, DenseChain, DenseParts
 from trellis.estimators.fitted import one_of
 from trellis.estimators.gaussian import GaussianHMM
 from trellis.estimators.inputs import Array, Observations
+from trellis.families.hmm.parameters.embedding import EmbeddingParams
+from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.inference.stationary import stationary
 from trellis.learning import cooccurrence
-from trellis.params.embedding import EmbeddingParams
-from trellis.params.kernels import KERNELS
 from trellis.parts import Parts
 from trellis.storage import write_text
 from trellis.types import Counts

@@ -16,9 +16,9 @@ from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import one_of
 from trellis.estimators.inputs import Array, Observations
+from trellis.families.hmm.parameters.embedding import EmbeddingParams, stack_counts
+from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.learning.descent import OPTIMIZERS
-from trellis.params.embedding import EmbeddingParams, stack_counts
-from trellis.params.kernels import KERNELS
 from trellis.parts import Parts, Prior
 from trellis.transitions import Dense, Transition
 from trellis.types import Counts

@@ -10,12 +10,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from trellis.config import TrainConfig
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.batches import Sentences
 from trellis.devices import choose_device
 from trellis.estimators.fitted import one_of
 from trellis.estimators.inputs import Array, SymbolInput, refuse
+from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.tasks.lm import evaluate
@@ -52,7 +52,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         vocab = Vocabulary([str(name) for name in names], counts.tolist())
         self.model_ = FHMM.new(vocab, tuple(self.sizes), self.bound, seed=seed).to(choose_device(self.device))
-        config = TrainConfig(weight_decay=self.weight_decay, em_power=self.em_power, sweeps=self.sweeps)
+        config = FHMMTrainConfig(weight_decay=self.weight_decay, em_power=self.em_power, sweeps=self.sweeps)
         learner, batches = make_learner(self.model_, config), Sentences(split, BATCH_TOKENS, seed)
         self.bounds_: list[float] = []
         for _ in range(self.epochs):

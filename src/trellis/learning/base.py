@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trellis.errors import TrellisError
 from trellis.parts import Parts, Prior
@@ -65,23 +65,31 @@ class Learner(Protocol):
         ...
 
 
-class GradientModel(Protocol):
+class GradientModel(nn.Module):
     """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the belief after it (or None).
 
-        For a full batch nothing here may wait for the device. A model may also have `advance(done)`, which is told how
-        far training has come and returns whatever its shapes depend on."""
-        ...
+        For a full batch nothing here may wait for the device."""
+        raise NotImplementedError
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
         """A belief (never None) as named tensors."""
-        ...
+        return {}
 
     def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
         """The belief that `state_to_tensors` named."""
-        ...
+        return None
+
+    @property
+    def anneals(self) -> bool:
+        """Whether something changes with the progress of training, so that its end must be known."""
+        return False
+
+    def advance(self, done: float) -> object:
+        """Training has come so far, from 0 to 1; returns whatever the shapes of a step depend on."""
+        return None
 
 
 class Maximisable(ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,14 +26,13 @@ class GradientLearner:
     On a GPU whole steps become CUDA graphs.
     """
 
-    def __init__(self, model: nn.Module, config: TrainConfig, total_steps: int = 0) -> None:
+    def __init__(self, model: GradientModel, config: TrainConfig, total_steps: int = 0) -> None:
         self.model = model.train()
-        self.trained = cast(GradientModel, model)
         self.weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not self.weights:
             raise TrellisError(f"{type(model).__name__} has no weights that gradients could train.")
         weights = list(self.weights.values())
-        if not total_steps and getattr(getattr(model, "dropout", None), "anneals", False):
+        if not total_steps and model.anneals:
             raise TrellisError("model.dropout_end is reached at the end of training: set train.epochs or max_steps.")
         self.device = weights[0].device
         self.optimizer = make_optimizer(weights, config, self.device)
@@ -69,8 +68,7 @@ class GradientLearner:
                 group["lr"] = self.rate
         if self.average:
             self.average.prepare(self.steps)
-        advance = getattr(self.model, "advance", None)
-        stage = advance(self.steps / self.total_steps) if advance and self.total_steps else None
+        stage = self.model.advance(self.steps / self.total_steps) if self.total_steps else None
         if stage != self.stage:
             self.run.forget()
             self.stage = stage
@@ -81,14 +79,14 @@ class GradientLearner:
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = under("belief.", given)
         self.optimizer.zero_grad()
-        carried = self.trained.state_from_tensors(belief) if belief else None
-        log_likelihood, state = self.trained.log_likelihood(batch, carried)
+        carried = self.model.state_from_tensors(belief) if belief else None
+        log_likelihood, state = self.model.log_likelihood(batch, carried)
         (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
         norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
         self.optimizer.step()
         if self.average:
             self.average.update()
-        after = {} if state is None else _plain(self.trained.state_to_tensors(state))
+        after = {} if state is None else _plain(self.model.state_to_tensors(state))
         log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.config import choose
 from trellis.errors import TrellisError
 from trellis.inference import gaussian
 from trellis.inference.beliefs import symmetric
 from trellis.inference.gaussian import Dynamics, Normal, Observation
+from trellis.options import choose
 
 NOISES: dict[str, Callable[[Tensor], Tensor]] = {
     "full": lambda cov: cov,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trellis.config import TrainConfig, choose
+from trellis.config import TrainConfig
 from trellis.errors import TrellisError
+from trellis.options import choose
 
 
 class Constant:

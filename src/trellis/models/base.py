@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trellis.corpus import Vocabulary
+from trellis.corpus import Split, Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
 from trellis.transitions.base import invert
@@ -41,11 +43,22 @@ class SequenceModel(ABC):
         """log p(next token | past): [B, V]."""
 
 
+class Saved(NamedTuple):
+    """What a model is restored from."""
+
+    vocab: Vocabulary
+    settings: Mapping[str, Any]
+    tensors: dict[str, Tensor]  # on the CPU
+    folder: Path = Path()  # of the file
+
+
 class PersistedModel(ABC):
     """A model that reads text, and can be saved and loaded."""
 
     vocab: Vocabulary
     family: ClassVar[str]
+    about: dict[str, Any] = {}  # noqa: RUF012  # corpus, data, order, scores: set as a whole, by training and by load
+    num_states: Any = None  # how many, where the model has hidden states
 
     @property
     def name(self) -> str:
@@ -62,12 +75,37 @@ class PersistedModel(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> PersistedModel:
-        """The model that `settings` and `tensors` (of the CPU) came from."""
+    def restore(cls, saved: Saved) -> PersistedModel:
+        """The model that was saved."""
+
+    def save_beside(self, folder: Path) -> None:  # noqa: B027
+        """Write what does not go into the model's own file."""
+
+    def finish(self, train: Split) -> None:  # noqa: B027
+        """Training has ended: estimate what is needed besides the parameters."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Any:
         """The model on another device."""
+
+    @classmethod
+    def described(cls) -> str:
+        """What is asked for where a model of this kind is."""
+        return f"a model of the family {cls.family}"
+
+    def __repr__(self) -> str:
+        facts = [f"{self.num_states:,} states"] if self.num_states else []
+        facts += [f"{len(self.vocab):,} words", *([str(self.about["corpus"])] if "corpus" in self.about else [])]
+        return f"<{type(self).__name__} ({self.family}): {', '.join(facts)}>"
+
+    def _repr_html_(self) -> str:
+        facts = {"family": self.name, "states": self.num_states, "parameters": self.num_parameters()}
+        facts |= {"words": len(self.vocab), "corpus": self.about.get("corpus"), **self.about.get("scores", {})}
+        shown = {name: f"{value:,.6g}" if isinstance(value, float) else value for name, value in facts.items()}
+        cells = (
+            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items() if value
+        )
+        return f"<table>{''.join(cells)}</table>"
 
     @property
     def device(self) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 NOTHING = "–"
@@ -58,7 +58,7 @@ class Column(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        return self.write in (text, word)
+        return self.write in (text, word, plain)
 
     def best_of(self, values: Sequence[Any]) -> set[int]:
         """The rows that hold the best value, where there is a choice."""
@@ -69,7 +69,7 @@ class Column(NamedTuple):
         return {row for row, value in enumerate(values) if value == best}
 
 
-FIGURES = {
+COLUMNS = {
     "model": Column("model"),
     "states": Column("states", whole),
     "parameters": Column("parameters", whole),
@@ -77,10 +77,6 @@ FIGURES = {
     "valid": Column("valid", perplexity, min),
     "test": Column("test", perplexity, min),
     "tokens_per_second": Column("tokens/s", whole, max),
-}
-
-
-COLUMNS = {
     "perplexity": Column("perplexity", perplexity),
     "probability": Column("probability", probability),
     "tokens": Column("tokens", whole),
@@ -95,6 +91,11 @@ COLUMNS = {
 }
 
 
-def figure_rows(figures: Sequence[object]) -> list[list[Any]]:
-    """The values of each Figures in the order of the columns FIGURES."""
-    return [[getattr(row, name) for name in FIGURES] for row in figures]
+def plain(value: object) -> str:
+    """Text, or a number to four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else text(value)
+
+
+def columns_of(names: Iterable[str]) -> list[Column]:
+    """How values of these names are written; those of unknown names as text, numbers to four digits."""
+    return [COLUMNS.get(name, Column(name, plain)) for name in names]

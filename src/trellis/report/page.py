@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trellis.corpus import GAP
-from trellis.errors import TrellisError
-from trellis.families.hmm.model import HMM
-from trellis.models.base import LanguageModel
+from trellis.models.base import PersistedModel
+from trellis.registry import find_family
 from trellis.report.curves import draw_curves, read_curves
-from trellis.report.format import FIGURES, Column, compact, figure_rows, perplexity, probability, text, whole, word
-from trellis.report.heatmap import shade
+from trellis.report.format import Column, columns_of, compact, text, whole
 from trellis.report.markup import Markup, element, section
-from trellis.report.states import state_sections
 from trellis.report.style import STYLE
 from trellis.storage import write_text
-
-if TYPE_CHECKING:
-    from trellis.train.run import RunResult
+from trellis.tasks.scores import Scores
 
 REPORT, METRICS = "report.html", "metrics.jsonl"
-SENTENCES, LONGEST, ANSWERS = 3, 40, 6  # drawn, in tokens, and for the gap in one of them
 HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
-TITLES = {
-    "hmm": "Hidden Markov model",
-    "lstm": "LSTM",
-    "rnn": "Recurrent network",
-    "feedforward": "Feed-forward network",
-}
 
 
-def write_report(folder: Path, model: LanguageModel, result: RunResult) -> Path:
-    """Write report.html into the folder of a run; the same model and figures always give the same bytes."""
-    path = Path(folder) / REPORT
-    sections = [
-        header(model, result),
-        results_section(result),
-        training_section(path.parent / METRICS, result),
-        *(state_sections(model) if isinstance(model, HMM) else ()),
-        voice_section(model),
+def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
+    """Write report.html into the folder of a run; the same model and scores always give the same bytes."""
+    path, family = Path(folder) / REPORT, find_family(model.family)
+    parts = [
+        header(family.title, model, scores),
+        results_section(scores),
+        training_section(path.parent / METRICS, scores),
+        *family.load("report")(model),
     ]
-    write_text(path, document(f"Trellis: {title(model)}", element("main", *sections)))
+    write_text(path, document(f"Trellis: {family.title}", element("main", *parts)))
     return path
 
 
@@ -51,30 +36,27 @@ def document(name: str, body: Markup) -> str:
     return f"<!DOCTYPE html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 
-def title(model: LanguageModel) -> str:
-    return TITLES.get(model.family, f"{model.name.capitalize()} model")
-
-
-def header(model: LanguageModel, result: RunResult) -> Markup:
+def header(title: str, model: PersistedModel, scores: Scores) -> Markup:
     """The name of the model, its corpus, and the few numbers one would quote."""
-    numbers = {"test perplexity": perplexity(result.figures[-1].test)} if result.figures else {}
-    numbers |= {"states": whole(model.num_states)} if isinstance(model, HMM) else {}
+    best = scores.headline
+    numbers = {f"{best} {scores.title}": columns_of([best])[0].write(scores[best])} if best in scores.values else {}
+    numbers |= {"states": whole(model.num_states)} if model.num_states else {}
     numbers |= {"parameters": compact(float(f"{model.num_parameters():.3g}")), "words": whole(len(model.vocab))}
     facts = [element("div", element("dt", name), element("dd", value)) for name, value in numbers.items()]
     return element(
         "header",
         element("p", "Trellis", class_="kicker"),
-        element("h1", title(model)),
-        element("p", text(result.corpus), class_="corpus"),
+        element("h1", title),
+        element("p", text(model.about.get("corpus", "")), class_="corpus"),
         element("dl", *facts),
     )
 
 
-def results_section(result: RunResult) -> Markup:
+def results_section(scores: Scores) -> Markup:
     """The table of results, the best of each column marked."""
-    rows, columns = figure_rows(result.figures), list(FIGURES.values())
-    if not rows:
+    if not scores.rows:
         return Markup()
+    rows, columns = [list(row.values()) for row in scores.rows], columns_of(scores.rows[0])
     best = [column.best_of(values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
     lines = [
         element(
@@ -86,7 +68,7 @@ def results_section(result: RunResult) -> Markup:
     ]
     heads = [element("th", column.heading, **_side(column)) for column in columns]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *lines), class_="results")
-    caption = "Perplexity on each part of the corpus, and tokens scored per second. The best of each column is marked."
+    caption = f"{scores.title.capitalize()}. The best of each column is marked."
     return section("Results", caption, element("div", table, class_="wide"))
 
 
@@ -99,47 +81,11 @@ def _side(column: Column) -> dict[str, str]:
     return {} if column.is_text else {"class": "number"}
 
 
-def training_section(metrics: Path, result: RunResult) -> Markup:
+def training_section(metrics: Path, scores: Scores) -> Markup:
     """The training curves, beside the perplexity of the other models on valid; nothing where nothing was logged."""
     curves = read_curves(metrics)
     if not curves:
         return Markup()
-    baselines = {row.model: row.valid for row in result.figures[:-1]}
+    baselines = {row["model"]: row["valid"] for row in scores.rows[:-1] if "valid" in row}
     caption = "Perplexity while training; the ring is the best on valid. Dashed: the other models on the valid part."
     return section("Training", caption, draw_curves(curves, baselines))
-
-
-def voice_section(model: LanguageModel) -> Markup:
-    """Sample sentences of any model, and the cloze answer of one that can give it."""
-    sentences = model.sample(SENTENCES, LONGEST)
-    caption = f"Sentences drawn at random, at most {LONGEST} tokens each."
-    return section(
-        "In its own words",
-        caption,
-        *(element("blockquote", text(sentence) or "(an empty sentence)") for sentence in sentences),
-        *(_cloze(model, sentences) if isinstance(model, HMM) else ()),
-    )
-
-
-def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
-    """The longest of the sentences with its middle token missing, and the most probable tokens for the gap."""
-    spoken = [sentence for sentence in sentences if sentence and GAP not in sentence]
-    if not spoken:
-        return []
-    try:
-        tokens = model.vocab.decode(model.encode_line(max(spoken, key=len))[0].tolist())
-        middle = len(tokens) // 2
-        question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
-        ranked = model.infill(question, ANSWERS, samples=1, whole=len(tokens) < LONGEST).gaps[0]
-    except TrellisError:  # without <unk>, bytes cut from their characters cannot be read again
-        return []
-    answers = [
-        element("li", element("span", word(token), style=f"--p:{shade(p):.3f}"), element("small", probability(p)))
-        for token, p in ranked
-    ]
-    return [
-        element("h3", "One word hidden"),
-        element("p", f"The middle of the longest sentence was “{word(tokens[middle])}”.", class_="caption"),
-        element("blockquote", text(question)),
-        element("ol", *answers, class_="answers"),
-    ]

@@ -12,7 +12,8 @@ import numpy as np
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
-from trellis.families.files import load_model, read_about
+from trellis.models.base import LanguageModel
+from trellis.models.files import load
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bootstrap
 from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split
@@ -103,11 +104,11 @@ def score_text(paths: Sequence[Path], source: str | None, split: str | None, dev
     text: Text | None = None
     scored = []
     for path in paths:
-        model, about = load_model(path, device), read_about(path)
-        mine = Text(model.vocab, load_split(model, about, source, split))
+        model = load(path, LanguageModel, device)
+        mine = Text(model.vocab, load_split(model, source, split))
         text = text or mine
         require_same(text, mine, paths[0], path)
-        order = about.get("order", "sentences")
+        order = model.about.get("order", "sentences")
         scored.append(Scored(str(path), model.name, order, in_text_order(model, READINGS[order](mine.split))))
     assert text is not None
     return text, scored

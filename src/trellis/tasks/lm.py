@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -84,13 +84,13 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
     return result
 
 
-def load_split(model: LanguageModel, about: dict[str, Any], source: str | None, name: str | None) -> Split:
+def load_split(model: LanguageModel, source: str | None = None, name: str | None = None) -> Split:
     """A split of `source` (default: the corpus of the training) with the token ids of the model.
 
     Where none is named it is test, or all of a source that has no splits of its own."""
-    if source is None and "data" not in about:
-        raise TrellisError("The model does not say on which corpus it was trained; name one with --data.")
-    config = DataConfig(**about.get("data", {}))
+    if source is None and "data" not in model.about:
+        raise TrellisError("The model does not say on which corpus it was trained; name one (--data).")
+    config = DataConfig(**model.about.get("data", {}))
     if source is not None and source != config.source:
         vocab = model.vocab
         alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)

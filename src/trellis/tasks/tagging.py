@@ -14,11 +14,10 @@ from itertools import chain
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from trellis.config import choose
 from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import Span, spans
 from trellis.errors import TrellisError
-from trellis.families.tag_hmm.model import TagHMM
+from trellis.options import choose
 from trellis.tasks.bootstrap import RESAMPLES, Difference, binomial_p, bootstrap
 
 BUCKETS: dict[str, Callable[[int], bool]] = {  # by how often a word occurs in the labelled training text
@@ -168,18 +167,6 @@ def f1_difference(totals: np.ndarray) -> np.ndarray:
     """F1 of the last three columns minus F1 of the first three: [..., 6] -> [...]."""
     first, second = (2 * totals[..., i] / np.maximum(totals[..., i + 1] + totals[..., i + 2], 1) for i in (0, 3))
     return second - first
-
-
-def state_counts(model: TagHMM, tagged: Tagged) -> np.ndarray:
-    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K];
-    tags that the model does not know are left out."""
-    number = model.lexicon.numbers
-    counts = np.zeros((len(number), model.num_states))
-    for tags, states in zip(tagged.tags, model.states(tagged.words), strict=True):
-        for tag, state in zip(tags, states, strict=True):
-            if tag in number:
-                counts[number[tag], state] += 1
-    return counts
 
 
 def many_to_one(counts: np.ndarray) -> np.ndarray:

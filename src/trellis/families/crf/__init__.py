@@ -1,0 +1,20 @@
+"""The linear-chain CRF tagger."""
+
+from trellis.registry import Family
+
+FAMILY = Family(
+    name="crf",
+    title="CRF tagger",
+    config="trellis.families.crf.config:CRFTaggerConfig",
+    train="trellis.families.crf.config:CRFTrainConfig",
+    model="trellis.families.crf.tagger:CRFTagger",
+    learners={
+        "lbfgs": "trellis.families.crf.learning:by_lbfgs",
+        "adagrad": "trellis.families.crf.learning:by_adagrad",
+        "crfsuite": "trellis.families.crf.learning:by_crfsuite",
+    },
+    read="trellis.families.crf.tagger:read",
+    fit="trellis.families.crf.tagger:fit",
+    evaluate="trellis.families.crf.tagger:evaluate",
+    report="trellis.families.crf.tagger:sections",
+)

@@ -6,15 +6,14 @@ import struct
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import choose
 from trellis.errors import TrellisError
+from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.model import CRF, Features
 from trellis.progress import progress
 
@@ -23,34 +22,12 @@ CURVATURE = 0.1  # about p (1 - p) of a label
 FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # of crfsuite's files
 
 
-@dataclass(frozen=True)
-class CRFConfig:
-    """How to train; the loss is -log p(y | x) + l2 |w|^2 over the whole text."""
-
-    learner: str = "lbfgs"  # lbfgs | adagrad | crfsuite
-    l2: float = 1.0
-    l1: float = 0.0  # crfsuite alone
-    iterations: int = 150  # adagrad: epochs
-    tolerance: float = 1e-4
-    history: int = 6  # lbfgs
-    lr: float = 0.1  # adagrad
-    batch: int = 64  # adagrad: sentences
-    seed: int = 0
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        least = {"l2": 0, "l1": 0, "iterations": 1, "tolerance": 0, "history": 1, "batch": 1}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise TrellisError(f"crf.{name} is {getattr(self, name)}: it must be at least {bound}.")
-
-
-def train_crf(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> CRF:
+def train_crf(
+    crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0
+) -> CRF:
     """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""
-    learn = choose(LEARNERS, config.learner, "crf.learner")
-    if config.l1 and config.learner != "crfsuite":
-        raise TrellisError(f"An l1 of {config.l1} asks for the learner crfsuite.")
-    learn(crf.to(config.device), features.to(config.device), gold.to(config.device), config)
+    learn = LEARNERS[config.learner or "lbfgs"]
+    learn(crf.to(device), features.to(device), gold.to(device), config, seed)
     return crf.cpu()
 
 
@@ -60,7 +37,7 @@ def loss(crf: CRF, features: Features, gold: Tensor, l2: float) -> Tensor:
     return l2 * penalty - crf.log_likelihood(features, gold).sum()
 
 
-def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
+def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
     """Towards the optimum, which is unique, in coordinates that are about equally curved.
 
     The loss is that of a token, since the optimiser has thresholds of its own."""
@@ -107,10 +84,10 @@ def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
     return [(2 * l2 + CURVATURE * sums).rsqrt().unsqueeze(-1) for sums in (counts, squares, moves)]
 
 
-def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
+def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
     """On shuffled batches of sentences, each with its share of the penalty."""
     descent = torch.optim.Adagrad(crf.parameters(), lr=config.lr)
-    generator = torch.Generator().manual_seed(config.seed)
+    generator = torch.Generator().manual_seed(seed)
     count = len(features.lengths)
     with progress("training the CRF", config.iterations, "epochs") as bar:
         for _ in range(config.iterations):
@@ -142,7 +119,7 @@ def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 
 
-def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFConfig) -> None:
+def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
     """By python-crfsuite, whose attributes and labels are our numbers; its weights become ours."""
     if crf.dense.numel():
         raise TrellisError("The learner crfsuite is for sparse features; train real-valued ones with lbfgs or adagrad.")
@@ -210,7 +187,7 @@ def stored_features(data: bytes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return kind, source, target, torch.from_numpy(table["weight"].copy())
 
 
-LEARNERS: dict[str, Callable[[CRF, Features, Tensor, CRFConfig], None]] = {
+LEARNERS: dict[str, Callable[[CRF, Features, Tensor, CRFTrainConfig, int], None]] = {
     "lbfgs": by_lbfgs,
     "adagrad": by_adagrad,
     "crfsuite": by_crfsuite,

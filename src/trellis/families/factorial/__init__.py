@@ -1,0 +1,18 @@
+"""The factorial HMM."""
+
+from trellis.registry import Family
+
+FAMILY = Family(
+    name="fhmm",
+    title="Factorial hidden Markov model",
+    config="trellis.families.factorial.config:FHMMConfig",
+    train="trellis.families.factorial.config:FHMMTrainConfig",
+    model="trellis.families.factorial.model:FHMM",
+    build="trellis.families.factorial.model:build",
+    learners={
+        "stepwise-em": "trellis.families.factorial.variational_em:StepwiseVariationalLearner",
+        "em": "trellis.families.factorial.variational_em:VariationalEMLearner",
+        "gradient": "trellis.learning.gradient:GradientLearner",
+    },
+    order="sentences",
+)

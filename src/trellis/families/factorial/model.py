@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trellis.config import ModelConfig, choose
-from trellis.corpus import Vocabulary
+from trellis.config import RunConfig
+from trellis.corpus import Corpus, Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.factorial import mean_field
+from trellis.families.factorial.config import FHMMConfig
 from trellis.families.factorial.joint import Joint
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.mean_field import Chains, Field, Inferred
 from trellis.families.factorial.parameters import LayeredParams
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
-from trellis.models.base import LanguageModel, Memo
+from trellis.learning.base import GradientModel
+from trellis.models.base import LanguageModel, Memo, Saved
+from trellis.options import choose
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals
 from trellis.types import Batch, Filtered, Posterior
@@ -28,13 +30,15 @@ MOST_JOINT_STATES = 1 << 20  # for exact inference
 SWEEPS = 10  # of coordinate ascent where features are asked for
 
 
-class FHMM(nn.Module, LanguageModel):
+class FHMM(GradientModel, LanguageModel):
     """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
 
     Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
     exact for a noisy-or, which has none."""
 
     family = "fhmm"
+
+    __repr__ = LanguageModel.__repr__
 
     def __init__(self, vocab: Vocabulary, params: LayeredParams, bound: str = "tilted") -> None:
         super().__init__()
@@ -57,12 +61,6 @@ class FHMM(nn.Module, LanguageModel):
         frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
         params.set_unigram((frequency / frequency.sum()).log())
         return cls(vocab, params, bound)
-
-    @classmethod
-    def build(cls, vocab: Vocabulary, config: ModelConfig, seed: int) -> FHMM:
-        """The untrained model that a configuration describes."""
-        dim = choose({"scalar": 0, "neural": config.dim}, config.params, "model.params")
-        return cls.new(vocab, layer_sizes(config), config.bound, dim, seed, config.combine)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -126,12 +124,6 @@ class FHMM(nn.Module, LanguageModel):
         """The exact log-likelihood of sentences, for training by gradient."""
         log_probs, _ = self.score(batch.tokens, self.start(len(batch.tokens)), batch.lengths)
         return log_probs.sum(dtype=torch.float64), None
-
-    def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
-        return {}
-
-    def state_from_tensors(self, tensors: dict[str, Tensor]) -> None:
-        return None
 
     def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
         """The mean field of sentences, begun from `field` where one is given; best given a batch on the CPU."""
@@ -206,9 +198,9 @@ class FHMM(nn.Module, LanguageModel):
         return {name: value.detach() for name, value in self.params.state_dict().items()}
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> FHMM:
-        combine = settings.get("combine", "log-linear")  # older files do not say
-        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"], combine=combine)
+    def restore(cls, saved: Saved) -> FHMM:
+        vocab, settings, tensors, _ = saved
+        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"], combine=settings["combine"])
         params.to(tensors["bias"]).load_state_dict(tensors)
         model = cls(vocab, params, settings["bound"]).eval()
         model.emission()
@@ -221,11 +213,10 @@ def sentences(tokens: Tensor, lengths: Tensor | None) -> Batch:
     return Batch(tokens, lengths, torch.ones_like(lengths, dtype=torch.bool), all_fresh=True)
 
 
-def layer_sizes(config: ModelConfig) -> tuple[int, ...]:
-    """The states of each layer: model.layer_states, or model.layers times model.states."""
-    if not config.layer_states:
-        return (config.states,) * config.layers
-    try:
-        return tuple(int(size) for size in config.layer_states.split(","))
-    except ValueError as error:
-        raise TrellisError(f'model.layer_states is {config.layer_states!r}; write numbers, as in "20,10,5".') from error
+def build(run: RunConfig, corpus: Corpus) -> FHMM:
+    """The untrained model of a run."""
+    config = cast(FHMMConfig, run.model)
+    dim = config.dim if config.params == "neural" else 0
+    model = FHMM.new(corpus.vocab, config.sizes, config.bound, dim, run.seed, config.combine)
+    model.check_joint()
+    return model

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trellis.config import choose
 from trellis.errors import TrellisError
 from trellis.families.factorial.loglinear import LogLinear, NoisyOr
 from trellis.families.factorial.mean_field import Chains
-from trellis.params.table import LOG_ZERO
+from trellis.families.hmm.parameters.table import LOG_ZERO
+from trellis.options import choose
 
 SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from trellis.config import TrainConfig, choose
 from trellis.errors import TrellisError
 from trellis.families.factorial import mean_field
+from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.emission_steps import Seen, climb, descend, guess_visits, scale
 from trellis.families.factorial.loglinear import emission_slope
 from trellis.families.factorial.mean_field import Field, Inferred, pad_steps
@@ -32,7 +32,7 @@ class StepwiseVariationalLearner(GradientLearner):
     what they say; the emissions take a few steps on their part of the bound: of iterative scaling towards the running
     counts, or for the batch alone of Adam, or of L-BFGS held near by |step|^2 / (2 lr)."""
 
-    def __init__(self, model: FHMM, config: TrainConfig, total_steps: int = 0) -> None:
+    def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         if not model.has_bound:
             raise TrellisError(f'A {model.params.combine} learns by gradient alone; set train.learner = "gradient".')
         model.params.starts.requires_grad_(False)
@@ -102,9 +102,8 @@ STEPS = {
 def choose_inner(name: str, factored: bool) -> str:
     """Which steps the emissions take; scaling moves every theta on its own, which factors of theta cannot."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
-    choose({AUTO: None, **STEPS}, name, "train.inner")
     if factored and name == "scaling":
-        raise TrellisError('train.inner = "scaling" needs model.params = "scalar"; use adam or lbfgs.')
+        raise TrellisError('train.inner = "scaling" needs model.params = "table"; use adam or lbfgs.')
     return name
 
 
@@ -112,7 +111,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
     """The whole text at a time, for one that fits in memory: each sentence's mean field goes on where it was an epoch
     ago, and at the epoch's end L-BFGS climbs the concave bound of the emissions. The bound never falls."""
 
-    def __init__(self, model: FHMM, config: TrainConfig, total_steps: int = 0) -> None:
+    def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
         self.iterations, self.running = config.inner_steps or MOST_ITERATIONS, {}
         self.fields: dict[tuple[bytes, int], Seen] = {}  # by tokens, and how often they were met in this epoch

@@ -1,0 +1,21 @@
+"""The hidden Markov model."""
+
+from trellis.registry import Family
+
+FAMILY = Family(
+    name="hmm",
+    title="Hidden Markov model",
+    config="trellis.families.hmm.config:HMMConfig",
+    model="trellis.families.hmm.model:HMM",
+    build="trellis.families.hmm.model:build",
+    learners={
+        "stepwise-em": "trellis.learning.em:StepwiseEMLearner",
+        "em": "trellis.learning.em:EMLearner",
+        "gradient": "trellis.learning.gradient:GradientLearner",
+    },
+    report="trellis.families.hmm.sections:sections",
+    exports={
+        "numpy": "trellis.families.hmm.export:write_numpy",
+        "hmmlearn": "trellis.families.hmm.export:write_hmmlearn",
+    },
+)

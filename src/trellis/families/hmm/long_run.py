@@ -4,17 +4,21 @@ they settle would take too long."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
 from trellis.types import Batch
 
+if TYPE_CHECKING:
+    from trellis.families.hmm.model import HMM
+
 
 @torch.no_grad()
-def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> None:
-    """Estimate state occupancy, and the belief after an <eos>, from a text, and keep both with the model."""
+def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
+    """State occupancy [K], and the belief after an <eos> where the text has one, as a text shows them."""
     start, transition, emission = model.parts()
     visits, endings = torch.zeros_like(start, dtype=torch.float64), []
     for batch in batches:
@@ -27,5 +31,4 @@ def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> None:
         visits.scatter_add_(0, places.flatten(), probs.flatten().double())
         endings.append(probs[(batch.tokens == model.vocab.eos) & potentials.inside(batch.lengths)])
     ending = torch.cat(endings).sum(0)
-    model.visits = (visits / visits.sum()).to(start.dtype)
-    model.ending = ending / ending.sum() if float(ending.sum()) > 0 else None
+    return (visits / visits.sum()).to(start.dtype), ending / ending.sum() if float(ending.sum()) > 0 else None

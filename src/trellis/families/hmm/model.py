@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trellis.config import ModelConfig, suggestion
-from trellis.corpus import Vocabulary
+from trellis.config import RunConfig
+from trellis.corpus import Corpus, Split, Streams, Vocabulary
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import PARAMS, HMMConfig
+from trellis.families.hmm.long_run import estimate_long_run
+from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
+from trellis.families.hmm.parameters.base import WHOLE
+from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
+from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
-from trellis.models.base import Memo
+from trellis.models.base import Memo, Saved
 from trellis.models.chain import ChainModel
-from trellis.params import PARAMS, Dropout, Params, SavedParams, Support
-from trellis.params.base import WHOLE
 from trellis.parts import Parts
+from trellis.registry import resolve
 from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
 LARGEST_WRITTEN = 1 << 24  # entries of a matrix of transitions that is written out
 LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of blocks that exist at a time while scoring
+SETTLE_LANES, SETTLE_WINDOW, SETTLE_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
 LARGEST_BELIEFS = 1 << 25  # entries of beliefs over all states that exist at a time while scoring
 
 
-class HMM(nn.Module, ChainModel):
+class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
     `carry` says that sentences were trained as one stream, so a new sentence begins after an <eos>."""
@@ -35,6 +41,8 @@ class HMM(nn.Module, ChainModel):
     family = "hmm"
     visits: Tensor | None  # [K]: share of a text's tokens, where `long_run.estimate_long_run` has found it
     ending: Tensor | None  # [k]: the belief after an <eos>, at the states that may emit it
+
+    __repr__ = ChainModel.__repr__
 
     def __init__(self, vocab: Vocabulary, params: Params, carry: bool = False, dropout: Dropout | None = None) -> None:
         super().__init__()
@@ -47,18 +55,12 @@ class HMM(nn.Module, ChainModel):
     @classmethod
     def new(cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0, support: Support = None) -> HMM:
         """An untrained HMM with a table of parameters."""
-        return cls.build(vocab, ModelConfig(states=states), carry, seed, support)
+        return cls.build(vocab, HMMConfig(states=states), carry, seed, support)
 
     @classmethod
-    def build(cls, vocab: Vocabulary, config: ModelConfig, carry: bool, seed: int, support: Support) -> HMM:
+    def build(cls, vocab: Vocabulary, config: HMMConfig, carry: bool, seed: int, support: Support) -> HMM:
         """The untrained HMM that a configuration describes; words start near their frequency, states apart."""
-        if config.states < 1:
-            raise TrellisError(f"model.states is {config.states}: an HMM needs at least one state.")
-        if config.params not in PARAMS:
-            raise TrellisError(
-                f"model.params is {config.params!r}, which is not known{suggestion(config.params, PARAMS)}"
-            )
-        params = PARAMS[config.params].new(vocab.words, config, support, seed)
+        params = resolve(PARAMS[config.params]).new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.shift_word_logits(frequency - frequency.mean())
         rates = config.dropout_rate, config.dropout_end
@@ -140,8 +142,12 @@ class HMM(nn.Module, ChainModel):
         before = self.continued(batch, state) if lengths is not None else Carry(belief, batch.fresh)
         return log_norms.sum(dtype=torch.float64), before.after(belief, lengths, self.num_states)
 
+    @property
+    def anneals(self) -> bool:
+        return self.dropout.anneals
+
     def advance(self, done: float) -> float:
-        """Training has come so far, from 0 to 1; the rate of dropout follows."""
+        """The rate of dropout follows the progress of training."""
         self.dropout.advance(done)
         return self.dropout.now
 
@@ -161,6 +167,12 @@ class HMM(nn.Module, ChainModel):
         start, transition, emission = self.parts()
         return queries.Chain(self.sentence_start(batch).prior(start, transition), transition, emission)
 
+    def finish(self, train: Split) -> None:
+        """A large model's occupancy is estimated from a text: iterating its transitions would take too long."""
+        if not isinstance(self.params, TableParams):
+            batches = Streams(train, SETTLE_LANES, SETTLE_WINDOW)
+            self.visits, self.ending = estimate_long_run(self, islice(batches, SETTLE_BATCHES))
+
     def settings(self) -> dict[str, Any]:
         if not isinstance(self.params, SavedParams):
             raise TrellisError("An HMM whose parts were given outright cannot be saved: save the parts' tensors.")
@@ -175,12 +187,20 @@ class HMM(nn.Module, ChainModel):
         return sum(weight.numel() for weight in self.params.parameters())
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> HMM:
+    def restore(cls, saved: Saved) -> HMM:
+        vocab, settings, tensors, _ = saved
         learned = {name: value for name, value in tensors.items() if not name.startswith("settled.")}
-        params = PARAMS[settings.get("params", "scalar")].restore(vocab.words, settings, learned)
+        params = resolve(PARAMS[settings["params"]]).restore(vocab.words, settings, learned)
         model = cls(vocab, params, bool(settings["carry"])).eval()
         model.visits, model.ending = tensors.get("settled.visits"), tensors.get("settled.ending")
         return model
+
+
+def build(run: RunConfig, corpus: Corpus) -> HMM:
+    """The untrained HMM of a run."""
+    config = cast(HMMConfig, run.model)
+    support = SUPPORTS[config.emission](corpus, config, run.seed)
+    return HMM.build(corpus.vocab, config, run.batches.order != "sentences", run.seed, support)
 
 
 def written_out(parts: Parts) -> Parts:

@@ -1,0 +1,15 @@
+"""The linear dynamical system over words."""
+
+from trellis.registry import Family
+
+FAMILY = Family(
+    name="lds",
+    title="Linear dynamical system",
+    config="trellis.families.lds.config:LDSConfig",
+    train="trellis.families.lds.config:LDSTrainConfig",
+    model="trellis.families.lds.model:LDS",
+    learners={"em": "trellis.families.lds.fit:by_em", "subspace": "trellis.families.lds.fit:by_subspace"},
+    fit="trellis.training.fit:directly",
+    evaluate="trellis.families.lds.fit:evaluate",
+    report="trellis.families.lds.sections:sections",
+)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from trellis.config import ModelConfig, choose
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import Moments, choose_rows, count_moments
 from trellis.errors import TrellisError
 from trellis.families.lds.asos import expect, learn, update
+from trellis.families.lds.config import LDSConfig
 from trellis.families.lds.covariance import Covariances
 from trellis.families.lds.model import LDS
 from trellis.families.lds.parameters import Parameters, restrict_noise
@@ -49,31 +49,29 @@ def fit_lds(
 ) -> LDS:
     """Subspace identification and `iterations` of EM, fewer where EM can go no further.
 
-    `settings` are the other options of an LDS in `ModelConfig`. `pseudocounts` of each word temper the whitening, those
+    `settings` are the other options of an LDS in `LDSConfig`. `pseudocounts` of each word temper the whitening, those
     of `noise_prior` add to the noise and keep rare words from being overfitted. Simpler kinds of `noise` (see
-    `parameters.NOISES`), words that are not whitened and a random `begin` are there for comparison."""
-    config = ModelConfig(dim=dim, **settings)
+    `parameters.NOISES`), words that are not whitened and a random `init` are there for comparison."""
+    config = LDSConfig(dim=dim, **settings)
     covariances = lagged_covariances(moments, config)
     parameters = begin_lds(covariances, config, seed)
     *_, last = islice(improve(vocab, covariances, parameters, config), iterations + 1)
     return last.model
 
 
-def lagged_covariances(moments: Moments, config: ModelConfig) -> Covariances:
+def lagged_covariances(moments: Moments, config: LDSConfig) -> Covariances:
     """What is learned from, tempered as the configuration says."""
     return Covariances(moments, config.pseudocounts, config.noise_prior, config.whiten)
 
 
-def begin_lds(covariances: Covariances, config: ModelConfig, seed: int) -> Parameters:
+def begin_lds(covariances: Covariances, config: LDSConfig, seed: int) -> Parameters:
     """Where EM begins."""
-    if min(config.dim, config.blocks - 1, config.horizon) < 1:
-        raise TrellisError("An LDS needs model.dim and model.horizon of one or more, and model.blocks of two or more.")
-    found = choose(STARTS, config.begin, "model.begin")(covariances, config.dim, config.blocks, seed)
+    found = STARTS[config.init](covariances, config.dim, config.blocks, seed)
     candidates = {name: restrict_noise(one, covariances.coordinates, config.noise) for name, one in found.items()}
     return best_start(candidates, covariances, config)
 
 
-def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters, config: ModelConfig) -> Iterator[Fit]:
+def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters, config: LDSConfig) -> Iterator[Fit]:
     """The LDS of these parameters, then that of an iteration of EM more each; ends where EM can go no further."""
     moments = covariances.moments
     rows, counts = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
@@ -89,7 +87,7 @@ def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters,
             return
 
 
-def best_start(candidates: dict[str, Parameters], covariances: Covariances, config: ModelConfig) -> Parameters:
+def best_start(candidates: dict[str, Parameters], covariances: Covariances, config: LDSConfig) -> Parameters:
     """The candidate that a few steps of EM make the likeliest."""
     if len(candidates) == 1:
         return next(iter(candidates.values()))

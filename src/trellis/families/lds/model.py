@@ -4,7 +4,7 @@ It is a Gaussian model of one-hot vectors, so it gives densities (nats per token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import choose
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import ABSENT
 from trellis.families.lds.parameters import OneHot, Parameters, Whitening
 from trellis.inference import gaussian
 from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
 from trellis.inference.steady import lyapunov, steady_state
-from trellis.models.base import PersistedModel, Ranked
+from trellis.models.base import PersistedModel, Ranked, Saved
+from trellis.options import choose
 
 SENTENCES = 256  # that are embedded side by side
 LANES, WINDOW, WARM = 64, 2048, 100  # pieces of a stream whose likelihood is taken side by side, and what they overlap
@@ -205,7 +205,8 @@ class LDS(PersistedModel):
         return sum(array.size for array in self.parameters if array is not None)
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LDS:
+    def restore(cls, saved: Saved) -> LDS:
+        vocab, settings, tensors, _ = saved
         parameters = Parameters(**{name: tensors[name].numpy() for name in Parameters._fields if name in tensors})
         if len(tensors["rows"]) != len(vocab) or parameters.loadings.shape != (len(tensors["counts"]), settings["dim"]):
             raise ValueError("its words are not as many as it says")

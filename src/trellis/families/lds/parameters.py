@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trellis.config import choose
 from trellis.errors import TrellisError
+from trellis.options import choose
 
 
 class IndefiniteError(TrellisError):

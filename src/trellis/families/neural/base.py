@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,8 @@ from torch.nn.functional import cross_entropy, linear
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.ngram.model import inside
-from trellis.models.base import LanguageModel
+from trellis.learning.base import GradientModel
+from trellis.models.base import LanguageModel, Saved
 from trellis.types import Batch
 
 LOGITS = 1 << 26  # held at a time
@@ -22,11 +22,12 @@ SPREAD = 0.1  # standard deviation of the embeddings at first
 State = dict[str, Tensor]  # "words" [B, w], the latest ones, and what else a network remembers, [B, ...] each
 
 
-class NeuralModel(nn.Module, LanguageModel):
+class NeuralModel(GradientModel, LanguageModel):
     """p(x_t | x_<t) = softmax(E f_t + b): f_t [d] is what a network makes of the words before x_t.
 
     The rows of E [V, d] are the embeddings of those words too, unless it is not `tied`. A text begins after <eos>."""
 
+    __repr__ = LanguageModel.__repr__
     window = 1  # how many of the latest words the network reads at each step
 
     def __init__(self, vocab: Vocabulary, dim: int, dropout: float, tied: bool = True, bias: bool = True) -> None:
@@ -109,7 +110,8 @@ class NeuralModel(nn.Module, LanguageModel):
         return {name: value.detach() for name, value in self.state_dict().items()}
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
+    def restore(cls, saved: Saved) -> Self:
+        vocab, settings, tensors, _ = saved
         model, like = cls(vocab, **settings), tensors["embedding"]
         model.to(like.device, like.dtype).load_state_dict(tensors)
         return model.eval()

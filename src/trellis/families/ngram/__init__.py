@@ -1,0 +1,19 @@
+"""n-gram models with interpolated modified Kneser-Ney smoothing."""
+
+from dataclasses import replace
+
+from trellis.registry import Family
+
+FAMILY = Family(
+    name="ngram",
+    title="n-gram model",
+    config="trellis.families.ngram.config:NGramConfig",
+    train="trellis.config:FitConfig",
+    model="trellis.families.ngram.model:NGram",
+    learners={"counts": "trellis.families.ngram.fit:by_counts"},
+    fit="trellis.training.fit:directly",
+    exports={"arpa": "trellis.families.ngram.arpa:write_arpa"},
+    imports=dict.fromkeys((".arpa", ".arpa.gz"), "trellis.families.ngram.arpa:read_arpa"),
+)
+UNIGRAM = replace(FAMILY, name="unigram", title="Unigram model", config="trellis.families.ngram.config:UnigramConfig")
+BIGRAM = replace(FAMILY, name="bigram", title="Bigram model", config="trellis.families.ngram.config:BigramConfig")

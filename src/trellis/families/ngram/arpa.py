@@ -27,17 +27,13 @@ from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
 from trellis.families.ngram.model import NGram
 from trellis.families.ngram.trie import Trie
+from trellis.models.base import Saved
 from trellis.storage import atomic_write
 
 BEGIN, END, NEVER = "<s>", "</s>", -99.0
-SUFFIXES = ".arpa", ".arpa.gz"
 SEPARATORS = frozenset(" \t\n\r\v\f\0")
 LN10 = math.log(10)
 ANNOUNCED = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
-
-
-def is_arpa(path: Path) -> bool:
-    return path.name.endswith(SUFFIXES)
 
 
 def write_arpa(model: NGram, path: Path) -> None:
@@ -48,7 +44,7 @@ def write_arpa(model: NGram, path: Path) -> None:
     with atomic_write(path) as plain, gzip.open(plain, "wb") if path.suffix == ".gz" else plain as file:
         file.write(b"\\data\\\n")
         for k, size in enumerate(model.trie.sizes, 1):
-            file.write(b"ngram %d=%d\n" % (k, size + (k == 1) * (1 + model.crossing)))
+            file.write(b"ngram %d=%d\n" % (k, size + (k == 1) * (1 + model.cross_sentences)))
         for k, lines in enumerate(sections(model), 1):
             file.write(b"\n\\%d-grams:\n" % k)
             file.writelines(line.encode() for line in lines)
@@ -61,7 +57,7 @@ def sections(model: NGram) -> Iterator[Iterable[str]]:
     log_probs, backoffs = (model.log_probs / LN10).tolist(), (model.backoffs / LN10).tolist()
     backoffs += [0.0] * trie.sizes[-1]
     texts, never = names.copy(), {BEGIN: 0.0, END: 0.0}
-    if not model.crossing:
+    if not model.cross_sentences:
         names[eos], texts[eos], never = END, BEGIN, {BEGIN: backoffs[eos]}
         backoffs[eos] = 0.0
     for k, (begin, end) in enumerate(pairwise(trie.bounds), 1):
@@ -115,7 +111,7 @@ class Reader:
         return TrellisError(f"{self.path}, line {number or self.number}: {sentence}")
 
 
-def read_arpa(path: Path, device: str | torch.device = "cpu") -> NGram:
+def read_arpa(path: Path) -> NGram:
     """The model in an ARPA file, plain or gzipped; its words are those between blanks."""
     with opened(path) as reader:
         sizes = read_sizes(reader)
@@ -140,8 +136,8 @@ def read_arpa(path: Path, device: str | torch.device = "cpu") -> NGram:
     log_probs = np.concatenate([level.log_probs for level in levels]) * LN10
     backoffs = np.concatenate([np.empty(0), *(level.backoffs for level in levels[:-1])]) * LN10
     tensors = {"keys": trie.keys, "log_probs": torch.from_numpy(log_probs), "backoffs": torch.from_numpy(backoffs)}
-    settings = {"ngrams": trie.sizes, "crossing": words.crossing}
-    return NGram.restore(words.vocab, settings, tensors).to(device)
+    settings = {"ngrams": trie.sizes, "cross_sentences": words.cross_sentences}
+    return NGram.restore(Saved(words.vocab, settings, tensors))
 
 
 @contextmanager
@@ -202,7 +198,7 @@ class Words(NamedTuple):
     ids: np.ndarray  # [words of the file], those of the vocabulary
     begin: int  # <s> and </s> in the file; -1 where they are not
     end: int
-    crossing: bool
+    cross_sentences: bool
 
     @classmethod
     def of(cls, reader: Reader, level: Level, spelled: list[bytes]) -> Words:
@@ -210,24 +206,24 @@ class Words(NamedTuple):
         names = [text(word) for word in spelled]
         foreign = [name.encode() != word for name, word in zip(names, spelled, strict=True)]
         reader.refuse(level, np.array(foreign), "the word is not UTF-8; convert the file first.")
-        crossing = EOS in names
+        cross_sentences = EOS in names
         begin, end = (names.index(name) if name in names else -1 for name in (BEGIN, END))
-        if end < 0 and not crossing:
+        if end < 0 and not cross_sentences:
             raise reader.error(f"there is no {END} among the 1-grams, so no sentence could ever end.")
-        dropped = {begin, end} if crossing else {begin}
+        dropped = {begin, end} if cross_sentences else {begin}
         kept = np.array([i for i in range(len(names)) if i not in dropped])
         ids = np.full(len(names), -1)
         ids[kept] = np.arange(len(kept))
-        if not crossing and begin >= 0:
+        if not cross_sentences and begin >= 0:
             ids[begin] = ids[end]
             level.backoffs[end] = level.backoffs[begin]
         vocab = Vocabulary([EOS if i == end else names[i] for i in kept], [0] * len(kept))
-        return cls(vocab, level.take(kept), ids, begin, end, crossing)
+        return cls(vocab, level.take(kept), ids, begin, end, cross_sentences)
 
 
 def find_keys(reader: Reader, trie: Trie, words: Words, level: Level) -> np.ndarray:
     """The keys [N] of the n-grams in a trie of the orders below."""
-    begins, ends = (level.words,) * 2 if words.crossing else (level.words[:, 1:], level.words[:, :-1])
+    begins, ends = (level.words,) * 2 if words.cross_sentences else (level.words[:, 1:], level.words[:, :-1])
     odd = (begins == words.begin).any(1) | (ends == words.end).any(1)
     reader.refuse(level, odd, f"{BEGIN} only begins an n-gram, {END} only ends one, and beside {EOS} neither does.")
     *context, last = torch.from_numpy(words.ids[level.words].T)

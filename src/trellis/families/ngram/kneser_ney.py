@@ -27,10 +27,10 @@ FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])  # the discounts of an order too small
 Counted = tuple[np.ndarray, np.ndarray]  # sorted keys, and how often each was seen
 
 
-def count_ngrams(vocab: Vocabulary, split: Split, order: int, crossing: bool) -> tuple[Trie, list[np.ndarray]]:
-    """Every n-gram up to an order, and the counts of each order. The text begins after an <eos>; unless `crossing`, an
-    <eos> can only be the first word of an n-gram, where it means the beginning of a sentence, or its last."""
-    check_order(split, order, crossing)
+def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: bool) -> tuple[Trie, list[np.ndarray]]:
+    """Every n-gram up to an order, and the counts of each order. The text begins after an <eos>; unless contexts cross
+    sentences, an <eos> can only be an n-gram's first word, where it means the beginning of a sentence, or its last."""
+    check_order(split, order, cross_sentences)
     counts = [np.zeros(len(vocab), np.int64)]
     for text in chunks(vocab, split, 0):
         counts[0] += np.bincount(text[0], minlength=len(vocab))
@@ -38,22 +38,22 @@ def count_ngrams(vocab: Vocabulary, split: Split, order: int, crossing: bool) ->
     for k in range(2, order + 1):
         runs = Sums(merge, size=lambda run: run[0].size)
         for text in chunks(vocab, split, k - 1):
-            runs.add(keys_of(trie, text, vocab, crossing))
+            runs.add(keys_of(trie, text, vocab, cross_sentences))
         keys, seen = runs.total()
         trie = trie.grow(torch.from_numpy(keys))
         counts.append(seen)
     return trie, counts
 
 
-def check_order(split: Split, order: int, crossing: bool) -> None:
+def check_order(split: Split, order: int, cross_sentences: bool) -> None:
     """Refuse an order of which there are no n-grams."""
     if not split.tokens.size:
         raise TrellisError("There is nothing to count: the split has no tokens.")
     if order < 1:
         raise TrellisError(f"The order of the n-gram model is {order}; it must be at least 1.")
-    longest = 1 + (split.tokens.size if crossing else int(np.diff(split.sentences).max()))
+    longest = 1 + (split.tokens.size if cross_sentences else int(np.diff(split.sentences).max()))
     if order > longest:
-        whole = "text" if crossing else "longest sentence"
+        whole = "text" if cross_sentences else "longest sentence"
         raise TrellisError(
             f"The order of the n-gram model is {order}, but the {whole} has only {longest} words, beginning and end "
             f"included; use an order of at most {longest}."
@@ -75,12 +75,12 @@ def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
         yield torch.from_numpy(text)[None]
 
 
-def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, crossing: bool) -> Counted:
+def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, cross_sentences: bool) -> Counted:
     """The n-grams of the order after the trie's that end in the new part of a chunk."""
     before = len(trie.sizes)
     parents, last = trie.walk(text)[-1][0, before - 1 : -1], text[0, before - 1 : -1]
     whole = parents >= 0
-    if before > 1 and not crossing:
+    if before > 1 and not cross_sentences:
         whole &= last != vocab.eos
     keys = parents * len(vocab) + text[0, before:]
     return np.unique(keys[whole].numpy(), return_counts=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.ngram.kneser_ney import count_ngrams, smooth
 from trellis.families.ngram.trie import NONE, Trie
-from trellis.models.base import LanguageModel
+from trellis.models.base import LanguageModel, Saved
 
 NAMES = {1: "unigram", 2: "bigram"}
 ORDERS = {name: order for order, name in NAMES.items()}
@@ -29,17 +28,19 @@ class NGram(LanguageModel):
 
     family: ClassVar[str] = "ngram"
 
-    def __init__(self, vocab: Vocabulary, trie: Trie, log_probs: Tensor, backoffs: Tensor, crossing: bool) -> None:
-        self.vocab, self.trie, self.crossing = vocab, trie, crossing
+    def __init__(
+        self, vocab: Vocabulary, trie: Trie, log_probs: Tensor, backoffs: Tensor, cross_sentences: bool
+    ) -> None:
+        self.vocab, self.trie, self.cross_sentences = vocab, trie, cross_sentences
         self.log_probs = log_probs  # [N] of every node of the trie
         self.backoffs = backoffs  # [N of the orders below the highest]
 
     @classmethod
-    def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, crossing: bool = False) -> NGram:
-        """Interpolated modified Kneser-Ney; with `crossing`, contexts reach over the ends of sentences."""
-        trie, counts = count_ngrams(vocab, split, order, crossing)
+    def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, cross_sentences: bool = False) -> NGram:
+        """Interpolated modified Kneser-Ney; with `cross_sentences`, contexts reach over the ends of sentences."""
+        trie, counts = count_ngrams(vocab, split, order, cross_sentences)
         log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
-        return cls(vocab, trie, log_probs, backoffs, crossing)
+        return cls(vocab, trie, log_probs, backoffs, cross_sentences)
 
     @property
     def order(self) -> int:
@@ -91,19 +92,22 @@ class NGram(LanguageModel):
         return torch.where(nodes >= 0, self.backoffs[nodes], 0.0)
 
     def settings(self) -> dict[str, Any]:
-        return {"ngrams": list(self.trie.sizes), "crossing": self.crossing}
+        return {"ngrams": list(self.trie.sizes), "cross_sentences": self.cross_sentences}
 
     def tensors(self) -> dict[str, Tensor]:
         return {"keys": self.trie.keys, "log_probs": self.log_probs, "backoffs": self.backoffs}
 
     def to(self, device: str | torch.device) -> NGram:
         """The same model there."""
-        return self.restore(self.vocab, self.settings(), {name: t.to(device) for name, t in self.tensors().items()})
+        return self.restore(
+            Saved(self.vocab, self.settings(), {name: t.to(device) for name, t in self.tensors().items()})
+        )
 
     @classmethod
-    def restore(cls, vocab: Vocabulary, settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NGram:
+    def restore(cls, saved: Saved) -> NGram:
+        vocab, settings, tensors, _ = saved
         trie = Trie(tuple(settings["ngrams"]), tensors["keys"])
-        model = cls(vocab, trie, tensors["log_probs"], tensors["backoffs"], settings["crossing"])
+        model = cls(vocab, trie, tensors["log_probs"], tensors["backoffs"], settings["cross_sentences"])
         total, highest = sum(trie.sizes), trie.sizes[-1]
         expected = {"keys": total - len(vocab), "log_probs": total, "backoffs": total - highest}
         if trie.sizes[0] != len(vocab) or expected != {name: len(value) for name, value in model.tensors().items()}:

@@ -1,0 +1,215 @@
+"""Representations of words, all through one interface: sentences in, attributes or vectors of every token out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.corpus import batches
+from trellis.corpus.brown_paths import read_paths
+from trellis.corpus.lexicon import as_split
+from trellis.corpus.read import read_lines
+from trellis.corpus.tokenize import UNK, treat
+from trellis.errors import TrellisError
+from trellis.families.crf.templates import Attributes
+from trellis.families.factorial.model import FHMM
+from trellis.families.hmm.model import HMM
+from trellis.families.lds.model import LDS
+from trellis.families.neural.feedforward import FeedForward
+from trellis.models.base import PersistedModel
+from trellis.models.files import find_model, load
+from trellis.options import choose
+from trellis.types import Batch
+
+PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
+SWEEPS = 5  # of a mean field, which is then much nearer its limit than that is to the exact posterior
+TOKENS = 1 << 14  # in a batch, padding included
+
+Sentences = Sequence[Sequence[str]]
+Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, of each sentence
+
+
+class Encoder(ABC):
+    """What is known of words, or of words in their context, that labelled text does not tell."""
+
+    scaled: ClassVar[bool] = False  # whether taggers bring its vectors to a standard length; probabilities stay
+
+    @abstractmethod
+    def encode(self, sentences: Sentences) -> Encoded:
+        """Vectors [T, D] of each sentence, or the attributes of its tokens."""
+
+
+class BrownPaths(Encoder):
+    """Prefixes of the paths of Brown clusters; a word that was not clustered has those of <unk>, where there is one."""
+
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        words, clusters = read_paths(file)
+        self.paths = {word: clusters.paths[c] for word, c in zip(words, clusters.assignment.tolist(), strict=True)}
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        return [[prefixes(known(self.paths, word) or self.paths.get(UNK)) for word in s] for s in sentences]
+
+
+def prefixes(path: str | None) -> list[str]:
+    return [] if path is None else [*(f"{n}:{path[:n]}" for n in PREFIXES if n < len(path)), path]
+
+
+def known(table: dict[str, Any], word: str) -> Any:
+    """What a table has of a word as it is, with N for its digits, or in small letters."""
+    forms = (word, treat(word, False, True), word.lower(), treat(word, True, True))
+    return next((table[form] for form in forms if form in table), None)
+
+
+class WordVectors(Encoder):
+    """A vector for each word, from a file in the word2vec text format; zero for words without one."""
+
+    scaled = True
+
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        first, *rows = [line.rstrip().split(" ") for line in read_lines(file)] or [[]]
+        if len(first) != 2 or not all(map(str.isdecimal, first)):
+            raise TrellisError(f"{file}, line 1: the number of words and the size of their vectors were expected.")
+        count, size = map(int, first)
+        if len(rows) != count:
+            raise TrellisError(f"{file} holds {len(rows)} vectors where its first line says {count}.")
+        self.table = {row[0]: read_vector(row[1:], size, f"{file}, line {n}") for n, row in enumerate(rows, 2)}
+        self.zero = np.zeros(size, np.float32)
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        return [np.stack([self.vector(word) for word in sentence]) for sentence in sentences]
+
+    def vector(self, word: str) -> np.ndarray:
+        found = known(self.table, word)
+        return self.zero if found is None else found
+
+
+def read_vector(numbers: list[str], size: int, where: str) -> np.ndarray:
+    try:
+        vector = np.array(numbers, np.float32)
+    except ValueError:
+        vector = np.empty(0, np.float32)
+    if len(vector) != size or not np.isfinite(vector).all():
+        raise TrellisError(f"{where}: a word and {size} numbers were expected.")
+    return vector
+
+
+class ModelEncoder(Encoder):
+    """What a trained model says of the tokens of whole sentences, many at a time."""
+
+    kind: ClassVar[type[PersistedModel]]
+
+    def __init__(self, file: Path, device: str = "cpu") -> None:
+        self.model = load(file, None, device)
+        if not isinstance(self.model, self.kind):
+            raise TrellisError(f"{file} is a model of the family {self.model.family}, not {self.kind.family}.")
+
+    def encode(self, sentences: Sentences) -> Encoded:
+        if not sentences:
+            return []
+        vocab = self.model.vocab
+        words = ([treat(word, vocab.lower, vocab.digits) for word in sentence] for sentence in sentences)
+        split = as_split([np.append(vocab.encode(sentence), vocab.eos) for sentence in words])
+
+        def answer(batch: Batch) -> Tensor:
+            return self.read(batch.tokens.to(self.model.device), batch.lengths.to(self.model.device))
+
+        return [self.write(rows[:-1]) for rows in batches.Sentences(split, TOKENS, shuffle=False).each(answer)]
+
+    @abstractmethod
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """What the model finds for tokens [B, T], each sentence ended by <eos>: [B, T, ...]."""
+
+    def write(self, rows: np.ndarray) -> Any:
+        """The vectors or attributes of one sentence."""
+        return rows.astype(np.float32)
+
+
+class HMMStates(ModelEncoder):
+    """The most probable states of the sentence."""
+
+    kind = HMM
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.best_path(tokens, lengths)[0]
+
+    def write(self, rows: np.ndarray) -> Any:
+        return [[str(state)] for state in rows.tolist()]
+
+
+class HMMPosterior(ModelEncoder):
+    """p(z_t | x)."""
+
+    kind = HMM
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.posterior(tokens, lengths).probs
+
+
+class FHMMStates(ModelEncoder):
+    """The most probable state of every layer."""
+
+    kind = FHMM
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.best_path(tokens, lengths, SWEEPS)[0]
+
+    def write(self, rows: np.ndarray) -> Any:
+        return [[f"{layer}:{state}" for layer, state in enumerate(states)] for states in rows.tolist()]
+
+
+class FHMMPosterior(ModelEncoder):
+    """q(z_m | x) of every layer, side by side."""
+
+    kind = FHMM
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.posterior(tokens, lengths, sweeps=SWEEPS).probs
+
+
+class LDSVectors(ModelEncoder):
+    """Smoothed vectors of tokens in their context, whitened, of unit length."""
+
+    kind = LDS
+    scaled = True
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.unit(self.model.smooth(tokens, lengths))
+
+
+class WordEmbeddings(ModelEncoder):
+    """The embeddings that a feed-forward language model has of words."""
+
+    kind = FeedForward
+    scaled = True
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(tokens, self.model.embedding)
+
+
+Maker = Callable[..., Encoder]  # of a file and a device
+OF_FILES: dict[str, Maker] = {"brown": BrownPaths, "vectors": WordVectors}
+OF_MODELS: dict[str, Maker] = {
+    "hmm": HMMStates,
+    "hmm-posterior": HMMPosterior,
+    "fhmm": FHMMStates,
+    "fhmm-posterior": FHMMPosterior,
+    "lds": LDSVectors,
+    "feedforward": WordEmbeddings,
+}
+ENCODERS = OF_FILES | OF_MODELS
+
+
+def split_spec(spec: str) -> tuple[str, Path]:
+    """KIND:PATH as the kind of an encoder and its file; of a folder, the model in it."""
+    kind, colon, path = spec.partition(":")
+    if not colon or not path:
+        raise TrellisError(f"The representation {spec!r} has no path; write it as KIND:PATH.")
+    choose(ENCODERS, kind, "The representation")
+    return kind, find_model(path) if kind in OF_MODELS else Path(path)

@@ -1,0 +1,239 @@
+"""The tagger with features: a template, representations of words, and a CRF over both."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.config import RunConfig
+from trellis.corpus import Vocabulary
+from trellis.corpus.tagged import Tagged, describe_splits, read_splits
+from trellis.corpus.tagsets import convert, units_of
+from trellis.corpus.tokenize import EOS
+from trellis.errors import TrellisError
+from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
+from trellis.families.crf.encoders import ENCODERS, Encoded, split_spec
+from trellis.families.crf.learning import train_crf
+from trellis.families.crf.model import CRF, Features
+from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
+from trellis.models.base import Saved
+from trellis.models.tagger import Tagger, a_few, check_data, check_sentences, lines_to_tensor, tensor_to_lines
+from trellis.options import build
+from trellis.report.markup import Markup
+from trellis.storage import atomic_write
+from trellis.tasks.scores import Scores
+from trellis.tasks.tagging import score_tags
+from trellis.training.fit import Fitted, Job
+
+NAMES = "names"  # the tensor of the features' names
+POS = "p[0]="  # how the attribute of a part of speech begins
+SENTENCES = 1000  # tagged at a time
+Index = dict[str, int]
+Words = Sequence[Sequence[str]]
+
+
+class CRFTagger(Tagger):
+    """argmax_y p(y | x) of a CRF."""
+
+    family = "crf"
+
+    def __init__(
+        self, config: CRFTaggerConfig, labels: list[str], vocab: Vocabulary, index: Index, scales: list[float],
+        crf: CRF, device: str = "cpu",
+    ) -> None:  # fmt: skip
+        self.config, self.labels, self.vocab, self.index, self.scales = config, labels, vocab, index, scales
+        self.word_counts = {word: count for word, count in zip(vocab.words, vocab.counts, strict=True) if word != EOS}
+        self.crf, self.files = crf, [split_spec(spec.strip()) for spec in config.representations.split(";") if spec]
+        self.encoders = [ENCODERS[kind](file, device) for kind, file in self.files]
+
+    @classmethod
+    def train(
+        cls, data: Tagged, config: CRFTaggerConfig | None = None, train: CRFTrainConfig | None = None,
+        device: str = "cpu", seed: int = 0,
+    ) -> CRFTagger:  # fmt: skip
+        """Fit a tagger to labelled text."""
+        check_data(data)
+        spans, config = units_of(data.tag_set()) == "spans", config or CRFTaggerConfig()
+        template = config.template or ("chunk" if spans else "pos")
+        looks = config.pos and data.pos is not None and template not in WITHOUT_POS
+        config = replace(config, template=template, pos=looks)
+        data = data.map_tags(lambda tags: convert(tags, config.scheme)) if spans else data
+        labels, vocab = data.tag_set(), Vocabulary.choose(Counter(chain.from_iterable(data.words)), unk=False)
+        tagger = cls(config, labels, vocab, {}, [], CRF(len(labels), 0), device)
+        tagger.fit(data, train or CRFTrainConfig(), device, seed)
+        return tagger
+
+    def fit(self, data: Tagged, train: CRFTrainConfig, device: str, seed: int) -> None:
+        """Choose attributes and scales, and train the CRF."""
+        encoded = self.represent(data.words)
+        dense = [(encoder, part) for encoder, part in zip(self.encoders, encoded, strict=True) if not is_sparse(part)]
+        self.scales = [scale_of(vectors(x), self.config.scale) if encoder.scaled else 1.0 for encoder, x in dense]
+        attributes = list(self.attributes(data.words, data.pos, encoded))
+        often = Counter(chain.from_iterable(chain.from_iterable(attributes)))
+        kept = (name for name, count in often.items() if count >= self.config.min_count)
+        self.index = {name: i for i, name in enumerate(kept)}
+        features = self.features(attributes, data.words, encoded)
+        number = {label: i for i, label in enumerate(self.labels)}
+        gold = torch.tensor([number[tag] for tag in chain.from_iterable(data.tags)])
+        crf = CRF(len(self.labels), len(self.index), features.dense.shape[1])
+        self.crf = train_crf(crf, features, gold, train, device, seed)
+
+    def represent(self, words: Words) -> list[Encoded]:
+        return [encoder.encode(words) for encoder in self.encoders]
+
+    def attributes(self, words: Words, pos: Words | None, encoded: list[Encoded]) -> Iterator[Attributes]:
+        """All attributes of every sentence: the template's, and each sparse representation in a window."""
+        template = TEMPLATES[self.config.template]
+        sparse = [(k, cast(list[Attributes], part)) for k, part in enumerate(encoded) if is_sparse(part)]
+        for i, sentence in enumerate(words):
+            own = template(sentence, pos[i] if pos is not None and self.config.pos else None)
+            more = [spread(f"{k}", part[i]) for k, part in sparse]
+            yield beside(own, *more)
+
+    def features(self, attributes: Iterable[Attributes], words: Words, encoded: list[Encoded]) -> Features:
+        """What the CRF takes."""
+        rows = [[self.index[name] for name in token if name in self.index] for token in chain.from_iterable(attributes)]
+        sizes = torch.tensor([len(row) for row in rows])
+        ids = torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int64))
+        parts = zip((vectors(part) for part in encoded if not is_sparse(part)), self.scales, strict=True)
+        dense = [torch.from_numpy(np.concatenate([window(x) for x in part])) * scale for part, scale in parts]
+        empty = torch.zeros(len(rows), 0)
+        lengths = torch.tensor([len(sentence) for sentence in words])
+        return Features(ids, sizes.cumsum(0) - sizes, torch.cat([empty, *dense], 1), lengths)
+
+    def tag(self, words: Words, pos: Words | None = None) -> list[list[str]]:
+        check_sentences(words, pos)
+        if self.config.pos:
+            self.check_pos(pos)
+        found = []
+        for first in range(0, len(words), SENTENCES):
+            some, some_pos = words[first : first + SENTENCES], pos and pos[first : first + SENTENCES]
+            encoded = self.represent(some)
+            features = self.features(self.attributes(some, some_pos, encoded), some, encoded).to(self.device)
+            names = iter([self.labels[label] for label in self.crf.best_labels(features).tolist()])
+            found += [[next(names) for _ in sentence] for sentence in some]
+        return [convert(tags, "IOB2") for tags in found] if self.units == "spans" else found
+
+    def check_pos(self, pos: Words | None) -> None:
+        """Refuse data without parts of speech, or with those of another tag set."""
+        if pos is None:
+            raise TrellisError("The tagger was trained with parts of speech, and the data has none.")
+        given, own = {*chain.from_iterable(pos)}, {n.removeprefix(POS) for n in self.index if n.startswith(POS)}
+        if given and own and given.isdisjoint(own):
+            raise TrellisError(
+                f"The tagger knows none of the parts of speech of the data ({a_few(given)}); its own are {a_few(own)}. "
+                "Map them to the tag set that it was trained with."
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """Those of the files of the representations, beside the model's own."""
+        return [f"encoder-{k}{file.suffix}" for k, (_, file) in enumerate(self.files)]
+
+    def save_beside(self, folder: Path) -> None:
+        """The tagger takes its representations with it."""
+        for name, (_, file) in zip(self.names, self.files, strict=True):
+            with atomic_write(folder / name) as copy, file.open("rb") as source:
+                shutil.copyfileobj(source, copy)
+
+    def settings(self) -> dict[str, Any]:
+        own = [(kind, name) for name, (kind, _) in zip(self.names, self.files, strict=True)]
+        config = asdict(replace(self.config, representations=""))
+        return {"config": config, "encoders": own, "labels": self.labels, "scales": self.scales}
+
+    def tensors(self) -> dict[str, Tensor]:
+        weights = {name: weight.detach() for name, weight in self.crf.state_dict().items()}
+        return weights | {NAMES: torch.from_numpy(lines_to_tensor([*self.index]).copy())}
+
+    def to(self, device: str | torch.device) -> CRFTagger:
+        self.crf.to(device)
+        return self
+
+    @classmethod
+    def restore(cls, saved: Saved) -> CRFTagger:
+        vocab, settings, tensors, folder = saved
+        specs = ";".join(f"{kind}:{folder / name}" for kind, name in settings["encoders"])
+        config = build(CRFTaggerConfig, settings["config"] | {"representations": specs})
+        index = {name: i for i, name in enumerate(tensor_to_lines(tensors.pop(NAMES)))}
+        crf = CRF(len(settings["labels"]), len(tensors["attribute"]), len(tensors["dense"]))
+        crf.load_state_dict(tensors)
+        return cls(config, settings["labels"], vocab, index, settings["scales"], crf)
+
+
+@dataclass(frozen=True)
+class TaggedCorpus:
+    """Tagged text by split."""
+
+    splits: dict[str, Tagged]
+    description: str
+
+
+def read(run: RunConfig, data: Any = None) -> TaggedCorpus:
+    """The tagged text of a run."""
+    splits = read_splits(run.data, data)
+    return TaggedCorpus(splits, describe_splits(run.data, splits))
+
+
+def fit(job: Job) -> Fitted:
+    config = job.config
+    model, train = cast(CRFTaggerConfig, config.model), cast(CRFTrainConfig, config.train)
+    return Fitted(CRFTagger.train(job.corpus.splits["train"], model, train, job.device, config.seed))
+
+
+def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:
+    """Accuracy and F1 (of spans, where the tags are such) on the held-out text; without one, on the training text."""
+    held_out = {name: split for name, split in corpus.splits.items() if name != "train"} or corpus.splits
+    found = {
+        name: score_tags(text, model.tag(text.words, text.pos), model.units, model.word_counts)
+        for name, text in held_out.items()
+    }
+    rows = [
+        {"split": name, "accuracy, %": 100 * score.accuracy, "F1, %": 100 * score.f1} for name, score in found.items()
+    ]
+    values = {f"{name}_accuracy": 100 * score.accuracy for name, score in found.items()}
+    values |= {f"{name}_f1": 100 * score.f1 for name, score in found.items()}
+    return Scores("tags", {"parameters": model.num_parameters(), **values}, rows)
+
+
+def sections(model: CRFTagger) -> list[Markup]:
+    return []
+
+
+def is_sparse(encoded: Encoded) -> bool:
+    return not isinstance(encoded[0], np.ndarray)
+
+
+def vectors(encoded: Encoded) -> list[np.ndarray]:
+    """A representation that is known to be real-valued."""
+    return cast(list[np.ndarray], encoded)
+
+
+def scale_of(part: list[np.ndarray], wanted: float) -> float:
+    """The factor that brings vectors to the wanted root mean square."""
+    rms = float(np.sqrt(np.mean(np.square(np.concatenate(part), dtype=np.float64))))
+    return wanted / rms if rms > 0 else 1.0
+
+
+def spread(name: str, sentence: Attributes) -> Attributes:
+    """The attributes of a representation within the window of every token."""
+    edges = [[[edge]] * WINDOW for edge in EDGES]
+    padded = [*edges[0], *sentence, *edges[1]]
+    return [
+        [f"{name}[{offset - WINDOW}]{value}" for offset in range(2 * WINDOW + 1) for value in padded[t + offset]]
+        for t in range(len(sentence))
+    ]
+
+
+def window(rows: np.ndarray) -> np.ndarray:
+    """The vectors within the window of every token, zero outside the sentence: [T, D] -> [T, 5 D]."""
+    padded = np.pad(rows, ((WINDOW, WINDOW), (0, 0)))
+    return np.concatenate([padded[offset : offset + len(rows)] for offset in range(2 * WINDOW + 1)], 1)

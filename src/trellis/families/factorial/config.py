@@ -1,0 +1,66 @@
+"""The options of a factorial HMM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trellis.config import ModelConfig, RunConfig, TrainConfig
+from trellis.errors import TrellisError
+from trellis.options import option
+
+
+@dataclass(frozen=True)
+class FHMMConfig(ModelConfig):
+    """How many layers of how many states, and how they emit words together."""
+
+    family: str = "fhmm"
+    layers: int = option(3, "chains, each with `states` states", within="[1, inf)")
+    states: int = option(256, "states of each layer", within="[1, inf)")
+    layer_states: str = option("", 'or the states of each layer, as "20,10,5"')
+    params: str = option(
+        "table",
+        "scores of words and states: a table, or the product of embeddings",
+        choices=("table", "neural"),
+        renamed={"scalar": "table"},
+    )
+    dim: int = option(256, "neural: size of the embeddings", within="[1, inf)")
+    bound: str = option("tilted", "on the log-likelihood", choices=("tilted", "jensen"))
+    combine: str = option(
+        "log-linear",
+        "how the layers emit a word; noisy-or: small models, learner = gradient",
+        choices=("log-linear", "noisy-or"),
+    )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The states of each layer: `layer_states`, or `layers` times `states`."""
+        if not self.layer_states:
+            return (self.states,) * self.layers
+        try:
+            return tuple(int(size) for size in self.layer_states.split(","))
+        except ValueError as error:
+            raise TrellisError(
+                f'model.layer_states is {self.layer_states!r}; write numbers, as in "20,10,5".'
+            ) from error
+
+    def check(self, run: RunConfig) -> None:
+        self.sizes  # noqa: B018
+        if run.batches.order != "sentences":
+            raise TrellisError('A factorial HMM learns from whole sentences: set batches.order = "sentences".')
+        if self.combine == "noisy-or" and run.train.learner != "gradient":
+            raise TrellisError('A noisy-or has no bound for EM: set train.learner = "gradient".')
+
+
+@dataclass(frozen=True)
+class FHMMTrainConfig(TrainConfig):
+    """How to train, and how far to take each approximation."""
+
+    sweeps: int = option(4, "em: over the layers, for each batch", within="[0, inf)")
+    inner: str = option(
+        "auto",
+        "stepwise-em: how emissions follow a batch; auto: scaling, of embeddings adam",
+        choices=("auto", "scaling", "adam", "lbfgs"),
+    )
+    inner_steps: int = option(
+        0, "steps of that for each batch, or of L-BFGS for each epoch (em); 0: 1 (lbfgs 5) or 100", within="[0, inf)"
+    )

@@ -1,0 +1,93 @@
+"""What every parameterization gives: the parts of an HMM, of the whole model or of what a draw of dropout leaves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from trellis.emissions import Categorical, Partition
+from trellis.families.hmm.config import HMMConfig
+from trellis.families.hmm.parameters.dropout import Draw
+from trellis.kernels.classes import class_log_softmax
+from trellis.kernels.rows import take
+from trellis.parts import Parts
+
+WHOLE = Draw()  # that leaves nothing out
+Support = Tensor | Partition | None
+
+
+class Params(nn.Module, ABC):
+    """K states and V words; the states of each word are all (None), listed [V, k], or those of its class."""
+
+    support: Tensor | None
+    partition: Partition | None
+    num_states: int
+    num_features: int = 0  # that transitions go through, where they do
+
+    @abstractmethod
+    def parts(self, draw: Draw = WHOLE) -> Parts:
+        """Start, transition and emission, and the entry into what a draw keeps."""
+
+
+class SavedParams(Params):
+    """Parameters that a file can hold."""
+
+    kind: ClassVar[str]
+
+    def settings(self) -> dict[str, Any]:
+        """What, with the tensors, makes these parameters again: JSON values."""
+        return {"params": self.kind, "states": self.num_states}
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> SavedParams:
+        """The parameters that `settings` and `tensors` came from."""
+
+
+class WordParams(SavedParams):
+    """Parameters that a configuration can name, over the words of a vocabulary."""
+
+    @classmethod
+    @abstractmethod
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
+        """Untrained parameters."""
+
+    @abstractmethod
+    def shift_word_logits(self, scores: Tensor) -> None:
+        """Make words more probable in every state, by scores [V] that are added to their logits."""
+
+    def set_support(self, support: Support) -> None:
+        self.partition = support if isinstance(support, Partition) else None
+        self.register_buffer("support", None if isinstance(support, Partition) else support)
+
+
+def restored_support(tensors: Mapping[str, Tensor]) -> Support:
+    """The support that a state dict describes."""
+    if "partition.sizes" in tensors:
+        return Partition(tensors["partition.word_class"], tensors["partition.sizes"].tolist())
+    return tensors.get("support")
+
+
+def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
+    """logsumexp over all entries [V, k] that belong to each state: [K]; -inf for a state without words."""
+    top = torch.full((num_states,), -torch.inf, dtype=logits.dtype, device=logits.device)
+    top = top.scatter_reduce(0, support.flatten(), logits.detach().flatten(), "amax")
+    shift = top.masked_fill(top == -torch.inf, 0.0)
+    scaled = (logits - take(shift, support)).exp().flatten()
+    return torch.zeros_like(top).scatter_add(0, support.flatten(), scaled).log() + shift
+
+
+def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical:
+    """log p(x | z) out of logits [V, k], each state over the words that it may emit."""
+    if support is None:
+        return Categorical(logits - logits.logsumexp(0), None, num_states)  # torch's softmax over columns is slow
+    if isinstance(support, Partition):
+        allowed = support.allowed
+        logits = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
+        table = class_log_softmax(logits, support.word_class, support.words, support.begins)
+        return Categorical(table, support, num_states)
+    return Categorical(logits - take(add_by_state(logits, support, num_states), support), support, num_states)

@@ -1,0 +1,137 @@
+"""DenseHMM (Sicking et al. 2020): probabilities composed of vectors of states and symbols by a kernel.
+
+    A[i, j] ~ k(z_i, u_j),    pi[i] ~ k(z_start, u_i),    B[i, j] ~ k(w_i, v_j)
+
+u and z are what a state is to its predecessors and successors, w what it is to symbols, v what a symbol is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from trellis.emissions import Categorical
+from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
+from trellis.learning.descent import minimise
+from trellis.parts import Parts, Prior
+from trellis.transitions import Dense
+from trellis.types import Counts
+
+ROLES = ("u", "z", "z_start", "v", "w")
+NO_PRIOR = Prior()
+
+
+class EmbeddingParams(nn.Module):
+    """Vectors u, z [..., n, l], z_start [..., l], and v [..., m, l'], w [..., n, l'] where emissions are composed too.
+
+    Leading dimensions are models side by side; a single model has `parts`."""
+
+    u: Tensor
+    z: Tensor
+    z_start: Tensor
+    v: Tensor | None
+    w: Tensor | None
+
+    def __init__(
+        self, vectors: Mapping[str, Tensor], kernel: str = "softmax", emission_kernel: str | None = None
+    ) -> None:
+        super().__init__()
+        self.kernel, self.emission_kernel = KERNELS[kernel], KERNELS[emission_kernel or kernel]
+        for role in ROLES:
+            self.register_parameter(role, nn.Parameter(vectors[role].clone()) if role in vectors else None)
+        self.num_states = vectors["u"].shape[-2]
+
+    def weights(self, roles: Iterable[str] = ROLES) -> list[Tensor]:
+        """The vectors of these roles; all others are frozen."""
+        for role, parameter in self.named_parameters():
+            parameter.requires_grad_(role in roles)
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def log_start(self) -> Tensor:
+        """log pi: [..., n]."""
+        return log_probabilities(self.kernel, self.z_start.unsqueeze(-2), self.u).squeeze(-2)
+
+    def log_transition(self) -> Tensor:
+        """log A: [..., n, n]."""
+        return log_probabilities(self.kernel, self.z, self.u)
+
+    def log_emission(self) -> Tensor:
+        """log B: [..., n, m]."""
+        assert self.w is not None
+        assert self.v is not None
+        return log_probabilities(self.emission_kernel, self.w, self.v)
+
+    def log_chain(self) -> tuple[Tensor, Tensor]:
+        """log pi and log A."""
+        return self.log_start(), self.log_transition()
+
+    def parts(self) -> Parts:
+        """Of a single model."""
+        emission = Categorical(self.log_emission().T, None, self.num_states)
+        return Parts(self.log_start().exp(), Dense(self.log_transition().exp()), emission)
+
+    def expected_log_likelihood(self, counts: Counts) -> Tensor:
+        """The sum of expected counts times log-probabilities, of each model: [...].
+
+        counts.emission is [..., m, n]; it is left out where the emission is not composed of vectors."""
+        total = (counts.start * self.log_start()).sum(-1) + (counts.transition * self.log_transition()).sum((-2, -1))
+        return total if self.v is None else total + (counts.emission.mT * self.log_emission()).sum((-2, -1))
+
+    def maximise(
+        self,
+        counts: Counts,
+        prior: Prior = NO_PRIOR,
+        steps: int = 25,
+        optimizer: str = "adam",
+        lr: float = 0.01,
+        roles: Iterable[str] = ROLES,
+    ) -> None:
+        """The M-step of all vectors together, by gradient ascent on the expected log-likelihood of each model: it never
+        falls, so neither does the likelihood. Where no step has gained anything, shorter ones are tried."""
+        added = zip(counts[1:], prior, strict=True)
+        counts = Counts(
+            counts.log_likelihood, *((count + (0.0 if p is None else p)).clamp(min=0) for count, p in added)
+        )
+        weights = self.weights(roles)
+        size = counts.transition.sum((-2, -1)) + counts.start.sum(-1)
+        for rate in (lr, lr / 10, lr / 100):
+            result = minimise(weights, lambda: -self.expected_log_likelihood(counts) / size, steps, optimizer, rate)
+            if bool((result.best < result.history[0]).all()):
+                break
+
+
+def stack_counts(counts: Iterable[Counts]) -> Counts:
+    """Counts of several models side by side."""
+    return Counts(*(torch.stack(values) for values in zip(*counts, strict=True)))
+
+
+def random_vectors(
+    states: int, symbols: int, length: int, emission_length: int | None = None, seed: int = 0, runs: int | None = None
+) -> dict[str, Tensor]:
+    """Standard normal vectors in float64, of one model or of several side by side."""
+    generator = torch.Generator().manual_seed(seed)
+    other = emission_length or length
+    shapes = {"u": (states, length), "z": (states, length), "z_start": (length,)}
+    shapes |= {"v": (symbols, other), "w": (states, other)}
+    leading = () if runs is None else (runs,)
+    return {
+        role: torch.randn(*leading, *shape, generator=generator, dtype=torch.float64) for role, shape in shapes.items()
+    }
+
+
+def standard_freedom(states: int, symbols: int) -> int:
+    """Degrees of freedom of a standard HMM."""
+    return states**2 + states * (symbols - 1) - 1
+
+
+def dense_freedom(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
+    """Degrees of freedom of a DenseHMM: l (3n + m + 1) where both lengths are l."""
+    return length * (2 * states + 1) + (emission_length or length) * (states + symbols)
+
+
+def fair_states(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
+    """n_fair: states of the standard HMM whose degrees of freedom are nearest to those of a DenseHMM."""
+    half = (symbols - 1) / 2
+    return max(1, round(math.sqrt(half**2 + 1 + dense_freedom(states, symbols, length, emission_length)) - half))

@@ -1,0 +1,214 @@
+"""The neural parameterization: residual nets over embeddings of states and words.
+
+    p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
+    p(x | z)  ∝ exp(f_say(e_z) . w_x + b_x)     over the words that z may emit
+Only the states of a draw of dropout are ever computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trellis.emissions import Categorical, Partition
+from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
+from trellis.families.hmm.parameters.base import WHOLE, Support, WordParams, normalised, restored_support
+from trellis.families.hmm.parameters.dropout import Draw
+from trellis.families.hmm.parameters.kernels import KERNELS
+from trellis.families.hmm.parameters.nets import Residual, Spelling
+from trellis.kernels.mask import Mask
+from trellis.kernels.pairs import set_logits
+from trellis.kernels.rows import pick, take, times
+from trellis.parts import Parts
+from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
+from trellis.transitions.softmax import SoftmaxEntry
+
+ROLES = ("in", "out", "start", "emission")
+TYINGS = {  # which embedding table serves each role of a state
+    "all": (0, 0, 0, 0),
+    "in-out": (0, 0, 1, 2),
+    "but-out": (0, 1, 0, 0),
+    "none": (0, 1, 2, 3),
+}
+TILE = 64  # words of a class whose logits are computed together
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SETTINGS = ("dim", "tying", "factored", "spelling", "depth", "net_dropout", "init_std", "precision", "kernel")
+
+
+class Embedding(nn.Module):
+    """Vectors of states [K, d]; factored ones are half their class's, half their own."""
+
+    def __init__(self, num_states: int, dim: int, partition: Partition | None, init_std: float) -> None:
+        super().__init__()
+        classes = 0 if partition is None else partition.num_classes
+        self.own = nn.Parameter(init_std * torch.randn(num_states, dim // 2 if classes else dim))
+        self.shared = nn.Parameter(init_std * torch.randn(classes, dim - dim // 2)) if classes else None
+
+    def forward(self, ids: Tensor | None, state_class: Tensor | None) -> Tensor:
+        """Of the states `ids` [n], or of all: [n, d]."""
+        own = self.own if ids is None else pick(self.own, ids)
+        if self.shared is None or state_class is None:
+            return own
+        return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
+
+
+class ClassLogits(nn.Module):
+    """Logits q_z . w_x [V, k] of words and the states of their class: the words of each class come in tiles."""
+
+    words: Tensor  # [N * TILE]: the words in the order of the tiles, some of them twice to fill a tile
+    slots: Tensor  # [V]: the place of each word among them
+    tile_class: Tensor  # [N]
+
+    def __init__(self, word_class: Tensor) -> None:
+        super().__init__()
+        order = word_class.argsort(stable=True)
+        sizes = word_class.bincount()
+        tiles = (sizes + TILE - 1) // TILE
+        first_tile, first_word = tiles.cumsum(0) - tiles, sizes.cumsum(0) - sizes
+        sorted_class = word_class[order]
+        slots = first_tile[sorted_class] * TILE + torch.arange(len(order)) - first_word[sorted_class]
+        words = torch.zeros(int(tiles.sum()) * TILE, dtype=torch.int64)
+        words[slots] = order
+        place = torch.empty_like(order)
+        place[order] = slots
+        self.register_buffer("words", words, persistent=False)
+        self.register_buffer("slots", place, persistent=False)
+        self.register_buffer("tile_class", torch.arange(len(tiles)).repeat_interleave(tiles), persistent=False)
+
+    def forward(self, states: Tensor, words: Tensor, partition: Partition, dtype: torch.dtype) -> Tensor:
+        """States [K, d], words [V, d] -> [V, k]."""
+        tiles = pick(words, self.words, self.slots).view(-1, TILE, words.shape[1])
+        logits = set_logits(tiles, partition.groups(self.tile_class).arrange(states), None, self.tile_class, dtype)
+        return pick(logits.flatten(0, 1), self.slots)
+
+
+def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """q_z . w_x of all pairs, then those of the support [V, k]: for models so small that [V, K] fits in memory."""
+    low = None if dtype is words.dtype else states.detach().to(dtype).T
+    logits = times(words, states.to(words.dtype).T, low)
+    return logits if support is None else logits.gather(1, support)
+
+
+class NeuralParams(WordParams):
+    """See the head of this file; `config` has the choices."""
+
+    kind = "neural"
+    keys: tuple[str, ...] = SETTINGS
+    state_class: Tensor | None
+
+    def __init__(self, words: Sequence[str], config: HMMConfig, support: Support = None, seed: int = 0) -> None:
+        super().__init__()
+        if config.factored and not isinstance(support, Partition):
+            raise TrellisError('model.factored needs classes of states: use model.emission = "brown" or "cloned".')
+        self.num_states, self.choices = config.states, {name: getattr(config, name) for name in self.keys}
+        self.set_support(support)
+        dim, nets = config.dim, (config.dim, config.depth, config.net_dropout)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.roles = dict(zip(ROLES, TYINGS[config.tying], strict=True))
+            shared = self.partition if config.factored else None
+            self.embeddings = nn.ModuleList(
+                Embedding(self.num_states, dim, shared, config.init_std) for _ in range(max(self.roles.values()) + 1)
+            )
+            self.nets = nn.ModuleDict({name: Residual(*nets) for name in ("start", "move", "say")})
+            self.start_weight = nn.Linear(dim, 1)
+            self.words = nn.Parameter(torch.randn(len(words), dim) / dim**0.5)
+            self.word_bias = nn.Parameter(torch.zeros(len(words)))
+            self.spelling = Spelling(words, dim, config.init_std) if config.spelling else None
+        self.register_buffer("state_class", shared.state_class() if shared else None, persistent=False)
+        self.class_logits = ClassLogits(self.partition.word_class) if self.partition else None
+
+    @classmethod
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> NeuralParams:
+        return cls(words, config, support, seed)
+
+    @torch.no_grad()
+    def shift_word_logits(self, scores: Tensor) -> None:
+        self.word_bias.add_(scores)
+
+    def embed(self, role: str, ids: Tensor | None = None) -> Tensor:
+        """The embeddings of states in one of their roles: [n, d]."""
+        return self.embeddings[self.roles[role]](ids, self.state_class)
+
+    def embed_roles(self, ids: Tensor | None, *roles: str) -> list[Tensor]:
+        """The same for several roles, each table read once."""
+        first = {self.roles[role]: role for role in roles}
+        tables = {table: self.embed(role, ids) for table, role in first.items()}
+        return [tables[self.roles[role]] for role in roles]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of products: the low precision only where a GPU learns."""
+        low = self.training and self.words.is_cuda
+        return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
+
+    def parts(self, draw: Draw = WHOLE) -> Parts:
+        before, after, emitting = self.embed_roles(draw.ids, "in", "out", "emission")
+        transition, emission = self.transition_between(before, after, draw), self.emission(emitting, draw)
+        return Parts(lambda: self.start(draw), transition, emission, lambda ids: self.entry(ids, draw), draw.ids)
+
+    def start(self, draw: Draw) -> Tensor:
+        logits = self.start_weight(self.nets["start"](self.embed("start", draw.ids))).squeeze(-1)
+        return draw.starts(logits).softmax(-1)
+
+    @torch.no_grad()
+    def entry(self, ids: Tensor, draw: Draw) -> Entry:
+        """From the states `ids` [R] of the whole model; without gradient: a carried belief has none either."""
+        return self.entry_from(ids, self.embed("in", ids), self.embed("out", draw.ids), draw)
+
+    def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
+        """Between the states that the draw keeps, embedded as `before` and `after`."""
+        operands = self.queries(before), after, self.mask(draw.ids, draw)
+        return Softmax(*operands, self.dtype) if self.kernel == "softmax" else Dense(self.probabilities(*operands))
+
+    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
+        """From the states `ids` [R], embedded as `before`, into those that the draw keeps."""
+        operands = self.queries(before), after, self.mask(ids, draw)
+        if self.kernel == "softmax":
+            return SoftmaxEntry(*operands, self.dtype)
+        return DenseEntry(self.probabilities(*operands))
+
+    @property
+    def kernel(self) -> str:
+        return str(self.choices["kernel"])
+
+    def queries(self, before: Tensor) -> Tensor:
+        return self.nets["move"](before.to(self.dtype))
+
+    def mask(self, rows: Tensor | None, draw: Draw) -> Mask | None:
+        """Of the transitions that the draw leaves out, from the states `rows` (None: all)."""
+        everything = torch.arange(self.num_states, device=self.words.device)
+        return draw.mask(*(everything if ids is None else ids for ids in (rows, draw.ids)))
+
+    def probabilities(self, queries: Tensor, after: Tensor, mask: Mask | None) -> Tensor:
+        """By a kernel that is written out: [R, K]."""
+        logits = KERNELS[self.kernel](queries.to(after.dtype), after)
+        return (logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1)
+
+    def emission(self, emitting: Tensor, draw: Draw) -> Categorical:
+        """Of the states that the draw keeps, embedded as `emitting`."""
+        states = self.nets["say"](emitting.to(self.dtype))
+        words = self.words if self.spelling is None else self.words + self.spelling()
+        partition = draw.partition or self.partition
+        if partition is not None and self.class_logits is not None:
+            logits = self.class_logits(states, words, partition, self.dtype)
+        else:
+            logits = every_logit(states, words, self.support, self.dtype)
+        return normalised(logits + self.word_bias.unsqueeze(-1), partition or self.support, len(states))
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | self.choices
+
+    @classmethod
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NeuralParams:
+        known = {name: settings[name] for name in cls.keys if name in settings}
+        support = restored_support(tensors)
+        emission = "cloned" if isinstance(support, Partition) else "full"
+        config = HMMConfig(states=int(settings["states"]), emission=emission, params=cls.kind, **known)
+        params = cls(words, config, support)
+        params.to(tensors["words"].dtype).load_state_dict(tensors)
+        return params

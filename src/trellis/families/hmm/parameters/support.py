@@ -1,0 +1,89 @@
+"""Which states may emit a word, so that only k states are live at each token: all, sets [V, k], or those of a class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.corpus import Corpus
+from trellis.corpus.brown import brown_classes
+from trellis.emissions import Partition
+from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
+
+SHARES: dict[str, Callable[[float], float]] = {
+    "equal": lambda count: 1.0,
+    "log": math.log1p,
+    "root": math.sqrt,
+}
+
+
+def brown(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
+    """Classes of words that occur in the same places, each with its share of the states."""
+    equal = (
+        [share(model.states, model.classes, "Brown classes")] * model.classes if model.class_sizes == "equal" else None
+    )
+    tokens = corpus["train"].tokens
+    classes = brown_classes(tokens, model.classes, len(corpus.vocab), seed, alone(corpus, model.singletons))
+    counts = np.bincount(classes[tokens], minlength=model.classes).tolist()
+    return Partition(
+        torch.from_numpy(classes.astype(np.int64)), equal or apportion(model.states, counts, model.class_sizes)
+    )
+
+
+def alone(corpus: Corpus, count: int) -> tuple[int, ...]:
+    """<eos>, and then the most frequent words."""
+    frequent = np.argsort(-np.array(corpus.vocab.counts), kind="stable").tolist()
+    return tuple(dict.fromkeys([corpus.vocab.eos, *frequent]))[:count]
+
+
+def apportion(states: int, counts: Sequence[float], rule: str) -> list[int]:
+    """So many states for each class, one at least, in proportion to a rule of their counts: the largest remainders."""
+    weights = np.array([SHARES[rule](count) for count in counts])
+    exact = 1 + weights / max(weights.sum(), 1e-300) * (states - len(counts))
+    sizes = np.floor(exact).astype(int)
+    sizes[np.argsort(sizes - exact, kind="stable")[: states - int(sizes.sum())]] += 1
+    return sizes.tolist()
+
+
+def cloned(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
+    """Every word has states of its own: a state emits one word."""
+    words = len(corpus.vocab)
+    return Partition(torch.arange(words), [share(model.states, words, "words")] * words)
+
+
+def uniform(corpus: Corpus, model: HMMConfig, seed: int) -> Tensor:
+    """Every word has k states drawn at random, no two alike; a state left without words takes the place of one that has
+    several, since it could never be seen: [V, k]."""
+    words, k = len(corpus.vocab), model.states_per_word
+    if words * model.states_per_word < model.states:
+        most = words * k
+        raise TrellisError(f"{words} words with {k} states each cannot use {model.states}; at most {most}.")
+    generator = torch.Generator().manual_seed(seed)
+    sets = torch.stack([torch.randperm(model.states, generator=generator)[:k] for _ in range(words)])
+    uses = sets.flatten().bincount(minlength=model.states)
+    for state in (uses == 0).nonzero().flatten().tolist():
+        place = int((uses[sets] > 1).flatten().nonzero()[0])
+        uses[sets.view(-1)[place]] -= 1
+        sets.view(-1)[place], uses[state] = state, 1
+    return sets
+
+
+def share(states: int, groups: int, what: str) -> int:
+    """States of each group, all alike."""
+    if groups < 1 or states < groups or states % groups:
+        nearest = max(1, round(states / max(groups, 1))) * max(groups, 1)
+        raise TrellisError(f"{states} states cannot be shared evenly by {groups} {what}; try model.states = {nearest}.")
+    return states // groups
+
+
+SUPPORTS: dict[str, Callable[[Corpus, HMMConfig, int], Tensor | Partition | None]] = {
+    "full": lambda corpus, model, seed: None,
+    "brown": brown,
+    "uniform": uniform,
+    "cloned": cloned,
+}

@@ -1,0 +1,20 @@
+"""The HMM tagger: an HMM whose states emit words and tags."""
+
+from trellis.registry import Family
+
+FAMILY = Family(
+    name="hmm-tagger",
+    title="HMM tagger",
+    config="trellis.families.hmm_tagger.config:HMMTaggerConfig",
+    data="trellis.families.hmm_tagger.config:PartlyTaggedConfig",
+    model="trellis.families.hmm_tagger.model:HMMTagger",
+    learners={
+        "em": "trellis.learning.em:EMLearner",
+        "gradient": "trellis.learning.gradient:GradientLearner",
+    },
+    read="trellis.families.hmm_tagger.fit:read",
+    fit="trellis.families.hmm_tagger.fit:fit",
+    evaluate="trellis.families.hmm_tagger.fit:evaluate",
+    report="trellis.families.hmm.sections:sections",
+    order="sentences",
+)

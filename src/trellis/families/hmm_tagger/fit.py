@@ -1,0 +1,189 @@
+"""Training an HMM tagger: tagged text, and text without tags, become one split of symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.config import DataConfig, RunConfig
+from trellis.corpus import Corpus, Sentences, Split, load_corpus
+from trellis.corpus.lexicon import Lexicon, Sentence, as_split
+from trellis.corpus.tagged import Tagged, describe_splits, read_splits
+from trellis.emissions import Partition
+from trellis.errors import TrellisError
+from trellis.families.hmm.parameters import Support
+from trellis.families.hmm.parameters.support import SUPPORTS, apportion
+from trellis.families.hmm_tagger.config import HMMTaggerConfig, PartlyTaggedConfig
+from trellis.families.hmm_tagger.model import HMMTagger
+from trellis.tasks import lm
+from trellis.tasks.scores import Scores
+from trellis.tasks.tagging import MATCHES, num_right, score_tags, word_counts
+from trellis.training.fit import Fitted, Job, fit_steps
+from trellis.training.metrics import VALID_ERROR, VALID_PPL
+from trellis.training.state import TrainState
+
+UNSEEN = 1e-3  # tokens of each tag that a state is taken to have had besides those that it has
+FIRST = "tagged"  # the folder of the training that comes before text without tags is added
+REST = "rest"  # data.untagged: the sentences whose tags are not used
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Tagged text by split, and more sentences to learn from without tags."""
+
+    splits: dict[str, Tagged]
+    untagged: Sequence[Sentence]
+    description: str
+    blind: bool = False  # the tags of the training text are not for learning
+    weight: int = 1  # times that tagged text is read while the other is read once
+
+    def __getitem__(self, name: str) -> Tagged:
+        if name not in self.splits:
+            raise TrellisError(f"The tagged text has no {name} split; it has {', '.join(self.splits)}.")
+        return self.splits[name]
+
+
+def read(run: RunConfig, data: Any = None) -> Texts:
+    """The tagged text of a run; the tags of one training sentence in so many are for learning."""
+    config = cast(PartlyTaggedConfig, run.data)
+    splits = read_splits(config, data)
+    whole, every = splits["train"], max(config.tagged_every, 1)
+    splits["train"] = Tagged(whole.words[::every], whole.tags[::every])
+    untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
+    if config.untagged not in ("", REST):
+        corpus = load_corpus(DataConfig(source=config.untagged, unk=False))
+        pieces = np.split(corpus["train"].tokens, corpus["train"].sentences[1:-1])
+        untagged = [corpus.vocab.decode(piece[:-1]) for piece in pieces if len(piece) > 1]
+    more = f" and {sum(map(len, untagged)):,} without tags" if untagged else ""
+    about = f"{describe_splits(config, splits)}{more}"
+    texts = Texts(splits, untagged, about, not config.tagged_every, config.tagged_weight)
+    for name in ("valid", "test"):
+        texts[name]  # a missing one is better reported before the training than after it
+    return texts
+
+
+def fit(job: Job) -> Fitted:
+    """On tagged text alone, before text without tags is added."""
+    config, texts = job.config, job.corpus
+    torch.manual_seed(config.seed)
+    tagged, rare = texts["train"], config.model.rare
+    lexicon = Lexicon.choose(tagged.words, tagged.tags, texts.untagged, rare, config.model.min_kind)
+    split = both_ways(lexicon, texts, rare)
+    model = new_tagger(config, lexicon, split).to(job.device)
+    if texts.untagged:
+        first = replace(job, corpus=replace(texts, untagged=[]), folder=job.folder and job.folder / FIRST)
+        state = fit_on(both_ways(lexicon, first.corpus, rare), model, first)
+        if state.interrupted:
+            return Fitted(model, state)
+    state = fit_on(split, model, job)
+    if texts.blind:
+        model.params.maximise_tags(torch.from_numpy(state_counts(model, tagged)).to(model.device), UNSEEN)
+    return Fitted(model, state)
+
+
+def fit_on(split: Split, model: HMMTagger, job: Job) -> TrainState:
+    """Learn from symbols, to the fewest errors on the validation text."""
+    batches, texts = Sentences(split, job.config.batches.tokens, job.config.seed), job.corpus
+    name, measure = (VALID_PPL, perplexity) if texts.blind else (VALID_ERROR, percent_wrong)
+    return fit_steps(job, model, batches, partial(measure, model, texts["valid"]), name)
+
+
+def perplexity(model: HMMTagger, tagged: Tagged) -> float:
+    """Of the words alone."""
+    split = as_split([model.lexicon.symbols(sentence) for sentence in tagged.words])
+    return lm.evaluate(model, lm.READINGS["sentences"](split)).perplexity
+
+
+def percent_wrong(model: HMMTagger, tagged: Tagged) -> float:
+    """Tokens whose most probable tag is not theirs."""
+    return 100.0 * (1.0 - score_tags(tagged, model.tag(tagged.words)).accuracy)
+
+
+def evaluate(model: HMMTagger, texts: Texts, run: RunConfig) -> Scores:
+    """Accuracy on the validation and the test text."""
+    found = tag_scores(model, texts)
+    rows = [{"tags": name.replace("_", ", "), "right, %": f"{value:.2f}"} for name, value in found.items()]
+    return Scores("tags", {"parameters": model.num_parameters(), **found}, rows)
+
+
+def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
+    """Accuracy in percent: of each split, of its words that the tagged text has not (oov_f1), and of the best paths of
+    states and tags (viterbi); without tags in training also of states that stand for a tag each (see MATCHES)."""
+    known = word_counts(texts["train"])
+    seen = state_counts(model, texts["train"]) if texts.blind else None
+    scores: dict[str, float] = {}
+    for name in ("valid", "test"):
+        text = texts[name]
+        found = score_tags(text, model.tag(text.words), known=known)
+        best = score_tags(text, model.tag(text.words, decode="viterbi"))
+        shares = {"accuracy": found.accuracy, "oov_f1": found.buckets["oov"].f1, "viterbi": best.accuracy}
+        if seen is not None:
+            counts = state_counts(model, text)
+            shares |= {how: num_right(counts, match(seen)) / text.num_tokens for how, match in MATCHES.items()}
+        scores |= {f"{name}_{what}": 100.0 * share for what, share in shares.items()}
+    return scores
+
+
+def state_counts(model: HMMTagger, tagged: Tagged) -> np.ndarray:
+    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K];
+    tags that the model does not know are left out."""
+    number = model.lexicon.numbers
+    counts = np.zeros((len(number), model.num_states))
+    for tags, states in zip(tagged.tags, model.state_paths(tagged.words), strict=True):
+        for tag, state in zip(tags, states, strict=True):
+            if tag in number:
+                counts[number[tag], state] += 1
+    return counts
+
+
+def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
+    """Every sentence twice: with its rare words as they are, and with their kinds instead."""
+    tagged = texts["train"]
+    tags = [None] * len(tagged) if texts.blind else tagged.tags
+    pairs = [*zip(tagged.words, tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
+    pairs += pairs[: len(tagged)] * (texts.weight - 1)
+    return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (0, rare) for pair in pairs])
+
+
+def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
+    """An untrained model whose states are shared out among the tags that their words have."""
+    size = len(lexicon.vocab)
+    given = cast(HMMTaggerConfig, config.model)
+    model = replace(given, states=given.states or len(lexicon.tags))
+    words = Corpus(lexicon.vocab, {"train": split._replace(tokens=split.tokens % size)}, "")
+    support = SUPPORTS[model.emission](words, model, config.seed)
+    if isinstance(support, Partition):
+        support = Partition(with_kinds(support.word_class, lexicon, model.rare), support.counts)
+    return HMMTagger.assemble(
+        lexicon, model, config.seed, support, states_of_tags(split.tokens, lexicon, model, support)
+    )
+
+
+def with_kinds(word_class: Tensor, lexicon: Lexicon, rare: int) -> Tensor:
+    """The classes of words, rare words moved into that of their kind: [V]."""
+    kinds = torch.from_numpy(lexicon.kinds())
+    moved = (torch.tensor(lexicon.vocab.counts) <= rare) & (kinds >= 0)
+    return torch.where(moved, word_class[kinds.clamp(min=0)], word_class)
+
+
+def states_of_tags(symbols: np.ndarray, lexicon: Lexicon, model: HMMTaggerConfig, support: Support) -> Tensor:
+    """The tag that each state begins with: the commoner a tag among the words of a class, the more of its states."""
+    size, num_tags = len(lexicon.vocab), len(lexicon.tags)
+    symbols = symbols[symbols >= size]
+    classes = support.word_class.numpy() if isinstance(support, Partition) else np.zeros(size, int)
+    sizes = support.counts if isinstance(support, Partition) else (model.states,)
+    places = classes[symbols % size] * num_tags + symbols // size - 1
+    counts = np.bincount(places, minlength=len(sizes) * num_tags).reshape(len(sizes), num_tags)
+    return torch.cat([tags_of_states(own, count) for own, count in zip(counts, sizes, strict=True)])
+
+
+def tags_of_states(counts: np.ndarray, states: int) -> Tensor:
+    """Tags [states] out of their counts [Y]: the commonest ones, more states for the commoner."""
+    chosen = np.argsort(-counts, kind="stable")[: min(states, max(1, np.count_nonzero(counts)))]
+    return torch.from_numpy(np.repeat(chosen, apportion(states, np.maximum(counts[chosen], 1).tolist(), "root")))

@@ -1,0 +1,113 @@
+"""The HMM tagger: states that emit a word and its tag, p(x, y, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t) p(y_t | z_t).
+
+Tags that are missing are summed out, so any mixture of tagged and untagged text is learned from by exact marginal
+likelihood. With one state for each tag, which says no other, this is the classic HMM tagger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from trellis.corpus import Sentences
+from trellis.corpus.lexicon import Lexicon, Sentence, as_split
+from trellis.emissions import Product
+from trellis.families.hmm.model import HMM
+from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support
+from trellis.families.hmm_tagger.config import HMMTaggerConfig
+from trellis.families.hmm_tagger.parameters import TaggedParams, with_tags
+from trellis.inference import discrete
+from trellis.models.base import Saved
+from trellis.models.tagger import Tagger, check_sentences
+from trellis.options import choose
+from trellis.types import Batch
+
+SURENESS = 4.0  # logits by which a state begins above all tags but its own
+TOKENS = 1 << 13  # decoded at a time
+TAGGED = "tagged"  # the tensor that counts the words of the tagged text
+WORDS = slice(1, None)  # the tags that words may have: all but that of a sentence's end
+
+
+class HMMTagger(HMM, Tagger):
+    """An HMM whose symbols are words with or without tags (see `Product`)."""
+
+    family = "hmm-tagger"
+    params: TaggedParams
+
+    def __init__(self, lexicon: Lexicon, params: Params, dropout: Dropout | None = None) -> None:
+        super().__init__(lexicon.vocab, params, dropout=dropout)
+        self.lexicon, self.labels, self.word_counts = lexicon, lexicon.tags[1:], lexicon.tagged_counts
+
+    @classmethod
+    def assemble(
+        cls, lexicon: Lexicon, config: HMMTaggerConfig, seed: int, support: Support, state_tags: Tensor
+    ) -> HMMTagger:
+        """An untrained tagger; state_tags [K] are those that the states begin with."""
+        words = HMM.build(lexicon.vocab, replace(config, states=len(state_tags)), False, seed, support)
+        kinds = torch.from_numpy(lexicon.kinds())
+        assert isinstance(words.params, SavedParams)
+        params = with_tags(words.params, len(lexicon.tags), kinds, config.backoff, config.hard_tags)
+        params.assign(state_tags, SURENESS)
+        return cls(lexicon, params, words.dropout)
+
+    def of_words(self, sentences: Sequence[Sentence], answer: Callable[[Batch], Tensor]) -> list[list[int]]:
+        """What `answer` gives, out of [B, T], for every word of untagged sentences."""
+        split = as_split([self.lexicon.symbols(sentence) for sentence in sentences])
+        found = Sentences(split, TOKENS, shuffle=False).each(lambda batch: answer(batch.to(self.device)))
+        return [row[:-1].tolist() for row in found]  # without the end
+
+    @torch.no_grad()
+    def tag_marginals(self, batch: Batch) -> Tensor:
+        """p(y_t | x), its states summed out: [B, T, Y]."""
+        prior, transition, spoken, _ = self.chain(len(batch.tokens))
+        emission = cast(Product, spoken)
+        potentials = emission.potentials(batch.tokens)
+        probs = discrete.smooth(prior, transition, potentials, batch.lengths).probs
+        if potentials.ids is not None and probs.shape[-1] < self.num_states:
+            full = probs.new_zeros(*probs.shape[:2], self.num_states)
+            probs = full.scatter_add_(-1, potentials.ids, probs)
+        return probs @ emission.tags.exp().T
+
+    @torch.no_grad()
+    def best_tags(self, batch: Batch) -> Tensor:
+        """The tags y of the single most probable (states, tags) given the words: [B, T]."""
+        prior, transition, spoken, _ = self.chain(len(batch.tokens))
+        potentials, best = cast(Product, spoken).best_tags(batch.tokens, WORDS)
+        path, _ = discrete.viterbi(prior, transition, potentials, batch.lengths)
+        return best[path.clamp(min=0)]
+
+    def tag(
+        self, sentences: Sequence[Sentence], pos: Sequence[Sentence] | None = None, decode: str = "marginal"
+    ) -> list[list[str]]:
+        """A tag for each word: the most probable of its own (marginal), or those of the best path (viterbi)."""
+        check_sentences(sentences, pos)
+        decoder = choose(DECODERS, decode, "decode")
+        found = self.of_words(sentences, lambda batch: decoder(self, batch)) if sentences else []
+        return [[self.lexicon.tags[tag] for tag in row] for row in found]
+
+    def state_paths(self, sentences: Sequence[Sentence]) -> list[list[int]]:
+        """The most probable path of states of each sentence, its tags unknown."""
+        return self.of_words(sentences, lambda batch: self.best_path(batch.tokens, batch.lengths)[0])
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"tags": self.lexicon.tags}
+
+    def tensors(self) -> dict[str, Tensor]:
+        tagged = self.lexicon.tagged
+        return super().tensors() | ({} if tagged is None else {TAGGED: torch.tensor(tagged)})
+
+    @classmethod
+    def restore(cls, saved: Saved) -> HMMTagger:
+        vocab, settings, tensors, _ = saved
+        tagged = tensors[TAGGED].tolist() if TAGGED in tensors else None
+        lexicon = Lexicon(vocab, list(settings["tags"]), tagged)
+        return cls(lexicon, TaggedParams.restore(vocab.words, settings, tensors)).eval()
+
+
+DECODERS = {
+    "marginal": lambda model, batch: model.tag_marginals(batch)[..., WORDS].argmax(-1) + WORDS.start,
+    "viterbi": HMMTagger.best_tags,
+}

@@ -1,0 +1,44 @@
+"""What the report shows of a linear dynamical system: what it moves to what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trellis.families.lds.model import LDS, Pair
+from trellis.report.markup import Markup, element, picture, section
+
+WIDTH, HEIGHT, MARGIN = 1100, 30, 16  # pixels: of the whole, of a pair, around
+ARROW = 440, 660  # where arrows begin and end
+BROADEST = 10.0  # arrow
+STYLE = """
+svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #2b2f36; }
+path { fill: none; stroke: #1c5d8c; stroke-linecap: round; opacity: .75; } .value { fill: #fff; font-size: 11px; }
+.plate { fill: #1c5d8c; }
+"""
+
+
+def sections(model: LDS) -> list[Markup]:
+    """What the report shows of an LDS."""
+    caption = "Singular vector pairs of the transition: words on the left lead to words on the right."
+    return [section("Dynamics", caption, element("div", draw_dynamics(model.dynamics()), class_="wide"))]
+
+
+def draw_dynamics(pairs: Sequence[Pair]) -> Markup:
+    """One line for each singular vector pair, its arrow as broad as its singular value is large."""
+    largest = max((pair.value for pair in pairs), default=1.0)
+    lines = [draw_pair(pair, MARGIN + HEIGHT * (i + 0.5), largest) for i, pair in enumerate(pairs)]
+    size = f"0 0 {WIDTH} {2 * MARGIN + HEIGHT * len(pairs)}"
+    return picture(STYLE, size, "Singular vector pairs of the transition", *lines)
+
+
+def draw_pair(pair: Pair, y: float, largest: float) -> Markup:
+    (left, right), middle = ARROW, sum(ARROW) / 2
+    broad = BROADEST * pair.value / largest
+    return element(
+        "g",
+        element("text", " ".join(pair.before), x=left - 20, y=y + 4, text_anchor="end"),
+        element("path", d=f"M{left} {y:.1f}H{right}m-8 -6l8 6l-8 6", stroke_width=max(broad, 1.0)),
+        element("rect", x=middle - 18, y=y - 8, width=36, height=16, rx=8, class_="plate"),
+        element("text", f"{pair.value:.2f}", x=middle, y=y + 4, text_anchor="middle", class_="value"),
+        element("text", " ".join(pair.after), x=right + 20, y=y + 4),
+    )

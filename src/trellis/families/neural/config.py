@@ -1,0 +1,42 @@
+"""The options of neural language models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trellis.config import ModelConfig
+from trellis.options import option
+
+
+@dataclass(frozen=True)
+class RNNConfig(ModelConfig):
+    """The simple recurrent network."""
+
+    family: str = "rnn"
+    dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, inf)")
+    net_dropout: float = option(0.0, "dropout of whole units", within="[0, 1)")
+    init_from: str = option(
+        "",
+        "the run of an lds (or its TOML) whose filter it begins as; dim is then that of the lds and one",
+        was="model.start",
+    )
+
+
+@dataclass(frozen=True)
+class LSTMConfig(ModelConfig):
+    """The LSTM."""
+
+    family: str = "lstm"
+    dim: int = option(256, "size of the embeddings and of the hidden vectors", within="[1, inf)")
+    depth: int = option(1, "layers", within="[1, inf)")
+    net_dropout: float = option(0.0, "dropout of whole units", within="[0, 1)")
+    tying: str = option("all", "whether input and output words share embeddings", choices=("all", "none"))
+
+
+@dataclass(frozen=True)
+class FeedForwardConfig(LSTMConfig):
+    """The feed-forward network."""
+
+    family: str = "feedforward"
+    window: int = option(4, "previous words that it reads", within="[1, inf)")
+    hidden: int = option(0, "units of its layers; 0: as many as `dim`", within="[0, inf)")

@@ -1,0 +1,101 @@
+"""A trained model as one file: tensors, and in its header the family, the settings and the vocabulary as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import torch
+
+from trellis.corpus import Vocabulary
+from trellis.devices import choose_device
+from trellis.errors import TrellisError
+from trellis.models.base import PersistedModel, Saved
+from trellis.registry import FAMILIES, find_family, resolve
+from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
+
+FORMAT, SCHEMA = "trellis.model", 2
+FILE = "model.safetensors"
+M = TypeVar("M", bound=PersistedModel)
+
+
+def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None) -> None:
+    """Write the model; `about` is what else a reader may want to know (data, scores), as JSON values."""
+    header = {
+        "format": FORMAT,
+        "schema": str(SCHEMA),
+        "family": model.family,
+        "settings": json.dumps(model.settings()),
+        "vocab": model.vocab.to_json(),
+        "about": json.dumps(model.about if about is None else about),
+    }
+    model.save_beside(Path(path).parent)
+    save_tensors(path, model.tensors(), header)
+
+
+@overload
+def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") -> M: ...
+@overload
+def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> Any: ...
+def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
+    """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it; to
+    the CPU, the GPU (cuda), or whichever there is (auto). A model that is not of the `kind` asked for is refused.
+
+    >>> import trellis
+    >>> model = trellis.load("runs/demo")  # doctest: +SKIP
+    """
+    file, device = find_model(path), choose_device(device)
+    reader = foreign_reader(file)
+    model = read_model(file) if reader is None else reader(file)
+    if kind is not None and not isinstance(model, kind):
+        raise TrellisError(f"{path} holds a model of the family {model.family}, not {kind.described()}.")
+    return model.to(device)
+
+
+def read_model(file: Path) -> PersistedModel:
+    """The model in a file of our own."""
+    with intact(file):
+        header = read_header(file)
+        family = find_family(header["family"])
+        vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
+        vocab.check()
+        model = family.load("model").restore(Saved(vocab, settings, load_tensors(file), file.parent))
+        model.about = json.loads(header["about"])
+        return model
+
+
+def foreign_reader(file: Path) -> Any:
+    """What reads a file of another format, by the end of its name; None for our own."""
+    readers = ((end, path) for name in FAMILIES for end, path in find_family(name).imports.items())
+    return next((resolve(path) for end, path in readers if file.name.endswith(end)), None)
+
+
+@contextmanager
+def intact(file: Path) -> Iterator[None]:
+    """One sentence about a file whose parts do not fit together."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise TrellisError(f"{file} is damaged: its parts do not fit together ({reason}); train it again.") from error
+
+
+def find_model(path: str | Path) -> Path:
+    """The model's file: `path` itself, or the one inside that folder."""
+    path = Path(path)
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file():
+        raise TrellisError(f"There is no model at {path}; give a model file or the folder of a finished training run.")
+    return file
+
+
+def read_header(file: Path) -> dict[str, str]:
+    """The header of a model file, checked."""
+    header = read_metadata(file)
+    if header.get("format") != FORMAT:
+        raise TrellisError(f"{file} is not a Trellis model; give the model.safetensors that 'trellis train' wrote.")
+    check_schema(file, header.get("schema", header.get("version", "1")), SCHEMA, "train the model again")
+    return header

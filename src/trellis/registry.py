@@ -1,0 +1,83 @@
+"""Families of models by name. A family is one object that names its parts by import strings, so that its options can be
+listed and checked without loading them; other packages add families through the entry points `trellis.families`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+from trellis.errors import TrellisError
+from trellis.options import suggestion
+
+GROUP = "trellis.families"
+FAMILIES = {
+    "hmm": "trellis.families.hmm:FAMILY",
+    "hmm-tagger": "trellis.families.hmm_tagger:FAMILY",
+    "fhmm": "trellis.families.factorial:FAMILY",
+    "lds": "trellis.families.lds:FAMILY",
+    "ngram": "trellis.families.ngram:FAMILY",
+    "unigram": "trellis.families.ngram:UNIGRAM",
+    "bigram": "trellis.families.ngram:BIGRAM",
+    "feedforward": "trellis.families.neural:FEEDFORWARD",
+    "lstm": "trellis.families.neural:LSTM",
+    "rnn": "trellis.families.neural:RNN",
+    "crf": "trellis.families.crf:FAMILY",
+}
+RENAMED = {"tag-hmm": "hmm-tagger"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of models; every part is an import string "package.module:name"."""
+
+    name: str
+    title: str  # what its models are called
+    config: str  # a subclass of `trellis.config.ModelConfig`: every option of [model] that it has
+    model: str  # a subclass of `trellis.models.base.PersistedModel`
+    learners: Mapping[str, str]  # by train.learner, the default first: (model, TrainConfig, total_steps) -> Learner
+    build: str = ""  # (RunConfig, corpus) -> untrained model
+    read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data: what Python passed, or None
+    fit: str = "trellis.training.fit:by_steps"  # (Job) -> Fitted
+    evaluate: str = "trellis.families.language_model:evaluate"  # (model, corpus, RunConfig) -> Scores
+    report: str = "trellis.families.language_model:sections"  # (model) -> what the report shows of it
+    exports: Mapping[str, str] = field(default_factory=dict)  # by format, the default first: (model, path) -> None
+    imports: Mapping[str, str] = field(default_factory=dict)  # by the end of a file's name: (path) -> model
+    order: str = "streams"  # of the batches, where none is asked for
+    data: str = "trellis.config:DataConfig"  # the options of [data] ...
+    train: str = "trellis.config:TrainConfig"  # ... and of [train]
+
+    def load(self, part: str) -> Any:
+        """Import a part."""
+        return resolve(getattr(self, part))
+
+
+def resolve(path: str) -> Any:
+    """What an import string "package.module:name" names."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TrellisError(f"{path!r} cannot be imported: {error}.") from error
+
+
+def find_family(name: str) -> Family:
+    """The family of that name, ours or that of an installed package."""
+    if name in FAMILIES:
+        return resolve(FAMILIES[name])
+    if name in RENAMED:
+        raise TrellisError(f"The family {name!r} is now called {RENAMED[name]!r}.")
+    found = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    if name not in found:
+        raise TrellisError(f"model.family is {name!r}, which is not known{suggestion(name, [*FAMILIES, *found])}")
+    family = resolve(found[name])
+    if not isinstance(family, Family):
+        raise TrellisError(f"The entry point {name!r} of {GROUP} is {found[name]!r}, which is not a Family.")
+    return family
+
+
+def family_names() -> list[str]:
+    """Every family that can be found."""
+    return [*FAMILIES, *(entry.name for entry in entry_points(group=GROUP))]

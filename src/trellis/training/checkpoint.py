@@ -1,0 +1,97 @@
+"""A training at one moment as one file of tensors and JSON: written whole or not at all, never a pickle."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trellis.corpus import Batches
+from trellis.errors import TrellisError
+from trellis.learning.base import Learner
+from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
+from trellis.training.state import TrainState
+
+logger = logging.getLogger(__name__)
+
+FORMAT, SCHEMA = "trellis.checkpoint", 2
+LAST = "last.safetensors"
+BEST = "best.safetensors"
+
+
+def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:
+    """Write everything that the rest of the training depends on."""
+    details = {
+        "state": state.to_json(),
+        "learner": learner.state_json(),
+        "batches": batches.state(),
+        "threads": torch.get_num_threads(),
+    }
+    metadata = {"format": FORMAT, "schema": str(SCHEMA), "training": json.dumps(details)}
+    save_tensors(path, learner.state_tensors() | _random_state(), metadata)
+
+
+def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainState:
+    """Put learner, batches and random generators where they were, and return the state of the loop."""
+    details = read_details(path)
+    try:
+        tensors = load_tensors(path)
+    except TrellisError as error:
+        raise TrellisError(f"{error}{_advice(path)}") from error
+    if details["threads"] != torch.get_num_threads():
+        logger.warning(
+            "%s was trained on %d threads and goes on with %d: the last digits may differ from an uninterrupted run.",
+            path.parent,
+            details["threads"],
+            torch.get_num_threads(),
+        )
+    learner.restore(tensors, details["learner"])
+    batches.restore(details["batches"])
+    _restore_random_state(tensors)
+    return TrainState.from_json(details["state"])
+
+
+def load_weights(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """The model's state in a checkpoint, averaged where the training kept an average."""
+    read_details(path)
+    tensors = load_tensors(path, device)
+    return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+
+
+def read_details(path: Path) -> dict[str, Any]:
+    """The JSON part of a checkpoint: state, learner, batches, threads."""
+    try:
+        metadata = read_metadata(path)
+    except TrellisError as error:
+        raise TrellisError(f"{error}{_advice(path)}") from error
+    if metadata.get("format") != FORMAT:
+        raise TrellisError(f"{path} holds tensors but is not a Trellis checkpoint; name a {LAST} or {BEST}.")
+    check_schema(path, metadata.get("schema", 1), SCHEMA, "begin the training anew, or resume it with that version")
+    return json.loads(metadata["training"])
+
+
+def _advice(path: Path) -> str:
+    """Where a checkpoint cannot be read: whether its neighbour can."""
+    other = path.with_name(BEST if path.name == LAST else LAST)
+    try:
+        step = json.loads(read_metadata(other)["training"])["state"]["step"]
+        load_tensors(other)
+    except (TrellisError, KeyError, ValueError):
+        return ""
+    return f" {other} (step {step}) is whole: copy it over {path.name} to go on from there."
+
+
+def _random_state() -> dict[str, Tensor]:
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"random.cpu": torch.get_rng_state()} | {f"random.cuda.{i}": state for i, state in enumerate(devices)}
+
+
+def _restore_random_state(tensors: dict[str, Tensor]) -> None:
+    torch.set_rng_state(tensors["random.cpu"])
+    for device in range(torch.cuda.device_count()):
+        if f"random.cuda.{device}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"random.cuda.{device}"], device)

@@ -1,0 +1,83 @@
+"""How a family's model is fitted: step by step, or by a function of the whole job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from trellis.config import BatchConfig, RunConfig
+from trellis.corpus import Batches, Documents, Sentences, Split, Streams
+from trellis.models.base import PersistedModel
+from trellis.registry import resolve
+from trellis.tasks.lm import READINGS, evaluate
+from trellis.training.callbacks import Callback
+from trellis.training.checkpoint import BEST, load_weights
+from trellis.training.loop import fit
+from trellis.training.metrics import VALID_PPL
+from trellis.training.state import TrainState
+
+BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
+    "streams": lambda split, config, seed: Streams(split, config.lanes, config.window, seed, config.rotate),
+    "sentences": lambda split, config, seed: Sentences(split, config.tokens, seed),
+    "documents": lambda split, config, seed: Documents(split, config.lanes, config.window, seed),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training: what is to be trained, on what, where, and who watches."""
+
+    config: RunConfig
+    corpus: Any  # what the family reads: mostly a `Corpus`
+    device: str
+    folder: Path | None = None  # None: nothing is written
+    resume: bool = False
+    callbacks: Sequence[Callback] = ()
+
+
+class Fitted(NamedTuple):
+    """A trained model, and how its training went, where it went by steps."""
+
+    model: PersistedModel
+    state: TrainState = TrainState()
+
+
+def directly(job: Job) -> Fitted:
+    """By the learner itself: a function of the job."""
+    config = job.config
+    return resolve(config.family.learners[config.train.learner])(job)
+
+
+def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> Fitted:
+    """Batch by batch, to the lowest perplexity of the validation text; `build` makes the untrained model, where the
+    family does not."""
+    config, corpus = job.config, job.corpus
+    torch.manual_seed(config.seed)
+    model = (build or config.family.load("build"))(config, corpus).to(job.device)
+    batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
+    read = READINGS[config.batches.order]
+    state = fit_steps(job, model, batches, lambda: evaluate(model, read(corpus["valid"])).perplexity)
+    if not state.interrupted:
+        model.finish(corpus["train"])
+    return Fitted(model, state)
+
+
+def fit_steps(
+    job: Job, model: Any, batches: Batches, measure: Callable[[], float], name: str = VALID_PPL
+) -> TrainState:
+    """Run the loop; the model then has the weights whose measure was the lowest."""
+    config = job.config.train
+    make_learner = resolve(job.config.family.learners[config.learner])
+    learner = make_learner(model, config, config.total_steps(len(batches)))
+    state = fit(learner, batches, measure, config, job.folder, job.resume, name, job.callbacks)
+    best = state.weights
+    if job.folder is not None and (job.folder / BEST).exists():
+        best = load_weights(job.folder / BEST, model.device)
+    if best is not None:
+        model.load_state_dict(best)
+    model.eval()
+    return state

@@ -1,0 +1,231 @@
+"""The training loop: steps, evaluations, checkpoints, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from trellis.config import TrainConfig
+from trellis.corpus import Batches
+from trellis.errors import TrellisError
+from trellis.learning.base import Learner, under
+from trellis.progress import Progress, progress
+from trellis.storage import clear_partial
+from trellis.training.callbacks import Callback
+from trellis.training.checkpoint import BEST, LAST, restore_checkpoint, save_checkpoint
+from trellis.training.metrics import VALID_PPL, MetricsFile
+from trellis.training.state import TrainState
+
+logger = logging.getLogger(__name__)
+
+LARGEST_LOSS = 700.0  # nats per token whose perplexity is still a float
+SHORTEST_WINDOW = 1e-9  # seconds
+ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
+NO_PATH = "dropout may leave a text no path: try a lower model.dropout_rate, more states a word, a lower train.lr"
+
+
+def fit(
+    learner: Learner,
+    batches: Batches,
+    evaluate: Callable[[], float],
+    config: TrainConfig,
+    run_dir: Path | None = None,
+    resume: bool = False,
+    measure: str = VALID_PPL,
+    callbacks: Sequence[Callback] = (),
+) -> TrainState:
+    """Train until a limit of `config` is reached, keeping `last`, `best` (by the valid measure) and metrics.jsonl.
+
+    Without a folder nothing is written: the state has the history and the best weights.
+
+    `evaluate` gives the valid perplexity of the model as it is, or another `measure` of which less is better. A
+    training that was killed at any moment and resumed ends with the same weights, bit for bit, on the CPU with the
+    same number of threads; except where `max_seconds` ends it, since the clock is not part of the state. SIGINT and
+    SIGTERM end it after the present step with a checkpoint and the outcome "interrupted"; a second one ends it at once.
+    """
+    state = TrainState() if run_dir is None else _begin(learner, batches, run_dir, resume)
+    total = config.total_steps(len(batches)) or None
+    with (
+        _caught_signals() as signals,
+        MetricsFile(run_dir and run_dir / "metrics.jsonl", state.lines) as metrics,
+        progress("train", total, "steps") as bar,
+    ):
+        bar.advance(state.step)
+        run = _Run(learner, batches, evaluate, config, run_dir, state, metrics, bar, measure, callbacks)
+        state.outcome, state.history = run.limit(), metrics.history
+        moments = run.steps()
+        while not state.outcome:
+            run.after_step(epoch_ended=next(moments), interrupted=bool(signals))
+    if state.interrupted and run_dir is not None:
+        logger.warning("Stopped by %s at step %d; resume goes on from %s.", signals[0], state.step, run_dir / LAST)
+    return state
+
+
+def _begin(learner: Learner, batches: Batches, run_dir: Path, resume: bool) -> TrainState:
+    """The state to start from: that of the last checkpoint when resuming and there is one."""
+    clear_partial(run_dir)
+    checkpoint = run_dir / LAST
+    if not checkpoint.exists():
+        return TrainState()
+    if not resume:
+        raise TrellisError(f"{run_dir} already holds a training: resume it, or name another folder.")
+    return restore_checkpoint(checkpoint, learner, batches)
+
+
+@dataclass
+class _Run:
+    """One training in progress."""
+
+    learner: Learner
+    batches: Batches
+    evaluate: Callable[[], float]
+    config: TrainConfig
+    run_dir: Path | None
+    state: TrainState
+    metrics: MetricsFile
+    bar: Progress
+    measure: str
+    callbacks: Sequence[Callback]
+
+    def __post_init__(self) -> None:
+        self.saved_step = self.state.step
+        self.clock = self.saved_time = time.monotonic()
+
+    def steps(self) -> Iterator[bool]:
+        """Learn for ever; yield after each step whether it ended an epoch."""
+        while True:
+            for batch in self.batches:
+                self.state.count(self.learner.step(batch))
+                self.bar.advance(1)
+                if self.state.batch < len(self.batches):
+                    yield False
+            if self.state.batch == 0:
+                raise TrellisError("There is nothing to train on: the text gives no batch of this size.")
+            self.learner.end_epoch()
+            self.state.end_epoch()
+            yield True
+
+    def after_step(self, epoch_ended: bool, interrupted: bool) -> None:
+        """Evaluate, report and save where that is due, and notice the end."""
+        config, state = self.config, self.state
+        state.window_seconds += self._tick()
+        for callback in self.callbacks:
+            callback.on_step(state)
+        finished = self.limit()
+        if finished or (_due(state.step, config.eval_every) if config.eval_every else epoch_ended):
+            self._evaluate()
+        elif _due(state.step, config.log_every):
+            self._report(valid=None)
+        late = 0 < config.checkpoint_seconds <= self.clock - self.saved_time
+        if self.saved_step < state.step and (interrupted or late or _due(state.step, config.checkpoint_steps)):
+            self._save(LAST)
+        state.outcome = finished or self.limit() or ("interrupted" if interrupted else "")
+
+    def limit(self) -> str:
+        """The limit that was reached, or nothing."""
+        config, state = self.config, self.state
+        limits = {
+            "epochs": (state.epoch, config.epochs),
+            "steps": (state.step, config.max_steps),
+            "seconds": (state.seconds, config.max_seconds),
+            "patience": (state.bad_checks, config.patience),
+        }
+        return next((name for name, (value, most) in limits.items() if 0 < most <= value), "")
+
+    def _evaluate(self) -> None:
+        """Measure the model on valid, then save: `best` first, so that `last` never speaks of a best not there."""
+        self._checked_loss()
+        with self.learner.evaluated():
+            valid = self.evaluate()
+        self._tick()
+        if math.isnan(valid):
+            raise self._broken(f"{self.measure} is nan")
+        better = self.state.observe(valid)
+        self.learner.observe(valid)
+        line = self._report(valid)
+        for callback in self.callbacks:
+            callback.on_evaluation(self.state, line)
+        if better:
+            self._save(BEST)
+        self._save(LAST)
+
+    def _report(self, valid: float | None) -> dict[str, Any]:
+        """Write a line of metrics, and begin the next one."""
+        state = self.state
+        loss = self._checked_loss()
+        if loss > state.lowest_loss + (self.config.max_rise or math.inf):
+            raise self._broken(f"the train loss rose from {state.lowest_loss:.4g} to {loss:.4g} nats per token")
+        state.lowest_loss = min(state.lowest_loss, loss)
+        train = math.exp(min(loss, LARGEST_LOSS))
+        speed = state.window_tokens / max(state.window_seconds, SHORTEST_WINDOW)
+        where = {"step": state.step, "epoch": state.epoch, "tokens": state.tokens, "seconds": state.seconds}
+        figures = {"train_ppl": train, self.measure: valid, "lr": self.learner.rate, "tokens_per_second": speed}
+        line = self.metrics.append(**where, **figures)
+        self.bar.update(train=train, **({} if valid is None else {"valid": valid}), **{"tok/s": round(speed)})
+        state.begin_window()
+        return line
+
+    def _save(self, name: str) -> None:
+        self._checked_loss()
+        if self.run_dir is not None:
+            save_checkpoint(self.run_dir / name, self.learner, self.batches, self.state)
+        elif name == BEST:
+            weights = under("model.", self.learner.state_tensors())
+            self.state.weights = {key: value.detach().clone() for key, value in weights.items()}
+        self._tick()
+        self.saved_step, self.saved_time = self.state.step, self.clock
+
+    def _checked_loss(self) -> float:
+        """The train loss of the present window; training ends here if a step in it broke."""
+        loss = self.state.window_loss()
+        if not math.isfinite(loss):
+            raise self._broken(f"the train loss or its gradient is {loss}", ADVICE if math.isnan(loss) else NO_PATH)
+        return loss
+
+    def _broken(self, reason: str, advice: str = ADVICE) -> TrellisError:
+        state, checkpoint = self.state, self.run_dir and self.run_dir / LAST
+        steps = f"Between steps {state.window_start + 1} and {state.step} "
+        saved = f"the last good checkpoint is {checkpoint} (step {self.saved_step})"
+        saved = saved if checkpoint is not None and checkpoint.exists() else "no checkpoint was written yet"
+        return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
+
+    def _tick(self) -> float:
+        """Count and return the time since the latest call; only that of steps enters the speed."""
+        elapsed = time.monotonic() - self.clock
+        self.clock += elapsed
+        self.state.seconds += elapsed
+        return elapsed
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+@contextmanager
+def _caught_signals() -> Iterator[list[str]]:
+    """Collect the names of SIGINT and SIGTERM instead of obeying them; a second one is obeyed at once."""
+    caught: list[str] = []
+
+    def remember(number: int, _: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

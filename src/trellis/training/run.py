@@ -1,0 +1,103 @@
+"""The main job, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from trellis.config import RunConfig, load_config
+from trellis.devices import choose_device
+from trellis.errors import TrellisError
+from trellis.models.base import PersistedModel
+from trellis.models.files import FILE, save_model
+from trellis.options import to_toml
+from trellis.storage import claimed, write_text
+from trellis.tasks.scores import Scores
+from trellis.training.callbacks import Callback
+from trellis.training.checkpoint import LAST
+from trellis.training.fit import Job
+
+CONFIG, RESULTS, SCHEMA = "config.toml", "results.json", 1
+DECIDING = "data", "model", "batches"  # sections that make a training another one
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, its scores (None where the training was interrupted), its metrics, and the folder of its run."""
+
+    model: PersistedModel
+    scores: Scores | None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    run: Path | None = None
+    training: dict[str, Any] = field(default_factory=dict)  # steps, epochs, tokens, seconds, outcome
+
+    @property
+    def interrupted(self) -> bool:
+        return self.scores is None
+
+
+def train(
+    config: RunConfig,
+    folder: Path | None = None,
+    resume: bool = False,
+    data: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> Trained:
+    """Train the model that `config` describes and measure it; everything is written into `folder`, where one is given.
+
+    `data` is a text from Python, instead of the source that `config` names."""
+    family, device = config.family, choose_device(config.device)
+    corpus = family.load("read")(config, data)
+    with nullcontext() if folder is None else run_folder(folder, config, resume):
+        model, state = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks))
+        if state.interrupted:
+            return Trained(model, None, state.history, folder, state.summary())
+        scores = family.load("evaluate")(model, corpus, config)
+        model.about = {"corpus": corpus.description, "order": config.batches.order, "scores": scores.values}
+        model.about |= {"data": asdict(config.data)} if data is None else {}
+        trained = Trained(model, scores, state.history, folder, state.summary())
+        if folder is not None:
+            save(trained, folder)
+    return trained
+
+
+def save(trained: Trained, folder: Path) -> None:
+    """Write the model and its results."""
+    model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
+    save_model(folder / FILE, model)
+    results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
+    write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
+
+
+@contextmanager
+def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
+    """The folder of a run, ours alone, with its configuration written."""
+    with claimed(folder):
+        check_folder(config, folder, resume)
+        write_text(folder / CONFIG, to_toml(config))
+        yield
+
+
+def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Refuse to overwrite a training, or to resume one with other settings; how long it trains may change."""
+    if not any((folder / name).exists() for name in (LAST, FILE)):
+        return
+    if not resume:
+        raise TrellisError(f"{folder} already holds a training: resume it, or name another folder.")
+    before, now = (deciding(one) for one in (load_config(folder / CONFIG), config))
+    for name in before | now:
+        then, wanted = before.get(name), now.get(name)
+        if then != wanted:
+            raise TrellisError(
+                f"{folder} was trained with {name} = {then!r}, not {wanted!r}: resume with that, or in another folder."
+            )
+
+
+def deciding(config: RunConfig) -> dict[str, Any]:
+    """The options that a resumed training may not change, by their dotted names."""
+    options = {f"{part}.{key}": value for part in DECIDING for key, value in asdict(getattr(config, part)).items()}
+    return options | {"seed": config.seed, "train.learner": config.train.learner}

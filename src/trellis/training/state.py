@@ -1,0 +1,86 @@
+"""Where a training stands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trellis.learning.base import StepResult
+
+
+@dataclass
+class TrainState:
+    """The counters of the training loop; saved in every checkpoint, but for how the training went and ended."""
+
+    step: int = 0
+    epoch: int = 0  # complete ones
+    batch: int = 0  # steps in the present epoch
+    tokens: int = 0
+    seconds: float = 0.0  # of all sessions together
+    best: float | None = None  # lowest valid perplexity, or whatever is measured
+    best_step: int = 0
+    bad_checks: int = 0  # evaluations since
+    lowest_loss: float = math.inf  # nats per token, over the windows so far
+    lines: int = 0  # of metrics.jsonl
+    window_start: int = 0  # the step after which the present line of metrics began
+    window_log_likelihood: Tensor | float = 0.0  # stays on the device
+    window_tokens: int = 0
+    window_seconds: float = 0.0
+    outcome: str = ""  # what ended the training: epochs | steps | seconds | patience | interrupted
+    history: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
+    weights: dict[str, Tensor] | None = None  # the best ones, where no folder keeps them
+
+    @property
+    def interrupted(self) -> bool:
+        return self.outcome == "interrupted"
+
+    def summary(self) -> dict[str, Any]:
+        """How long the training was, and how it ended."""
+        return {name: getattr(self, name) for name in ("step", "epoch", "tokens", "seconds", "outcome")}
+
+    def count(self, result: StepResult) -> None:
+        """Take in one step, without waiting for the device."""
+        self.step += 1
+        self.batch += 1
+        self.tokens += result.tokens
+        self.window_tokens += result.tokens
+        log_likelihood = torch.as_tensor(result.log_likelihood, dtype=torch.float64)
+        self.window_log_likelihood = self.window_log_likelihood + log_likelihood
+
+    def end_epoch(self) -> None:
+        self.epoch += 1
+        self.batch = 0
+
+    def window_loss(self) -> float:
+        """Nats per token since the latest line of metrics; nan as soon as one step was."""
+        return -float(self.window_log_likelihood) / max(self.window_tokens, 1)
+
+    def begin_window(self) -> None:
+        """A line of metrics was written: begin the next one."""
+        self.lines += 1
+        self.window_start, self.window_log_likelihood = self.step, 0.0
+        self.window_tokens, self.window_seconds = 0, 0.0
+
+    def observe(self, valid: float) -> bool:
+        """Take in a measure of valid; True where it is the best so far."""
+        better = self.best is None or valid < self.best
+        if better:
+            self.best, self.best_step = valid, self.step
+        self.bad_checks = 0 if better else self.bad_checks + 1
+        return better
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SAVED} | {
+            "window_log_likelihood": float(self.window_log_likelihood)
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainState:
+        return cls(**{name: values[name] for name in SAVED})
+
+
+SAVED = [one.name for one in fields(TrainState) if one.name not in ("outcome", "history", "weights")]

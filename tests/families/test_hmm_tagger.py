@@ -1,0 +1,196 @@
+"""The POS HMM against every path of states and tags; learning, files, and the text face."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+
+from corpora import SUPPORTS, split
+from strategies import assert_close
+from taggers import TAGS, paths, symbol, tagger
+from trellis.config import TrainConfig
+from trellis.corpus import Sentences
+from trellis.errors import TrellisError
+from trellis.learning.em import EMLearner
+from trellis.models.files import load, save_model
+from trellis.types import Batch
+
+EVERY = pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
+SENTENCES = [  # words and tags, some or all of them missing
+    ([1, 2, 4, 0], [1, None, 3, 0]),
+    ([5, -1, 3, 0], [None, None, 2, 0]),
+    ([1, 6, 0], [None, None, None]),
+]
+STEP, SLACK = 1e-6, 1e-5  # of finite differences
+
+
+def batch(sentences=SENTENCES) -> Batch:
+    lengths = [len(words) for words, _ in sentences]
+    tokens = torch.zeros(len(sentences), max(lengths), dtype=torch.int64)
+    for row, (words, tags) in zip(tokens, sentences, strict=True):
+        for t, (word, tag) in enumerate(zip(words, tags, strict=True)):
+            row[t] = word if word < 0 else symbol(word, tag)
+    return Batch(tokens, torch.tensor(lengths), torch.ones(len(sentences), dtype=torch.bool))
+
+
+def untagged() -> list[tuple[list[int], list[None]]]:
+    return [([word for word in words if word >= 0], [None] * sum(w >= 0 for w in words)) for words, _ in SENTENCES]
+
+
+@EVERY
+def test_the_joint_likelihood_of_words_and_some_tags(support) -> None:
+    model = tagger(support)
+    expected = sum(np.log(paths(model, *sentence).likelihood) for sentence in SENTENCES)
+    assert_close(model.log_likelihood(batch(), None)[0], np.array(expected))
+
+
+@EVERY
+def test_expected_counts(support) -> None:
+    model = tagger(support)
+    counts, _ = model.counts(batch(), None)
+    by_word, by_tag = model.parts().emission.split_statistics(counts.emission)
+    words = torch.zeros(7, model.num_states, dtype=torch.float64)
+    tags = torch.zeros(len(TAGS), model.num_states, dtype=torch.float64)
+    moves = np.zeros((model.num_states, model.num_states))
+    for sentence in SENTENCES:
+        every = paths(model, *sentence)
+        moves += every.pairs().sum(0)
+        for word, tag, visits in zip(*sentence, torch.from_numpy(every.smoothed()), strict=True):
+            if word >= 0:
+                words[word] += visits
+            if tag is not None:
+                tags[tag] += visits
+    states = model.params.parts().emission.support
+    assert_close(by_word, words if states is None else words.gather(1, states))
+    assert_close(by_tag, tags)
+    assert_close(counts.transition, moves)
+
+
+@EVERY
+def test_the_marginals_of_tags(support) -> None:
+    model, sentences = tagger(support), untagged()
+    actual = model.tag_marginals(batch(sentences))
+    tags = model.parts().emission.tags.exp().detach().numpy()
+    for row, sentence in zip(actual, sentences, strict=True):
+        assert_close(row[: len(sentence[0])], paths(model, *sentence).smoothed() @ tags.T)
+
+
+@EVERY
+def test_the_best_tags_are_those_of_the_best_path_of_states_and_tags(support) -> None:
+    model, sentences = tagger(support), untagged()
+    actual = model.best_tags(batch(sentences))
+    tags = model.parts().emission.tags.exp().detach().numpy()[1:]  # no word has the tag of the end
+    for row, (words, missing) in zip(actual, sentences, strict=True):
+        every = paths(model, words, missing)
+        weights = {}
+        for said in product(range(len(tags)), repeat=len(words)):
+            joint = every.weights * np.prod([tags[y][every.states[:, t]] for t, y in enumerate(said)], 0)
+            weights[said] = joint.max()
+        best = max(weights, key=lambda said: weights[said])
+        assert row[: len(words)].tolist() == [y + 1 for y in best]
+
+
+@EVERY
+def test_gradients_by_finite_differences(support) -> None:
+    model, text = tagger(support), batch()
+    model.log_likelihood(text, None)[0].backward()
+    for weight in (model.params.tag_logits, model.params.words.emission_logits, model.params.words.transition_logits):
+        place = (1, 1)
+        gradient, ends = weight.grad[place], []
+        with torch.no_grad():
+            for step in (STEP, -2 * STEP):
+                weight[place] += step
+                ends.append(model.log_likelihood(text, None)[0])
+            weight[place] += STEP
+        assert_close((ends[0] - ends[1]) / (2 * STEP), gradient, SLACK)
+
+
+@EVERY
+def test_em_never_makes_the_text_less_likely(support) -> None:
+    """A text whose tags follow from the words, two in three of them missing."""
+    text = split()
+    symbols = text.tokens + 7 * (text.tokens % len(TAGS) + 1) * (np.arange(len(text.tokens)) % 3 == 0)
+    learner, totals = EMLearner(tagger(support).requires_grad_(False), replace(TrainConfig(), pseudocount=0.0)), []
+    for _ in range(10):
+        batches = Sentences(text._replace(tokens=symbols), 64, shuffle=False)
+        totals.append(sum(float(learner.step(batch).log_likelihood) for batch in batches))
+        learner.end_epoch()
+    assert all(after >= before - 1e-9 for before, after in pairwise(totals))
+    assert totals[-1] > totals[0] + 1
+
+
+def test_one_state_per_tag_counts_like_the_classic_tagger() -> None:
+    text = [([1, 2, 4, 0], [1, 2, 3, 0]), ([5, 2, 0], [1, 2, 0]), ([1, 4, 0], [1, 2, 0])]
+    model = tagger(states=len(TAGS), hard_tags=True)
+    model.params.assign(torch.arange(len(TAGS)), 0.0)
+    learner = EMLearner(model.requires_grad_(False), replace(TrainConfig(), pseudocount=0.0))
+    learner.step(batch(text))
+    learner.end_epoch()
+    start, transition, emission = model.parts()
+    assert_close(start, np.array([0.0, 1, 0, 0]))
+    assert_close(transition.dense()[1], np.array([0.0, 0, 1, 0]))
+    assert_close(transition.dense()[2], np.array([2 / 3, 0, 0, 1 / 3]))
+    assert_close(emission.dense().exp()[:, 1], np.array([0, 2 / 3, 0, 0, 0, 1 / 3, 0]))
+    assert_close(emission.dense().exp()[:, 2], np.array([0, 0, 2 / 3, 0, 1 / 3, 0, 0]))
+    assert_close(emission.tags.exp(), np.eye(len(TAGS)))
+
+
+def test_a_word_is_backed_by_its_kind() -> None:
+    model = tagger(backing=0.5)
+    model.params.kinds.copy_(torch.tensor([-1, 6, 6, 6, 6, 6, -1]))
+    visits = torch.rand(7, 9, dtype=torch.float64)
+    expected = visits.clone()
+    expected[1:6] += 0.5 * visits[6] / visits[6].sum()
+    assert_close(model.params.backed(visits), expected)
+
+
+def test_backing_keeps_to_the_states_of_a_word() -> None:
+    model = tagger(SUPPORTS["even"], backing=0.5)
+    model.params.kinds.copy_(torch.tensor([-1, 6, 6, 6, 6, 6, -1]))
+    visits = torch.rand(7, 3, dtype=torch.float64)
+    changed = (model.params.backed(visits) != visits).any(1)
+    assert changed.tolist() == [False, False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("params", ["scalar", "neural"])
+def test_a_file_gives_back_the_same_tagger(params: str, tmp_path) -> None:
+    model = tagger(SUPPORTS["even"], params=params, dim=4, backing=0.25).float().eval()
+    save_model(tmp_path / "model.safetensors", model)
+    again = load(tmp_path)
+    assert again.settings() == model.settings()
+    torch.testing.assert_close(again.tag_marginals(batch()), model.tag_marginals(batch()), rtol=0, atol=0)
+    sentences = [["the", "cat"], ["a", "dog", "sees", "pigs"]]
+    for decode in ("marginal", "viterbi"):
+        assert again.tag(sentences, decode) == model.tag(sentences, decode)
+        assert [len(tags) for tags in model.tag(sentences, decode)] == [2, 4]
+
+
+@pytest.mark.parametrize(("dropout", "support"), [("state", "even"), ("unstructured", "full")])
+def test_dropout_leaves_a_smaller_tagger(dropout: str, support: str) -> None:
+    model = tagger(SUPPORTS[support], params="neural", dim=4, dropout=dropout, dropout_rate=0.4).train()
+    draws = [float(model.log_likelihood(batch(SENTENCES[:1]), None)[0].detach()) for _ in range(3)]
+    assert len(set(draws)) > 1
+    assert np.isfinite(draws).all()
+
+
+def test_text_without_tags_is_read_as_by_any_hmm() -> None:
+    model = tagger()
+    expected = paths(model, [1, 2, 0], [None] * 3).likelihood
+    assert model.log_prob("the cat") == pytest.approx(np.log(expected))
+    assert sum(p for _, p in model.predict("the", n=7)) == pytest.approx(1.0)
+    assert model.infill("the ___ sees").best.startswith("the ")
+
+
+def test_what_cannot_be_tagged() -> None:
+    model = tagger()
+    with pytest.raises(TrellisError, match="empty"):
+        model.tag([["the"], []])
+    with pytest.raises(TrellisError, match="decode"):
+        model.tag([["the"]], "best")
+    with pytest.raises(TrellisError, match="'X' is not one of the model's: D, N, V"):
+        model.lexicon.symbols(["the"], ["X"])
+    assert model.tag([]) == []
