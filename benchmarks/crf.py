@@ -6,13 +6,14 @@ import os
 from time import perf_counter
 
 import torch
-from trellis.tagging import FeatureTagger, TaggerConfig
 
 from benchmarks.race import options
 from benchmarks.report import emit
 from trellis.corpus.tagged import load_tagged
-from trellis.families.crf.learning import CRFConfig, train_crf
+from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
+from trellis.families.crf.learning import train_crf
 from trellis.families.crf.model import CRF
+from trellis.families.crf.tagger import CRFTagger
 
 QUICK = 500  # sentences
 ITERATIONS = 10, 40  # the difference is what counts: both begin with much the same
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> None:
         emit("crf", "CoNLL-2000", "one iteration", None, "crfsuite", "no $TRELLIS_DATA", None, "s")
         return
     data = load_tagged("conll2000", "train")[: QUICK if chosen.quick else None]
-    tagger = FeatureTagger.train(data, TaggerConfig(template="chunk", crf=CRFConfig(iterations=1)))
+    tagger = CRFTagger.train(data, CRFTaggerConfig(template="chunk"), CRFTrainConfig(iterations=1))
     attributes = tagger.attributes(data.words, data.pos, [])
     features, number = tagger.features(attributes, data.words, []), {tag: i for i, tag in enumerate(tagger.labels)}
     gold = torch.tensor([number[tag] for tags in data.tags for tag in tags])
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> None:
         ends = []
         for iterations in ITERATIONS:
             begin = perf_counter()
-            config = CRFConfig(learner, l2=0.5, iterations=iterations, tolerance=0.0)
+            config = CRFTrainConfig(learner, l2=0.5, iterations=iterations, tolerance=0.0)
             train_crf(CRF(len(number), len(tagger.index)), features, gold, config)
             ends.append(perf_counter() - begin)
         seconds[learner] = (ends[1] - ends[0]) / (ITERATIONS[1] - ITERATIONS[0])

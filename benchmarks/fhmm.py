@@ -17,8 +17,8 @@ import torch
 from benchmarks.growth import exponent
 from benchmarks.large_hmm import fresh_memory, peak_memory, settle
 from benchmarks.report import emit
-from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
+from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.types import Batch
@@ -94,7 +94,7 @@ def grow(usual: dict[str, int], repeats: int, device: torch.device) -> None:
 def epoch(repeats: int, device: torch.device) -> None:
     """An epoch of stepwise EM from a few steps on one batch, times the batches of the text."""
     about = TEXTS[device.type]
-    learner = StepwiseVariationalLearner(model_of(LAYERS, STATES, about.words, device), TrainConfig(sweeps=SWEEPS))
+    learner = StepwiseVariationalLearner(model_of(LAYERS, STATES, about.words, device), FHMMTrainConfig(sweeps=SWEEPS))
     batch = text(BATCH, about.words, torch.device("cpu"))
     seconds = seconds_of(lambda: learner.step(batch), repeats, device) * about.tokens / batch.tokens.numel()
     emit(BENCH, f"{LAYERS} x {STATES}, {about.words} words, {device.type}", f"epoch of {about.name}", seconds, "bar",

@@ -13,9 +13,10 @@ from torch import Tensor
 from benchmarks.growth import exponent
 from benchmarks.published import Published
 from benchmarks.report import emit
-from trellis.config import ModelConfig, TrainConfig
+from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Categorical, Partition
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
 from trellis.kernels.lse import row_logsumexp
@@ -81,7 +82,7 @@ def word_classes(classes: int) -> Tensor:
 def build(states: int, classes: int) -> HMM:
     """A neural HMM with state dropout."""
     words = ["<eos>", "<unk>", *(f"w{n}" for n in range(WORDS - 2))]
-    choices = ModelConfig(states=states, params="neural", dim=DIM, dropout="state", dropout_rate=RATE, spread=0.05)
+    choices = HMMConfig(states=states, params="neural", dim=DIM, dropout="state", dropout_rate=RATE, init_std=0.05)
     partition = Partition(word_classes(classes), [states // classes] * classes)
     return HMM.build(Vocabulary(words, [1] * WORDS), choices, True, 0, partition)
 

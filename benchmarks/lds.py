@@ -13,10 +13,11 @@ import numpy as np
 
 from benchmarks.race import options
 from benchmarks.report import emit
-from trellis.config import DataConfig, ModelConfig
+from trellis.config import DataConfig
 from trellis.corpus import load_corpus
 from trellis.corpus.moments import Moments, choose_rows, count_moments
 from trellis.families.lds.asos import expect, maximise
+from trellis.families.lds.config import LDSConfig
 from trellis.families.lds.learning import count_text, fit_lds, lagged_covariances
 from trellis.families.lds.subspace import identify
 
@@ -83,7 +84,7 @@ def learn(case: str, text: np.ndarray, dim: int, whole: bool) -> None:
     seconds, moments = timed(lambda: count_moments(text, rows, 2 * BLOCKS - 1))
     say(case, "count", len(text) / seconds, "tokens/s")
     check_margins(moments)
-    covariances = lagged_covariances(moments, ModelConfig())
+    covariances = lagged_covariances(moments, LDSConfig())
     seconds, starts = timed(lambda: identify(covariances, dim, BLOCKS))
     say(case, "subspace", seconds, "s", whole)
     seconds, _ = timed(lambda: maximise(expect(starts["unit"], covariances, HORIZON)))

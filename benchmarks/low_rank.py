@@ -12,9 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.growth import exponent
 from benchmarks.large_hmm import CLASSES, WINDOW, fresh_memory, peak_memory, text, timed, word_classes
 from benchmarks.report import emit
-from trellis.config import ModelConfig, TrainConfig
+from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.learning.gradient import GradientLearner
 from trellis.transitions import Dense, LowRank, Transition
@@ -121,7 +122,7 @@ def against_dense(sizes: Sequence[int], features: int, device: torch.device, rep
 def training_step(states: int, features: int, band: int, classes: int, device: torch.device) -> Callable[[], object]:
     """A step of training a low-rank HMM; with classes of words, or all states live at every token (0)."""
     vocab = Vocabulary(["<eos>", "<unk>", *(f"w{n}" for n in range(9998))], [1] * 10_000)
-    choices = ModelConfig(states=states, params="lowrank", features=features, band=band, spread=0.05)
+    choices = HMMConfig(states=states, params="lowrank", features=features, band=band, init_std=0.05)
     support = Partition(word_classes(classes), [states // classes] * classes) if classes else None
     model = HMM.build(vocab, choices, True, 0, support).to(device)
     learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3), 1000)

@@ -63,7 +63,7 @@ def report_counting(name: str, corpus: Corpus, repeats: int) -> None:
     def by_counter() -> list[Counter[tuple[int, ...]]]:
         return [Counter(zip(*(tokens[i:] for i in range(k)), strict=False)) for k in range(1, ORDER + 1)]
 
-    ours = timed(lambda: count_ngrams(corpus.vocab, text, ORDER, crossing=False), repeats)
+    ours = timed(lambda: count_ngrams(corpus.vocab, text, ORDER, cross_sentences=False), repeats)
     fitted = timed(lambda: NGram.fit(corpus.vocab, text, ORDER), repeats)
     peer = timed(by_counter, 1)
     emit("ngram", f"{name}, order {ORDER}", "count", ours, "Counter", peer, peer / ours, "s", with_smoothing=fitted)

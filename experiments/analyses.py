@@ -22,8 +22,9 @@ from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.states import measure_states
 from trellis.models.base import LanguageModel
+from trellis.registry import resolve
 from trellis.tasks.lm import READINGS, evaluate
-from trellis.training.run import BATCHES, LEARNERS
+from trellis.training.fit import BATCHES
 from trellis.types import Batch
 
 CONTEXTS, LANES, WINDOW = 1000, 16, 32  # of the check that probabilities sum to one
@@ -109,7 +110,9 @@ def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     model = HMM.build(model.vocab, config.model, model.carry, config.seed, support).to(model.device)
     batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
     torch.cuda.reset_peak_memory_stats()
-    learner = LEARNERS[config.train.learner](model, config.train, config.train.total_steps(len(batches)))
+    learner = resolve(config.family.learners[config.train.learner])(
+        model, config.train, config.train.total_steps(len(batches))
+    )
     for batch in islice(batches, STEPS):
         learner.step(batch)
     torch.cuda.synchronize()

@@ -13,7 +13,7 @@ from experiments.dense_config import DenseRun
 from experiments.results import Result, read_result
 from experiments.tagging_config import TaggingRun
 from experiments.vectors_config import VectorRun
-from trellis.config import RunConfig
+from trellis.config import RunConfig, load_config
 from trellis.errors import TrellisError
 from trellis.options import apply_overrides, read_options, suggestion
 
@@ -94,7 +94,8 @@ class Experiment:
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
         kind = KINDS[self.kind_of(run)]
-        config: Any = apply_overrides(read_options(self.folder / f"{run}.toml", kind), overrides)
+        path = self.folder / f"{run}.toml"
+        config: Any = read_run(path, kind, overrides)
         return config if seed is None else replace(config, seed=seed)
 
     def written(self, run: str) -> dict[str, Any]:
@@ -114,6 +115,12 @@ class Experiment:
     def analyses(self, run: str) -> list[str]:
         """What tables ask of a run besides the usual measures."""
         return [table.analysis for table in self.tables if table.analysis and run in {row.run for row in table.rows}]
+
+
+def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
+    if kind is RunConfig:
+        return load_config(path, overrides)
+    return apply_overrides(read_options(path, kind), overrides)
 
 
 def find(name: str) -> tuple[Experiment, str | None]:

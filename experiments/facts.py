@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from trellis.config import ModelConfig
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
 from trellis.options import suggestion
 from trellis.report.format import NOTHING
 
-LIVE: dict[str, Callable[[ModelConfig], int | None]] = {
+LIVE: dict[str, Callable[[HMMConfig], int | None]] = {
     "full": lambda model: model.states,
     "brown": lambda model: model.states // model.classes,
-    "uniform": lambda model: model.live,
+    "uniform": lambda model: model.states_per_word,
     "cloned": lambda model: None,
 }
 NAMED: dict[str, Callable[[Any], Any]] = {

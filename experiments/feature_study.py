@@ -18,7 +18,7 @@ from experiments import spectral_hmm
 from experiments.analyses import numerical_rank
 from experiments.pictures import Series, draw
 from trellis.families.hmm.parameters.features import Exponential, Taylor, gaussian, orthogonal
-from trellis.training.run import write_text
+from trellis.storage import write_text
 from trellis.transitions import Banded, LowRank, Sum
 from trellis.transitions.banded import band_probs
 from trellis.transitions.lowrank import normalise_features

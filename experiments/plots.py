@@ -13,7 +13,7 @@ from experiments.facts import fact, write_fact
 from experiments.tables import column, seed_values
 from trellis.report.curves import BOTTOM, HEIGHT, LABEL_GAP, LEFT, RIGHT, TOP, WIDTH, Scale, linear_ticks, spread
 from trellis.report.markup import Markup, element
-from trellis.training.run import write_text
+from trellis.storage import write_text
 
 COLOURS = "#1c5d8c", "#c2542d", "#4f7f3a", "#7a4b94", "#9a7b1c", "#555b63"
 STYLE = """

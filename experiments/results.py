@@ -14,14 +14,12 @@ import torch
 
 import trellis
 from trellis.cli.parser import finite
-from trellis.config import ModelConfig, RunConfig
+from trellis.config import RunConfig, run_config
 from trellis.errors import TrellisError
-from trellis.families.lds.model import LDS
 from trellis.options import build
-from trellis.training.run import write_text
+from trellis.storage import check_schema, write_text
 
-LDS_KEYS = "blocks", "horizon", "pseudocounts", "noise_prior", "noise", "whiten", "begin", "words"
-LDS_ALONE = {name: getattr(ModelConfig(), name) for name in LDS_KEYS}  # of no concern to other models
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,8 @@ class Result:
     def is_of(self, config: Any) -> bool:
         """Whether this configuration, on any device and with any seed, gave the result."""
         try:
-            return essence(build(type(config), self.config)) == essence(config)
+            made = run_config(self.config) if isinstance(config, RunConfig) else build(type(config), self.config)
+            return essence(made) == essence(config)
         except TrellisError:
             return False
 
@@ -63,9 +62,7 @@ DERIVED: dict[str, Callable[[Result], float]] = {
 
 
 def essence(config: Any) -> Any:
-    """A configuration without what seeds and machines change, and what its model does not look at."""
-    if isinstance(config, RunConfig) and config.model.family != LDS.family:
-        config = replace(config, model=replace(config.model, **LDS_ALONE))
+    """A configuration without what seeds and machines change."""
     return replace(config, seed=0, device="auto")
 
 
@@ -74,12 +71,14 @@ def result_path(folder: Path, run: str, seed: int) -> Path:
 
 
 def write_result(path: Path, result: Result) -> None:
-    write_text(path, json.dumps(finite(asdict(result)), indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps({"schema": SCHEMA, **finite(asdict(result))}, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_result(path: Path) -> Result:
     try:
-        result = Result(**json.loads(path.read_text(encoding="utf-8")))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        check_schema(path, data.pop("schema", 0), SCHEMA, "run it again")
+        result = Result(**data)
     except OSError as error:
         raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
     except (ValueError, TypeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,8 +14,6 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from experiments.analyses import analyse
 from experiments.dense import run_dense
 from experiments.experiment import Experiment
@@ -27,13 +24,11 @@ from trellis.config import RunConfig, load_config
 from trellis.corpus import load_corpus
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
-from trellis.models.files import FILE, load_model
+from trellis.models.base import LanguageModel
+from trellis.models.files import FILE
 from trellis.training.checkpoint import LAST
 from trellis.training.metrics import VALID_ERROR, VALID_PPL
-from trellis.training.run import CONFIG, RunResult, train
-
-METRICS = "metrics.jsonl"
-TRAINING = "step", "epoch", "tokens", "seconds", "outcome"
+from trellis.training.run import CONFIG, Trained, train
 
 
 @dataclass(frozen=True)
@@ -97,17 +92,17 @@ def refuse_another(config: RunConfig, folder: Path) -> None:
             raise TrellisError(f"{folder} holds a training with another configuration; --force begins it anew.")
 
 
-def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, analyses: list[str], jobs: int) -> Result:
+def measured(trained: Trained, config: RunConfig, run: str, seconds: float, analyses: list[str], jobs: int) -> Result:
     """The result of a finished training; `seconds` are those of a model that is fitted without steps."""
-    device, state = choose_device(config.device), trained.state
-    figures, errors = figures_of(trained, config, device, analyses)
+    device = choose_device(config.device)
+    figures, errors = figures_of(trained, config, analyses)
     training: dict[str, Any] = {"seconds": seconds}
-    if state is not None:
-        training = {name: getattr(state, name) for name in TRAINING} | {"valid": valid_by_epoch(trained.folder)}
+    if trained.training["step"] and trained.training["epoch"]:
+        training = trained.training | {"valid": valid_by_epoch(trained.history)}
     return Result(
         run=run,
         seed=config.seed,
-        corpus=trained.corpus,
+        corpus=trained.model.about["corpus"],
         config=asdict(config),
         figures=figures,
         training=training,
@@ -117,27 +112,21 @@ def measured(trained: RunResult, config: RunConfig, run: str, seconds: float, an
     )
 
 
-def valid_by_epoch(folder: Path) -> list[float]:
+def valid_by_epoch(history: list[dict[str, Any]]) -> list[float]:
     """The valid perplexity, or of taggers the percentage of wrong tags, after each epoch."""
-    lines = map(json.loads, (folder / METRICS).read_text(encoding="utf-8").splitlines())
-    found = ((line["epoch"], line.get(name)) for line in lines for name in (VALID_PPL, VALID_ERROR))
+    found = ((line["epoch"], line.get(name)) for line in history for name in (VALID_PPL, VALID_ERROR))
     return list({epoch: value for epoch, value in found if value is not None}.values())
 
 
 def figures_of(
-    trained: RunResult, config: RunConfig, device: str, analyses: list[str]
+    trained: Trained, config: RunConfig, analyses: list[str]
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """What was measured, and the analyses that failed; densities and scores of tags are not analysed."""
-    if trained.densities is not None:
-        return {f"gain_{name}": nats for name, nats in trained.densities.gain.items()}, {}
-    model = load_model(trained.folder)
-    if isinstance(model, nn.Module):
-        model.to(device)
-    if trained.tagging is not None:
-        return {"parameters": model.num_parameters(), **trained.tagging}, {}
-    row = asdict(trained.figures[-1])
-    more, errors = analyse(model, config, load_corpus(config.data), analyses)
-    return {name: row[name] for name in ("parameters", "train", "valid", "test")} | more, errors
+    """What was measured, and the analyses that failed; only language models are analysed."""
+    figures: dict[str, float | None] = {**trained.scores.values} if trained.scores else {}
+    if not isinstance(trained.model, LanguageModel) or "test" not in figures:
+        return figures, {}
+    more, errors = analyse(trained.model, config, load_corpus(config.data), analyses)
+    return figures | more, errors
 
 
 def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bool:

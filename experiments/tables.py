@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from experiments.dense import CURVE
-from experiments.experiment import KINDS, Experiment, Table
+from experiments.experiment import Experiment, Table
 from experiments.facts import fact, flat, write_fact
 from experiments.results import Result
 from experiments.tagging_config import AMBIGUOUS
@@ -160,7 +160,7 @@ def is_current(result: Result, config: Any) -> bool:
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: what the TOML of every run says; what all of them say alike is in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    known = dict.fromkeys(key for run in runs for key in flat(asdict(KINDS[experiment.kind_of(run)]())))
+    known = dict.fromkeys(key for run in runs for key in flat(asdict(cast(Any, experiment.configs[run]))))
     keys = [key for key in known if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]

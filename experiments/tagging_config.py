@@ -17,7 +17,7 @@ class TaggingRun:
     tags: str = "own"  # own | universal | common (names as common nouns) | NP (no other chunks)
     representations: str = ""  # names, see experiments/tagging_text.py, with blanks between them
     text: str = "general"  # unlabelled text that they are learned from: general | bio | names
-    template: str = ""  # see trellis.tagging
+    template: str = ""  # see trellis.families.crf.templates
     scheme: str = "IOB2"
     scale: float = 0.3
     pos: bool = True

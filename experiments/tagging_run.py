@@ -10,8 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from trellis.tagging import FeatureTagger, TaggerConfig
-
 from experiments.results import Result, hardware, source_hash
 from experiments.tagging_config import AMBIGUOUS, TaggingRun
 from experiments.tagging_text import encoder_spec
@@ -19,12 +17,14 @@ from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.corpus.tagsets import only, universal
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
+from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
 from trellis.families.crf.encoders import ENCODERS, split_spec
-from trellis.families.crf.learning import CRFConfig
+from trellis.families.crf.tagger import CRFTagger
 from trellis.families.crf.templates import Attributes
+from trellis.models.files import FILE, save_model
 from trellis.options import suggestion
+from trellis.storage import write_text
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
-from trellis.training.run import write_text
 
 Figures = dict[str, float | None]
 COMMON = {"NNP": "NN", "NNPS": "NNS"}  # GENIA's names are common nouns
@@ -79,11 +79,12 @@ def run_tagging(config: TaggingRun, run: str, folder: Path, jobs: int) -> Result
 
 def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     device = choose_device(config.device)
-    specs = [encoder_spec(name, config.text, folder, device) for name in config.representations.split()]
-    crf = CRFConfig(config.learner, l2=config.l2, iterations=config.iterations, seed=config.seed, device=device)
-    settings = TaggerConfig(config.template, config.scheme, config.scale, config.pos, config.min_count, crf)
-    tagger = FeatureTagger.train(labelled(config.data, "train", config.tags), settings, specs)
-    tagger.save(folder / f"{run}.{config.seed}")
+    specs = ";".join(encoder_spec(name, config.text, folder, device) for name in config.representations.split())
+    train = CRFTrainConfig(config.learner, l2=config.l2, iterations=config.iterations)
+    same = {name: getattr(config, name) for name in ("template", "scheme", "scale", "pos", "min_count")}
+    model = CRFTaggerConfig(representations=specs, **same)
+    tagger = CRFTagger.train(labelled(config.data, "train", config.tags), model, train, device, config.seed)
+    save_model(folder / f"{run}.{config.seed}" / FILE, tagger)
     figures: Figures = {"attributes": len(tagger.index)}
     name = config.test or config.data
     for split in ("valid", "test"):
@@ -91,7 +92,7 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
             data = labelled(name, split, config.tags)
             tagger.check(data.tag_set(), allow_unknown=True)
             predicted = tagger.tag(data.words, data.pos)
-            figures |= named(split, score_tags(data, predicted, tagger.units, tagger.counts))
+            figures |= named(split, score_tags(data, predicted, tagger.units, tagger.word_counts))
     write_text(folder / f"{run}.{config.seed}.json", json.dumps(predicted))
     base = folder / f"{config.base}.{config.seed}.json"
     if config.base and base.exists():

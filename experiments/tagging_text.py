@@ -9,12 +9,16 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from trellis.config import BatchConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
+from trellis.config import BatchConfig, DataConfig, RunConfig, TrainConfig
 from trellis.corpus import load_corpus
 from trellis.corpus.brown import brown_clusters
 from trellis.corpus.read import read_lines
 from trellis.corpus.tagged import load_tagged
 from trellis.errors import TrellisError
+from trellis.families.factorial.config import FHMMConfig, FHMMTrainConfig
+from trellis.families.hmm.config import HMMConfig
+from trellis.families.lds.config import LDSConfig
+from trellis.families.neural.config import FeedForwardConfig
 from trellis.models.files import FILE
 from trellis.options import suggestion
 from trellis.storage import atomic_write
@@ -104,17 +108,16 @@ def lines(rows: Iterable[tuple[str, Iterable[float]]]) -> Iterator[bytes]:
 
 
 SENTENCES = BatchConfig(order="sentences")
-HMM = RunConfig(model=ModelConfig(states=80), batches=SENTENCES, train=TrainConfig(epochs=8))
-LDS = RunConfig(model=ModelConfig(family="lds", dim=50))
+HMM = RunConfig(model=HMMConfig(states=80), batches=SENTENCES, train=TrainConfig(epochs=8))
+LDS = RunConfig(model=LDSConfig(dim=50))
 FEEDFORWARD = RunConfig(
-    model=ModelConfig(family="feedforward", dim=50, hidden=100, window=10, tying="none"),
+    model=FeedForwardConfig(dim=50, hidden=100, window=10, tying="none"),
     batches=SENTENCES, train=TrainConfig(epochs=10, learner="gradient", lr=0.002, patience=2),
 )  # fmt: skip
 
 
 def fhmm(layers: int) -> RunConfig:
-    model = ModelConfig(family="fhmm", layers=layers, states=10)
-    return RunConfig(model=model, batches=SENTENCES, train=TrainConfig(epochs=5))
+    return RunConfig(model=FHMMConfig(layers=layers, states=10), train=FHMMTrainConfig(epochs=5))
 
 
 Learn = Callable[[Path, Path, str], Path]

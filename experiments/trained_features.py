@@ -18,10 +18,11 @@ from trellis.config import load_config
 from trellis.corpus import Split, Streams, load_corpus
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters.features import Exponential, gaussian, orthogonal
-from trellis.models.files import load_model
+from trellis.models.files import load
 from trellis.parts import Parts
+from trellis.storage import write_text
 from trellis.tasks.lm import evaluate
-from trellis.training.run import CONFIG, write_text
+from trellis.training.run import CONFIG
 from trellis.transitions import LowRank, Softmax, Transition
 
 FEATURES = (16, 32, 64, 128, 256, 1024, 4096)
@@ -72,7 +73,7 @@ def study(model: HMM, split: Split) -> dict[str, dict[str, dict[int, float]]]:
 
 
 def main() -> None:
-    model = load_model(sys.argv[1])
+    model = load(sys.argv[1])
     assert isinstance(model, HMM)
     model.requires_grad_(False)
     figures = study(model, load_corpus(load_config(Path(sys.argv[1]) / CONFIG).data)["valid"])

@@ -22,7 +22,6 @@ from trellis.corpus import Split, Vocabulary, load_corpus
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
-from trellis.families.lds.fit import SUBSPACE
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
 from trellis.options import suggestion
@@ -72,10 +71,10 @@ def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
     """Smoothed vectors; how many nats per token more than without memory."""
     model, splits = config.model, {name: text.split(text.tagged[name].words) for name in ("valid", "test")}
     splits["train"] = text.split(text.sentences)
-    moments = count_text(text.vocab, splits["train"], model.blocks, model.horizon, model.words)
+    moments = count_text(text.vocab, splits["train"], model.blocks, model.horizon, model.max_words)
     covariances = lagged_covariances(moments, model)
     start = begin_lds(covariances, model, config.seed)
-    iterations = 0 if config.train.learner == SUBSPACE else config.train.epochs
+    iterations = 0 if config.train.learner == "subspace" else config.train.epochs
     fits = improve(text.vocab, covariances, start, model)
     *_, (nats, found) = islice(fits, iterations + 1)
     gains: Figures = {"gain_train": nats - found.static_nats_per_token(splits.pop("train"))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trellis.config import ModelConfig, TrainConfig
+from trellis.families.lds.config import LDSConfig, LDSTrainConfig
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class VectorRun:
     tags: str = "ud_ewt"
     beside: str = ""  # runs whose tags are compared with these
     min_count: int = 2  # rarer words are <unk>
-    model: ModelConfig = field(default_factory=lambda: ModelConfig(family="lds"))
-    train: TrainConfig = field(default_factory=TrainConfig)
+    model: LDSConfig = field(default_factory=LDSConfig)
+    train: LDSTrainConfig = field(default_factory=lambda: LDSTrainConfig("em"))
     seed: int = 0
     device: str = "cpu"

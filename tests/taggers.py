@@ -11,9 +11,10 @@ from torch import Tensor
 
 from corpora import vocabulary
 from oracle import Paths
-from trellis.config import ModelConfig, RunConfig
+from trellis.config import RunConfig
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.base import Support
 from trellis.families.hmm_tagger.fit import Texts
 from trellis.families.hmm_tagger.model import HMMTagger
@@ -23,7 +24,7 @@ NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", 
 CONFIG = apply_overrides(
     RunConfig(),
     [
-        "model.family=tag-hmm",
+        "model.family=hmm-tagger",
         "model.states=6",
         "train.learner=em",
         "train.epochs=4",
@@ -36,7 +37,7 @@ TAGS = ["<eos>", "D", "N", "V"]
 
 def tagger(support: Support = None, states: int = 9, seed: int = 0, **choices: Any) -> HMMTagger:
     """A POS HMM in float64 over the words of `corpora`, every number of it random."""
-    config = ModelConfig(**choices)
+    config = HMMConfig(**choices)
     model = HMMTagger.assemble(Lexicon(vocabulary(), TAGS), config, seed, support, torch.arange(states) % len(TAGS))
     with torch.no_grad():
         model.params.tag_logits.normal_(generator=torch.Generator().manual_seed(seed))

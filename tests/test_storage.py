@@ -89,7 +89,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, values: dict, meta
 def test_awkward_arrays_are_saved_by_value(tmp_path: Path) -> None:
     frozen = np.arange(6.0).reshape(2, 3)
     frozen.flags.writeable = False
-    arrays = {"transposed": frozen.T, "frozen": frozen, "big": frozen.astype(">f8"), "scalar": np.array(7)}
+    arrays = {"transposed": frozen.T, "frozen": frozen, "big": frozen.astype(">f8"), "table": np.array(7)}
     save_tensors(tmp_path / "t", {**arrays, "view": torch.arange(6).view(2, 3).t()})
     loaded = load_tensors(tmp_path / "t")
     assert all(np.array_equal(loaded[name].numpy(), value) for name, value in arrays.items())

@@ -123,8 +123,8 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     """The value as the type that a field asks for; an integer will do for a float, and nothing else is converted."""
     if get_args(kind):  # an optional field: X | None
         return None if value is None else _checked(get_args(kind)[0], value, where)
-    if is_dataclass(kind):
-        return value if is_dataclass(value) else build(cast(type, kind), value, where + ".")
+    if is_dataclass(kind) or kind is Any:
+        return value if kind is Any or is_dataclass(value) else build(cast(type, kind), value, where + ".")
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

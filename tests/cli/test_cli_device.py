@@ -15,7 +15,7 @@ from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.sections import state_sections
 from trellis.models.base import LanguageModel
-from trellis.models.files import load, load_model
+from trellis.models.files import load
 from trellis.report.page import voice_section
 
 CLOSE = 1e-5
@@ -88,9 +88,9 @@ def test_commands_answer_alike(model: Path, family: str, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("model", [name for name, (family, _) in FAMILIES.items() if family == "hmm"], indirect=True)
 def test_reports_are_alike(model: Path) -> None:
-    here = pages(load_model(model))
+    here = pages(load(model))
     with pretended_gpu():
-        assert pages(load_model(model, "cuda")) == here
+        assert pages(load(model, "cuda")) == here
 
 
 def pages(model: LanguageModel) -> list[str]:

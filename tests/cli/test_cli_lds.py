@@ -13,7 +13,8 @@ import torch
 
 from lds_oracle import markov_text
 from running import run
-from trellis.config import ModelConfig, TrainConfig, load_config
+from trellis.config import TrainConfig, load_config
+from trellis.families.hmm.config import HMMConfig
 from trellis.storage import load_tensors
 from trellis.training.metrics import MetricsFile
 from trellis.training.run import train
@@ -74,7 +75,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_bits(folder: Path, tmp_p
 def test_a_network_trains_the_system_that_it_starts_from(folder: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
     lds = load_config(folder / "config.toml")
-    network = ModelConfig(family="rnn", start=str(folder / "config.toml"))
+    network = HMMConfig(family="rnn", start=str(folder / "config.toml"))
     config = replace(lds, model=network, train=TrainConfig(learner="gradient", epochs=1, lr=1e-3))
     trained = train(config, tmp_path / "run")
     assert (tmp_path / "run" / "start" / "model.safetensors").exists()

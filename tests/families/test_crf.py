@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from trellis.errors import TrellisError
-from trellis.families.crf.learning import CRFConfig, copy_crfsuite, loss, sentences, take, train_crf
+from trellis.families.crf.config import CRFTrainConfig
+from trellis.families.crf.learning import copy_crfsuite, loss, sentences, take, train_crf
 from trellis.families.crf.model import CRF, Features
 
 EXACT = 1e-10
@@ -126,7 +127,7 @@ def test_likelihood_and_optimum_are_crfsuites(tmp_path: Path) -> None:
         best = [str(label) for label in theirs.best_labels(features).tolist()]
     assert best == [label for attributes, _ in rows for label in tagger.tag(attributes)]
     alone = CRF(LABELS, ATTRIBUTES, dtype=torch.float64)
-    train_crf(alone, features, gold, CRFConfig("lbfgs", l2=0.4, tolerance=0.0, iterations=60))
+    train_crf(alone, features, gold, CRFTrainConfig("lbfgs", l2=0.4, tolerance=0.0, iterations=60))
     with torch.no_grad():
         assert float(loss(alone, features, gold, 0.4)) == pytest.approx(
             float(loss(theirs, features, gold, 0.4)), abs=ALIKE
@@ -139,7 +140,7 @@ def test_learners_find_labels_that_follow_from_attributes(learner: str, iteratio
         pytest.importorskip("pycrfsuite", reason="python-crfsuite is not installed")
     gold = torch.arange(60) % LABELS
     features = Features(gold.clone(), torch.arange(60), torch.zeros(60, 0), torch.full((12,), 5))
-    config = CRFConfig(learner, l2=0.01, iterations=iterations, batch=4)
+    config = CRFTrainConfig(learner, l2=0.01, iterations=iterations, batch=4)
     crf = train_crf(CRF(LABELS, ATTRIBUTES), features, gold, config)
     assert torch.equal(crf.best_labels(features), gold)
 
@@ -150,7 +151,7 @@ def test_the_batches_of_adagrad_share_the_penalty() -> None:
     crf = CRF(1, ATTRIBUTES, dtype=torch.float64)
     for weight in crf.parameters():
         torch.nn.init.ones_(weight)
-    config = CRFConfig("adagrad", l2=0.6, iterations=1, batch=8)
+    config = CRFTrainConfig("adagrad", l2=0.6, iterations=1, batch=8)
     train_crf(crf, features, torch.zeros_like(gold), config)
     after_one = 1 - config.lr
     slopes = 2 * config.l2 * 8 / 12, 2 * config.l2 * 4 / 12 * after_one
@@ -164,18 +165,18 @@ def test_real_valued_features_are_learned() -> None:
     vectors = torch.eye(LABELS)[gold] + 0.1
     nothing = torch.zeros(0, dtype=torch.int64)
     features = Features(nothing, torch.zeros(60, dtype=torch.int64), vectors, torch.full((12,), 5))
-    crf = train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFConfig(l2=0.01))
+    crf = train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig(l2=0.01))
     assert torch.equal(crf.best_labels(features), gold)
     with pytest.raises(TrellisError, match="for sparse features"):
-        train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFConfig("crfsuite"))
+        train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig("crfsuite"))
 
 
 def test_what_cannot_be_trained_is_told() -> None:
     features, gold = problem()
     with pytest.raises(TrellisError, match="did you mean"):
-        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFConfig("lbfg"))
+        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig("lbfg"))
     with pytest.raises(TrellisError, match="asks for the learner crfsuite"):
-        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFConfig(l1=0.1))
+        train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig(l1=0.1))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
@@ -188,5 +189,5 @@ def test_a_gpu_says_the_same() -> None:
     assert torch.allclose(here[0], there[0].cpu(), atol=EXACT, rtol=0)
     assert torch.equal(here[1], there[1].cpu())
     trained = train_crf(CRF(LABELS, ATTRIBUTES, 2), features._replace(dense=features.dense.float()), gold,
-                        CRFConfig(device="cuda"))  # fmt: skip
+                        CRFTrainConfig(device="cuda"))  # fmt: skip
     assert trained.attribute.device.type == "cpu"

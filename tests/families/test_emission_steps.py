@@ -90,7 +90,7 @@ def test_every_kind_of_step_learns(inner: str, lr: float) -> None:
     assert evaluate(model, Sentences(text, 64)).log_likelihood > before + 5
 
 
-@pytest.mark.parametrize(("inner", "dim", "says"), [("magic", 0, "train.inner"), ("scaling", 2, "scalar")])
+@pytest.mark.parametrize(("inner", "dim", "says"), [("magic", 0, "train.inner"), ("scaling", 2, "table")])
 def test_what_cannot_be(inner: str, dim: int, says: str) -> None:
     with pytest.raises(TrellisError, match=says):
         StepwiseVariationalLearner(fhmm((2, 2), dim=dim), replace(TrainConfig(), inner=inner))

@@ -12,13 +12,13 @@ import torch
 from corpora import WORDS, fhmm, split, vocabulary
 from oracle import SMALLEST_P, chi_square
 from strategies import assert_close
-from trellis.config import ModelConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
 from trellis.families.factorial import joint as module
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.parameters import LayeredParams
-from trellis.models.files import load_model, save_model
+from trellis.families.hmm.config import HMMConfig
+from trellis.models.files import load, save_model
 from trellis.tasks.lm import evaluate
 from trellis.types import Batch
 
@@ -109,7 +109,7 @@ def test_samples_follow_the_model() -> None:
 def test_save_and_load(tmp_path: Path, dim: int) -> None:
     model = fhmm((2, 1, 3), "jensen", dim)
     save_model(tmp_path / "m.safetensors", model)
-    again = load_model(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
     assert isinstance(again, FHMM)
     assert (again.sizes, again.bound, again.name) == ((2, 1, 3), "jensen", "fhmm-3-2+1+3")
     assert again.log_prob("the cat sees a dog") == model.log_prob("the cat sees a dog")
@@ -135,8 +135,8 @@ def test_perplexity_of_sentences_of_any_length() -> None:
         (lambda: FHMM.new(vocabulary(), ()), "at least one layer"),
         (lambda: FHMM.new(vocabulary(), (2, 0)), "at least 1 state"),
         (lambda: FHMM.new(vocabulary(), (2,), "tight"), "model.bound"),
-        (lambda: FHMM.build(vocabulary(), ModelConfig(layer_states="3,x"), 0), "layer_states"),
-        (lambda: FHMM.build(vocabulary(), ModelConfig(params="wild"), 0), "model.params"),
+        (lambda: FHMM.build(vocabulary(), HMMConfig(layer_states="3,x"), 0), "layer_states"),
+        (lambda: FHMM.build(vocabulary(), HMMConfig(params="wild"), 0), "model.params"),
         (lambda: fhmm((128,) * 3).start(1), "joint states"),
         (lambda: fhmm().infer(Batch(torch.tensor([[7]]), torch.tensor([1]), torch.tensor([True]))), "Token 7"),
     ],
@@ -154,15 +154,13 @@ def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
         model.posterior(some_tokens())
     save_model(tmp_path / "m.safetensors", model)
     with pytest.raises(TrellisError, match="not all finite"):
-        load_model(tmp_path / "m.safetensors")
+        load(tmp_path / "m.safetensors")
 
 
 def test_sizes_come_from_the_configuration() -> None:
-    assert FHMM.build(vocabulary(), ModelConfig(states=4, layers=2), 0).sizes == (4, 4)
-    assert FHMM.build(vocabulary(), ModelConfig(layer_states="5,2"), 0).sizes == (5, 2)
-    assert (
-        FHMM.build(vocabulary(), ModelConfig(layers=1, states=2, params="neural", dim=3), 0).params.states is not None
-    )
+    assert FHMM.build(vocabulary(), HMMConfig(states=4, layers=2), 0).sizes == (4, 4)
+    assert FHMM.build(vocabulary(), HMMConfig(layer_states="5,2"), 0).sizes == (5, 2)
+    assert FHMM.build(vocabulary(), HMMConfig(layers=1, states=2, params="neural", dim=3), 0).params.states is not None
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from trellis.families.neural.feedforward import FeedForward
 from trellis.families.neural.rnn import LSTM, RNN
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
-from trellis.models.files import load_model, read_about, save_model
+from trellis.models.files import load, read_about, save_model
 from trellis.storage import save_tensors
 
 TEXT = "the cat sees a dog"
@@ -25,7 +25,7 @@ TEXT = "the cat sees a dog"
 def models() -> list[LanguageModel]:
     support = torch.tensor([[0, 1], [1, 2]] * 3 + [[0, 2]])
     sparse = HMM(vocabulary(), TableParams(3, 7, support))
-    ngrams = [NGram.fit(vocabulary(), split(), order, crossing=order == 3) for order in (1, 2, 3)]
+    ngrams = [NGram.fit(vocabulary(), split(), order, cross_sentences=order == 3) for order in (1, 2, 3)]
     nets = [FeedForward(vocabulary(), 4, window=2), LSTM(vocabulary(), 4, tied=False).double(), RNN(vocabulary(), 4)]
     return [hmm(), hmm(carry=True), sparse, *ngrams, *(net.eval() for net in nets)]
 
@@ -43,17 +43,17 @@ def test_a_model_survives_the_file(model: LanguageModel, tmp_path: Path) -> None
 
 def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="There is no model at"):
-        load_model(tmp_path)
+        load(tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"hello")
     with pytest.raises(TrellisError, match=r"model\.safetensors"):
-        load_model(file)
+        load(file)
     save_tensors(file, {"x": torch.zeros(1)}, {"format": "other"})
     with pytest.raises(TrellisError, match="is not a Trellis model"):
-        load_model(file)
+        load(file)
     save_tensors(file, {"x": torch.zeros(1)}, {"format": "trellis.model", "version": "99"})
     with pytest.raises(TrellisError, match="newer than this Trellis"):
-        load_model(file)
+        load(file)
 
 
 def test_parts_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_parts_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
     model.dim = 5  # what the file will say
     save_model(tmp_path / "model.safetensors", model)
     with pytest.raises(TrellisError, match="its parts do not fit together"):
-        load_model(tmp_path)
+        load(tmp_path)
 
 
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
     for size in (0, 4, 100, len(whole) // 2, len(whole) - 1):
         (tmp_path / "cut").write_bytes(whole[:size])
         with pytest.raises(TrellisError, match="cut"):
-            load_model(tmp_path / "cut")
+            load(tmp_path / "cut")
 
 
 def test_n_grams_that_do_not_add_up(tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def test_n_grams_that_do_not_add_up(tmp_path: Path) -> None:
     model.backoffs = model.backoffs[1:]
     save_model(tmp_path / "m", model)
     with pytest.raises(TrellisError, match="not as many as it says"):
-        load_model(tmp_path / "m")
+        load(tmp_path / "m")
 
 
 def test_a_family_that_is_not_known(tmp_path: Path) -> None:
     header = {"format": "trellis.model", "version": "1", "family": "hmmm"}
     save_tensors(tmp_path / "m", {"x": torch.zeros(1)}, header)
     with pytest.raises(TrellisError, match="did you mean 'hmm'"):
-        load_model(tmp_path / "m")
+        load(tmp_path / "m")

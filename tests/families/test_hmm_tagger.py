@@ -156,7 +156,7 @@ def test_backing_keeps_to_the_states_of_a_word() -> None:
     assert changed.tolist() == [False, False, True, True, False, False, False]
 
 
-@pytest.mark.parametrize("params", ["scalar", "neural"])
+@pytest.mark.parametrize("params", ["table", "neural"])
 def test_a_file_gives_back_the_same_tagger(params: str, tmp_path) -> None:
     model = tagger(SUPPORTS["even"], params=params, dim=4, backing=0.25).float().eval()
     save_model(tmp_path / "model.safetensors", model)

@@ -15,7 +15,7 @@ from trellis.families.lds.learning import count_text, fit_lds
 from trellis.families.lds.model import LDS
 from trellis.families.lds.parameters import NOISES
 from trellis.families.neural.rnn import RNN, rnn_weights
-from trellis.models.files import load, load_model, save_model
+from trellis.models.files import load, save_model
 
 WORDS = ["<eos>", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "never"]
 DIM, EXACT = 3, 1e-8
@@ -132,7 +132,7 @@ def test_a_saved_model_is_the_same_and_is_no_language_model(model, tmp_path: Pat
     assert isinstance(again, LDS)
     torch.testing.assert_close(again.smooth(torch.tensor([[1, 2, 3]])), model.smooth(torch.tensor([[1, 2, 3]])))
     with pytest.raises(TrellisError, match="no probabilities"):
-        load_model(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("choices", [{"noise": "diagonal"}, {"whiten": False}, {"begin": "random"}])

@@ -20,7 +20,7 @@ from trellis.errors import TrellisError
 from trellis.families.factorial.loglinear import NoisyOr
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models.files import load_model, save_model
+from trellis.models.files import load, save_model
 from trellis.tasks.lm import evaluate
 
 SIZES = (2, 3)
@@ -93,7 +93,7 @@ def test_it_learns_by_gradient_and_is_saved(tmp_path: Path) -> None:
         learner.step(batch)
     assert evaluate(model, Sentences(text, 64)).log_likelihood > before + 5
     save_model(tmp_path / "m.safetensors", model)
-    assert load_model(tmp_path / "m.safetensors").log_prob("the cat") == model.log_prob("the cat")
+    assert load(tmp_path / "m.safetensors").log_prob("the cat") == model.log_prob("the cat")
 
 
 def test_what_it_has_not() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from trellis.config import ModelConfig, TrainConfig
+from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
@@ -80,7 +81,7 @@ def test_samples_are_valid_paths() -> None:
 def large(device: str) -> tuple[float, torch.Tensor]:
     """log p of a batch under a neural HMM with state dropout, and the gradient of the words' vectors."""
     words = ["<eos>", "<unk>", *map(str, range(60))]
-    config = ModelConfig(states=512, params="neural", dim=32, dropout="state", spread=0.5)
+    config = HMMConfig(states=512, params="neural", dim=32, dropout="state", init_std=0.5)
     partition = Partition(torch.arange(len(words)) % 8, [64] * 8)
     model = HMM.build(Vocabulary(words, [1] * len(words)), config, True, 0, partition).to(device).train()
     tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))
@@ -133,7 +134,7 @@ def low_rank(device: str, choices: dict[str, object]) -> list[float]:
     given: dict[str, object] = {"states": 256, "params": "lowrank", "dim": 16, "features": 64, "precision": "float32"}
     partition = Partition(torch.arange(len(words)) % 8, [32] * 8) if "partition" in choices else None
     given |= {name: value for name, value in choices.items() if name != "partition"}
-    config = ModelConfig(**given)
+    config = HMMConfig(**given)
     model = HMM.build(Vocabulary(words, [1] * len(words)), config, True, 0, partition).to(device)
     learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3), 100)
     tokens = torch.randint(len(words), (4, 9), generator=torch.Generator().manual_seed(1))

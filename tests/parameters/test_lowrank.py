@@ -11,9 +11,10 @@ from torch import Tensor
 
 from corpora import CLASSES, STATES, SUPPORTS, vocabulary
 from strategies import Largest, assert_close
-from trellis.config import ModelConfig, TrainConfig
+from trellis.config import TrainConfig
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import LowRankParams, LowRankTable
 from trellis.families.hmm.parameters.base import WHOLE
@@ -21,7 +22,7 @@ from trellis.families.hmm.parameters.dropout import Draw
 from trellis.families.hmm.parameters.features import FEATURE_MAPS
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
-from trellis.models.files import load_model, save_model
+from trellis.models.files import load, save_model
 from trellis.transitions import LowRank, Sum
 from trellis.types import Batch
 
@@ -33,7 +34,7 @@ FALL = 1e-9
 
 def model(kind: str, support: str = "full", **choices: Any) -> HMM:
     given: dict[str, Any] = {"states": STATES, "params": kind, "dim": DIM, "features": FEATURES, "spread": 1.0}
-    return HMM.build(VOCABULARY, ModelConfig(**given | choices), True, 3, SUPPORTS[support]).double()
+    return HMM.build(VOCABULARY, HMMConfig(**given | choices), True, 3, SUPPORTS[support]).double()
 
 
 def batch(lanes: int = 3, steps: int = 8, seed: int = 0) -> Batch:
@@ -178,7 +179,7 @@ def test_em_refuses_dropout_of_features() -> None:
 def test_files_keep_it(kind: str, band: int, tmp_path: Any) -> None:
     hmm = model(kind, "even", band=band, feature_map="orthogonal")
     save_model(tmp_path / "model", hmm)
-    again = load_model(tmp_path / "model")
+    again = load(tmp_path / "model")
     assert isinstance(again, HMM)
     assert_close(again.params.parts().transition.dense(), hmm.params.parts().transition.dense())
     assert_close(again.params.parts().emission.table, hmm.params.parts().emission.table)

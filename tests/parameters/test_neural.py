@@ -10,9 +10,10 @@ from torch import Tensor
 
 from corpora import STATES, SUPPORTS, split, vocabulary
 from strategies import assert_close
-from trellis.config import ModelConfig, TrainConfig
+from trellis.config import TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.model import HMM, LARGEST_BLOCKS
 from trellis.families.hmm.parameters import Draw, NeuralParams, Params, TableParams
@@ -28,11 +29,11 @@ VOCABULARY = vocabulary()
 WORDS, DIM = len(VOCABULARY), 4
 EVERY_SUPPORT = pytest.mark.parametrize("support", SUPPORTS)
 CLASSED = pytest.mark.parametrize("support", ["even", "uneven"])
-EVERY_KIND = pytest.mark.parametrize("kind", ["neural", "scalar"])
+EVERY_KIND = pytest.mark.parametrize("kind", ["neural", "table"])
 
 
-def config(**choices: Any) -> ModelConfig:
-    return ModelConfig(states=STATES, params="neural", dim=DIM, spread=1.0, **choices)
+def config(**choices: Any) -> HMMConfig:
+    return HMMConfig(states=STATES, params="neural", dim=DIM, init_std=1.0, **choices)
 
 
 def neural(support: str, **choices: Any) -> NeuralParams:
@@ -42,7 +43,7 @@ def neural(support: str, **choices: Any) -> NeuralParams:
 
 
 def model(kind: str, support: str, dropout: str = "none", rate: float = 0.5) -> HMM:
-    choices = ModelConfig(states=STATES, params=kind, dim=DIM, spread=1.0, dropout=dropout, dropout_rate=rate)
+    choices = HMMConfig(states=STATES, params=kind, dim=DIM, init_std=1.0, dropout=dropout, dropout_rate=rate)
     return HMM.build(VOCABULARY, choices, True, 3, SUPPORTS[support]).double()
 
 
@@ -118,7 +119,7 @@ def test_other_kernels_of_transitions(kernel: str, support: str) -> None:
 )
 def test_kernels_that_cannot_be(kind: str, kernel: str, sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
-        HMM.build(VOCABULARY, ModelConfig(states=STATES, params=kind, kernel=kernel), True, 0, None)
+        HMM.build(VOCABULARY, HMMConfig(states=STATES, params=kind, kernel=kernel), True, 0, None)
 
 
 def test_a_rate_without_an_end_of_training() -> None:
@@ -147,7 +148,7 @@ def test_factored_embeddings_are_half_their_classs(support: str) -> None:
 
 
 def test_words_of_one_spelling_begin_alike() -> None:
-    params = neural("even", characters=True)
+    params = neural("even", spelling=True)
     assert params.spelling is not None
     vectors = params.spelling()
     assert vectors.shape == (WORDS, DIM)
@@ -245,7 +246,7 @@ def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, suppor
         found = torch.autograd.grad(ours, weights, allow_unused=True)
         wanted = torch.autograd.grad(expected, weights, allow_unused=True)
         for one, other in zip(found, wanted, strict=True):
-            if not (dropout == "state" and kind == "scalar" and not begins):  # tables learn from the first move too
+            if not (dropout == "state" and kind == "table" and not begins):  # tables learn from the first move too
                 assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
         before = belief.detach()
         state = hmm.state_from_tensors({k: v.detach() for k, v in hmm.state_to_tensors(state).items()})

@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from corpora import WORDS, split, vocabulary
-from trellis.config import ModelConfig
 from trellis.corpus import Corpus
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.support import SUPPORTS
 
 CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")
 
 
 def support(**fields) -> torch.Tensor:
-    made = SUPPORTS[fields["emission"]](CORPUS, replace(ModelConfig(), **fields), 0)
+    made = SUPPORTS[fields["emission"]](CORPUS, replace(HMMConfig(), **fields), 0)
     assert made is not None
     return made.support if isinstance(made, Partition) else made
 
@@ -35,14 +35,14 @@ def test_brown_classes_partition_the_states() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_words_alone_in_their_class(count: int) -> None:
-    made = SUPPORTS["brown"](CORPUS, ModelConfig(emission="brown", states=12, classes=4, alone=count), 0)
+    made = SUPPORTS["brown"](CORPUS, HMMConfig(emission="brown", states=12, classes=4, singletons=count), 0)
     assert isinstance(made, Partition)
     words_of = made.word_class.bincount()
     frequent = sorted(range(len(WORDS)), key=lambda word: -CORPUS.vocab.counts[word])
     expected = list(dict.fromkeys([CORPUS.vocab.eos, *frequent]))[:count]
     assert all(words_of[made.word_class[word]] == 1 for word in expected)
     with pytest.raises(TrellisError, match="must leave a class"):
-        support(emission="brown", states=12, classes=4, alone=4)
+        support(emission="brown", states=12, classes=4, singletons=4)
 
 
 def test_cloned_states_belong_to_one_word() -> None:
@@ -51,26 +51,26 @@ def test_cloned_states_belong_to_one_word() -> None:
 
 
 def test_uniform_sets_have_no_state_twice_and_repeat_with_the_seed() -> None:
-    made = support(emission="uniform", states=9, live=5)
+    made = support(emission="uniform", states=9, states_per_word=5)
     assert all(len(set(row.tolist())) == 5 for row in made)
-    assert torch.equal(made, support(emission="uniform", states=9, live=5))
+    assert torch.equal(made, support(emission="uniform", states=9, states_per_word=5))
 
 
 def test_uniform_sets_leave_no_state_without_words() -> None:
-    made = support(emission="uniform", states=20, live=3)
+    made = support(emission="uniform", states=20, states_per_word=3)
     assert sorted(made.unique().tolist()) == list(range(20))
     assert all(len(set(row.tolist())) == 3 for row in made)
 
 
 def test_uneven_classes_have_states_by_their_counts() -> None:
-    made = SUPPORTS["brown"](CORPUS, ModelConfig(emission="brown", states=13, classes=3, shares="log"), 0)
+    made = SUPPORTS["brown"](CORPUS, HMMConfig(emission="brown", states=13, classes=3, class_sizes="log"), 0)
     assert isinstance(made, Partition)
     assert sum(made.counts) == 13
     assert len(set(made.counts)) > 1
 
 
 def test_full_is_no_support() -> None:
-    assert SUPPORTS["full"](CORPUS, ModelConfig(), 0) is None
+    assert SUPPORTS["full"](CORPUS, HMMConfig(), 0) is None
 
 
 @pytest.mark.parametrize(

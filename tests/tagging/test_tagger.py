@@ -6,17 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trellis.tagging import FeatureTagger, TaggerConfig, load_tagger
 
 from corpora import vocabulary
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
-from trellis.families.crf.learning import CRFConfig
-from trellis.families.crf.tagger import spread, window
+from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
+from trellis.families.crf.tagger import CRFTagger, spread, window
 from trellis.families.hmm.model import HMM
-from trellis.models.files import save_model
+from trellis.models.files import load, save_model
 
-QUICK = CRFConfig(l2=0.01, iterations=30)
+QUICK = CRFTrainConfig(l2=0.01, iterations=30)
 TREE = Tagged(
     [["the", "dog", "sees", "Fido"], ["Fido", "barks"], ["the", "cat", "barks"]],
     [["D", "N", "V", "N"], ["N", "V"], ["D", "N", "V"]],
@@ -29,11 +28,11 @@ CHUNKS = Tagged(
 
 
 @pytest.fixture(scope="module")
-def tree() -> FeatureTagger:
-    return FeatureTagger.train(TREE, TaggerConfig(crf=QUICK))
+def tree() -> CRFTagger:
+    return CRFTagger.train(TREE, CRFTaggerConfig(), QUICK)
 
 
-def test_it_learns_and_carries_over(tree: FeatureTagger) -> None:
+def test_it_learns_and_carries_over(tree: CRFTagger) -> None:
     assert tree.tag(TREE.words) == TREE.tags
     assert tree.tag([["the", "dog", "barks"]]) == [["D", "N", "V"]]
     assert (tree.config.template, tree.units, tree.counts["the"]) == ("pos", "tokens", 2)
@@ -41,7 +40,7 @@ def test_it_learns_and_carries_over(tree: FeatureTagger) -> None:
 
 @pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOBES"])
 def test_spans_in_any_scheme_come_back_as_iob2(scheme: str) -> None:
-    tagger = FeatureTagger.train(CHUNKS, TaggerConfig(scheme=scheme, crf=QUICK))
+    tagger = CRFTagger.train(CHUNKS, CRFTaggerConfig(scheme=scheme), QUICK)
     assert tagger.tag(CHUNKS.words, CHUNKS.pos) == [["B-NP", "I-NP", "O", "B-NP", "I-NP"], ["B-NP", "O"]]
     assert (tagger.config.template, tagger.units) == ("chunk", "spans")
     tagger.check(["S-NP", "E-NP", "O"])
@@ -56,13 +55,13 @@ def test_a_saved_tagger_is_the_same(tmp_path: Path) -> None:
     save_model(tmp_path / "hmm" / "model.safetensors", HMM.new(vocabulary(), 3))
     specs = [f"brown:{tmp_path / 'paths.txt'}", f"vectors:{tmp_path / 'vectors.txt'}",
              f"hmm:{tmp_path / 'hmm'}", f"hmm-posterior:{tmp_path / 'hmm'}"]  # fmt: skip
-    tagger = FeatureTagger.train(TREE, TaggerConfig(crf=QUICK), specs)
+    tagger = CRFTagger.train(TREE, CRFTaggerConfig(), QUICK, specs)
     tagger.save(tmp_path / "tagger")
     save_model(tmp_path / "tagger" / "model.safetensors", HMM.new(vocabulary(), 3))  # another model may lie beside it
     for name in ("paths.txt", "vectors.txt", "hmm/model.safetensors"):
         (tmp_path / name).unlink()
-    again = load_tagger(tmp_path / "tagger")
-    assert isinstance(again, FeatureTagger)
+    again = load(tmp_path / "tagger")
+    assert isinstance(again, CRFTagger)
     assert again.crf.dense.shape[0] == 5 * (2 + 3)
     assert again.scales[0] != 1.0
     assert again.scales[1] == 1.0
@@ -79,25 +78,23 @@ def test_representations_stand_in_a_window() -> None:
 
 def test_vectors_have_the_scale_that_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").write_text("2 1\ndog 3\nthe 4\n")
-    config = TaggerConfig(scale=0.5, crf=QUICK)
-    tagger = FeatureTagger.train(
-        Tagged([["dog", "the"]], [["N", "D"]]), config, [f"vectors:{tmp_path / 'vectors.txt'}"]
-    )
+    config = CRFTaggerConfig(scale=0.5), QUICK
+    tagger = CRFTagger.train(Tagged([["dog", "the"]], [["N", "D"]]), config, [f"vectors:{tmp_path / 'vectors.txt'}"])
     assert tagger.scales == [pytest.approx(0.5 / np.sqrt(12.5), abs=1e-6)]
 
 
-def test_what_cannot_be_tagged_is_told(tree: FeatureTagger) -> None:
+def test_what_cannot_be_tagged_is_told(tree: CRFTagger) -> None:
     with pytest.raises(TrellisError, match="Sentence 2 is empty"):
         tree.tag([["a"], []])
     with pytest.raises(TrellisError, match="not as many parts of speech"):
         tree.tag([["a"]], [["X", "Y"]])
     with pytest.raises(TrellisError, match="not as many tags as words"):
-        FeatureTagger.train(Tagged([["a"]], [["X", "Y"]]), TaggerConfig())
+        CRFTagger.train(Tagged([["a"]], [["X", "Y"]]), TaggerConfig())
     with pytest.raises(TrellisError, match="The template is 'poss', which is not known; did you mean"):
-        FeatureTagger.train(TREE, TaggerConfig(template="poss"))
+        CRFTagger.train(TREE, TaggerConfig(template="poss"))
 
 
-def test_a_tagger_for_another_task_is_refused(tree: FeatureTagger) -> None:
+def test_a_tagger_for_another_task_is_refused(tree: CRFTagger) -> None:
     with pytest.raises(TrellisError, match="none of the tags of the data"):
         tree.check(["B-NP", "O"], allow_unknown=True)
     with pytest.raises(TrellisError, match="no tags X; its own are D, N, V"):
@@ -108,8 +105,8 @@ def test_a_tagger_for_another_task_is_refused(tree: FeatureTagger) -> None:
 
 def test_what_is_no_tagger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="There is no tagger"):
-        load_tagger(tmp_path)
+        load(tmp_path)
     save_model(tmp_path / "model.safetensors", HMM.new(vocabulary(), 2))
     for path in (tmp_path, tmp_path / "model.safetensors"):
         with pytest.raises(TrellisError, match="a model of the family hmm, not a tagger"):
-            load_tagger(path)
+            load(path)

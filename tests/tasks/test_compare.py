@@ -16,7 +16,7 @@ from trellis.config import RunConfig
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.neural.rnn import LSTM
-from trellis.models.files import load_model
+from trellis.models.files import load
 from trellis.options import build
 from trellis.tasks.compare import INTERPOLATED, Text, around, compare, worst_contexts
 from trellis.tasks.lm import evaluate, in_text_order
@@ -80,7 +80,7 @@ def test_rows_hold_the_figures_of_the_training(runs: Path) -> None:
     assert [row.order for row in rows] == ["streams", "documents", "sentences"]
     assert len({row.tokens for row in rows}) == 1
     for row in rows:
-        model = load_model(row.model)
+        model = load(row.model)
         assert 1 < row.perplexity < 2 * len(model.vocab)
         for bands in (row.by_frequency, row.by_position):
             total = sum(-band.tokens * math.log(band.perplexity) for band in bands)
@@ -164,4 +164,4 @@ def test_damaged_model_and_empty_split(runs: Path, tmp_path: Path) -> None:
         compare([runs / "bigram", tmp_path / "cut"], None, None)
     empty = split(1)._replace(tokens=np.array([], np.int32), sentences=np.array([0]), documents=np.array([0]))
     with pytest.raises(TrellisError, match="There are no tokens in the split"):
-        in_text_order(load_model(runs / "lstm"), Streams(empty, 1, 9))
+        in_text_order(load(runs / "lstm"), Streams(empty, 1, 9))

@@ -44,8 +44,8 @@ def test_em_learns_to_tag_by_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "choices",
-    [["model.params=scalar"], ["model.params=neural", "model.dim=16", "model.characters=true"]],
-    ids=["scalar", "neural"],
+    [["model.params=table"], ["model.params=neural", "model.dim=16", "model.characters=true"]],
+    ids=["table", "neural"],
 )
 def test_gradients_learn_with_classes_and_dropout(choices: list[str], tmp_path: Path) -> None:
     more = ["train.learner=gradient", "train.lr=0.05", "train.epochs=8", "model.emission=brown", "model.classes=3"]

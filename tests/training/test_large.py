@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from corpora import split, vocabulary
-from trellis.config import BatchConfig, ModelConfig, TrainConfig
+from trellis.config import BatchConfig, TrainConfig
 from trellis.corpus import Streams
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
@@ -20,7 +21,7 @@ from trellis.tasks.lm import evaluate
 from trellis.training.loop import fit
 from trellis.training.state import TrainState
 
-MODEL = ModelConfig(
+MODEL = HMMConfig(
     states=12, params="neural", dim=6, dropout="state", dropout_rate=0.5, dropout_end=0.25, net_dropout=0.2
 )
 LOW_RANK = replace(MODEL, params="lowrank", features=5, band=3, feature_dropout=0.2)
@@ -29,7 +30,7 @@ TRAIN = TrainConfig(learner="gradient", epochs=4, lr=0.02, average=0.9, schedule
 
 
 def train(
-    folder: Path, config: TrainConfig = TRAIN, model: ModelConfig = MODEL, partition: Partition | None = PARTITION
+    folder: Path, config: TrainConfig = TRAIN, model: HMMConfig = MODEL, partition: Partition | None = PARTITION
 ) -> tuple[HMM, TrainState]:
     torch.manual_seed(1)
     hmm = HMM.build(vocabulary(), model, True, 0, partition)
@@ -43,7 +44,7 @@ def train(
 @pytest.mark.parametrize("model", [MODEL, LOW_RANK], ids=lambda model: model.params)
 @pytest.mark.parametrize("partition", [PARTITION, None], ids=["classes", "full"])
 def test_a_training_in_two_parts_ends_with_the_same_bits(
-    tmp_path: Path, model: ModelConfig, partition: Partition | None
+    tmp_path: Path, model: HMMConfig, partition: Partition | None
 ) -> None:
     whole, state = train(tmp_path / "whole", TRAIN, model, partition)
     train(tmp_path / "parts", replace(TRAIN, max_steps=state.step // 2 + 1), model, partition)
@@ -72,7 +73,7 @@ def test_each_epoch_of_a_rotating_stream_reads_every_token_once() -> None:
     assert BatchConfig().rotate is False
 
 
-@pytest.mark.parametrize("model", [MODEL, replace(MODEL, params="scalar")], ids=["neural", "dropout"])
-def test_em_refuses_what_it_cannot_re_estimate(model: ModelConfig) -> None:
+@pytest.mark.parametrize("model", [MODEL, replace(MODEL, params="table")], ids=["neural", "dropout"])
+def test_em_refuses_what_it_cannot_re_estimate(model: HMMConfig) -> None:
     with pytest.raises(TrellisError, match=r'use train\.learner = "gradient"'):
         EMLearner(HMM.build(vocabulary(), model, True, 0, PARTITION), TrainConfig())
