@@ -1,8 +1,9 @@
-"""Small POS HMMs for tests."""
+"""Small HMM taggers for tests."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,19 @@ from torch import Tensor
 
 from corpora import vocabulary
 from oracle import Paths
-from trellis.config import RunConfig
+from trellis.config import RunConfig, run_config
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged
-from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.base import Support
+from trellis.families.hmm_tagger.config import HMMTaggerConfig
 from trellis.families.hmm_tagger.fit import Texts
+from trellis.families.hmm_tagger.fit import fit as fit_tagger
 from trellis.families.hmm_tagger.model import HMMTagger
-from trellis.options import apply_overrides
+from trellis.training.fit import Fitted, Job
 
 NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", "hits"]
-CONFIG = apply_overrides(
-    RunConfig(),
+CONFIG = run_config(
+    {},
     [
         "model.family=hmm-tagger",
         "model.states=6",
@@ -36,8 +38,8 @@ TAGS = ["<eos>", "D", "N", "V"]
 
 
 def tagger(support: Support = None, states: int = 9, seed: int = 0, **choices: Any) -> HMMTagger:
-    """A POS HMM in float64 over the words of `corpora`, every number of it random."""
-    config = HMMConfig(**choices)
+    """A tagger in float64 over the words of `corpora`, every number of it random."""
+    config = HMMTaggerConfig(**choices)
     model = HMMTagger.assemble(Lexicon(vocabulary(), TAGS), config, seed, support, torch.arange(states) % len(TAGS))
     with torch.no_grad():
         model.params.tag_logits.normal_(generator=torch.Generator().manual_seed(seed))
@@ -75,6 +77,11 @@ def sentences(count: int, seed: int) -> Tagged:
         for _ in range(count)
     ]
     return Tagged([[str(w) for w in line] for line in words], [["D", "N", "V", "D", "N"]] * count)
+
+
+def fit(config: RunConfig, corpus: Texts, folder: Path | None = None) -> Fitted:
+    """A tagger, and how its training went."""
+    return fit_tagger(Job(config, corpus, "cpu", folder))
 
 
 def texts(**changes) -> Texts:

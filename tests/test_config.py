@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trellis.config import DataConfig, RunConfig, TrainConfig, load_config
+from trellis.config import DataConfig, RunConfig, TrainConfig, load_config, run_config
 from trellis.errors import TrellisError
-from trellis.options import apply_overrides, to_toml
+from trellis.options import to_toml
 
 
 @given(
@@ -35,9 +35,7 @@ def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
 
 
 def test_overrides() -> None:
-    changed = apply_overrides(
-        RunConfig(), ["train.lr=1", "data.source=1", "data.column=2", "seed=7", "data.lower=true"]
-    )
+    changed = run_config({}, ["train.lr=1", "data.source=1", "data.column=2", "seed=7", "data.lower=true"])
     data = DataConfig(source="1", column="2", lower=True)
     expected = replace(RunConfig(), train=TrainConfig(lr=1.0), data=data, seed=7)
     assert changed == expected
@@ -69,7 +67,7 @@ def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, message: str) -
 @pytest.mark.parametrize("override", ["train.lr", "train.lrr=1", "tran.lr=1", "train=3", "seed.x=3", "seed=1.5", "=3"])
 def test_mistakes_in_an_override_are_errors(override: str) -> None:
     with pytest.raises(TrellisError):
-        apply_overrides(RunConfig(), [override])
+        run_config({}, [override])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

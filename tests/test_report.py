@@ -23,16 +23,17 @@ from trellis.families.hmm.states import summarise_states
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
 from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
-from trellis.report.format import FIGURES, Column, percent, perplexity, text, word
+from trellis.report.format import COLUMNS, Column, percent, perplexity, text, word
 from trellis.report.heatmap import likeness_order
 from trellis.report.markup import element
 from trellis.report.page import write_report
-from trellis.training.run import Figures, RunResult
+from trellis.tasks.scores import Scores
 
 HOSTILE = ["<script>alert(1)</script>", "\"&'", "</style>", "\x1b[31m", "w" * 500, "\x00", "]]>", "\udc80", "\u202e"]
 WORDS = ["<eos>", "<unk>", "the", "cat", *HOSTILE]
 VOID = {"meta"}
 ROUNDING = 5e-4  # of a number with three decimals
+NAMES = "model", "states", "parameters", "train", "valid", "test", "tokens_per_second"
 
 
 def make_hmm(states: int, words: list[str] = WORDS, seed: int = 0, tokenizer: str = "whitespace") -> HMM:
@@ -45,14 +46,15 @@ def make_hmm(states: int, words: list[str] = WORDS, seed: int = 0, tokenizer: st
     return model.eval()
 
 
-def make_result(folder: Path, model: LanguageModel) -> RunResult:
-    states = model.num_states if isinstance(model, HMM) else None
+def make_scores(model: LanguageModel) -> Scores:
+    model.about = {"corpus": 'corpus <u>"x"</u> & more'}
     rows = [
-        Figures("unigram", None, 8, 437.61, 390.14, 387.58, 259506.4),
-        Figures("bigram", None, 14, 60.04, math.inf, math.nan, 90584.2),
-        Figures(model.family, states, model.num_parameters(), 99.97, 123.44, 1234.56, 44159.9),
+        ["unigram", None, 8, 437.61, 390.14, 387.58, 259506.4],
+        ["bigram", None, 14, 60.04, math.inf, math.nan, 90584.2],
+        [model.family, model.num_states, model.num_parameters(), 99.97, 123.44, 1234.56, 44159.9],
     ]
-    return RunResult(rows, None, 'corpus <u>"x"</u> & more', folder)
+    tables = [dict(zip(NAMES, row, strict=True)) for row in rows]
+    return Scores("perplexity", {"test": 1234.56}, tables, headline="test")
 
 
 def write_metrics(folder: Path) -> None:
@@ -117,7 +119,7 @@ def model(request: pytest.FixtureRequest) -> LanguageModel:
 def test_page_is_whole_and_needs_nothing_else(model: LanguageModel, metrics: bool, tmp_path: Path) -> None:
     if metrics:
         write_metrics(tmp_path)
-    path = write_report(tmp_path, model, make_result(tmp_path, model))
+    path = write_report(tmp_path, model, make_scores(model))
     source = path.read_text(encoding="utf-8")
     page = Page(source)
     assert page.open == []
@@ -135,13 +137,13 @@ def test_page_is_reproducible(tmp_path: Path) -> None:
     pages = set()
     for _ in range(2):
         model = make_hmm(5)
-        pages.add(write_report(tmp_path, model, make_result(tmp_path, model)).read_bytes())
+        pages.add(write_report(tmp_path, model, make_scores(model)).read_bytes())
     assert len(pages) == 1
 
 
 def test_hostile_words_arrive_as_text(tmp_path: Path) -> None:
     model = make_hmm(7)
-    page = Page(write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8"))
+    page = Page(write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8"))
     shown = {summary.words[0][0] for summary in summarise_states(model, 40)}
     assert shown & set(HOSTILE)
     assert {word(token, 24) for token in shown} <= set(page.texts)
@@ -151,7 +153,7 @@ def test_hostile_words_arrive_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tokenizer", ["characters", "words"])
 def test_cloze_answers_are_the_model_s(tokenizer: str, tmp_path: Path) -> None:
     model = make_hmm(4, ["<eos>", "<unk>", "a", "b", "c", ","], seed=3, tokenizer=tokenizer)
-    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
     page = ElementTree.fromstring(source.removeprefix("<!DOCTYPE html>"))
     quotes = [quote.text for quote in page.iter("blockquote")]
     assert quotes[:3] == model.sample(3, 40)
@@ -163,16 +165,16 @@ def test_cloze_answers_are_the_model_s(tokenizer: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["<eos>"], ["<eos>", *map(chr, range(0xC0, 0xF8))]])
 def test_models_that_have_no_cloze(words: list[str], tmp_path: Path) -> None:
     model = make_hmm(2, words, tokenizer="bytes")
-    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
     assert "In its own words" in source
     assert "One word hidden" not in source
 
 
 def test_results_mark_the_best(tmp_path: Path) -> None:
     model = make_hmm(3)
-    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
     table = ElementTree.fromstring(re.search(r'<table class="results">.*?</table>', source).group())
-    assert [cell.text for cell in table.iter("th")] == [column.heading for column in FIGURES.values()]
+    assert [cell.text for cell in table.iter("th")] == [COLUMNS[name].heading for name in NAMES]
     assert [cell.text for cell in table.iter("strong")] == ["387.6", "259,506", "60.0", "123.4"]
     rows = [["".join(cell.itertext()) for cell in row.iter("td")] for row in table.iter("tr")][1:]
     assert rows[1] == ["bigram", "–", "14", "60.0", "∞", "–", "90,584"]
@@ -181,7 +183,7 @@ def test_results_mark_the_best(tmp_path: Path) -> None:
 
 def test_state_table_and_heat_map_hold_the_numbers_of_the_model(tmp_path: Path) -> None:
     model = make_hmm(6, [*WORDS[:4], "a", "b", "c"])
-    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
     summaries = summarise_states(model, 40, 8, 3)
     table = ElementTree.fromstring(re.search(r'<table class="states">.*?</table>', source).group())
     rows = table.find("tbody")
@@ -206,7 +208,7 @@ def test_curves_end_where_the_metrics_end(tmp_path: Path) -> None:
         "valid": [(100.0 * n, 1000.0 / n) for n in (1, 3, 5)],
     }
     model = make_hmm(2)
-    source = write_report(tmp_path, model, make_result(tmp_path, model)).read_text(encoding="utf-8")
+    source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
     picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="curves".*?</svg>', source).group())
     labels = {"".join(label.itertext()) for label in picture.iter("text") if "label" in label.get("class", "")}
     assert labels == {"unigram 390.1", "train 180.0", "valid 200.0"}
@@ -224,7 +226,7 @@ def test_curves_of_any_length(points: int, tmp_path: Path) -> None:
     lines = [json.dumps({"tokens": n, "train_ppl": 50.0, "valid_ppl": None}) for n in range(points)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     model = make_hmm(2)
-    source = write_report(tmp_path, model, RunResult([], None, "", tmp_path)).read_text(encoding="utf-8")
+    source = write_report(tmp_path, model, Scores("", {})).read_text(encoding="utf-8")
     drawn = re.findall(r'polyline points="([^"]*)"', source)
     assert len(drawn) == (points > 0)
     assert all(len(line.split()) <= 601 for line in drawn)

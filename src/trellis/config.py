@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -167,6 +167,11 @@ def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunC
         if name in changed:
             changed[name] = build(kind, changed[name], f"{name}.", renamed, owner * (name == "model"))
     return build(RunConfig, changed)
+
+
+def with_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
+    """The same run with some values replaced, each given as "section.key=value"."""
+    return run_config(asdict(config), overrides)
 
 
 def choose_family(tables: dict[str, Any], family: str) -> None:

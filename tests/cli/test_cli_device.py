@@ -13,10 +13,9 @@ from running import run
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
-from trellis.families.hmm.sections import state_sections
+from trellis.families.hmm.sections import sections
 from trellis.models.base import LanguageModel
 from trellis.models.files import load
-from trellis.report.page import voice_section
 
 CLOSE = 1e-5
 NEURAL = ["model.dim=8", "train.learner=gradient", "train.epochs=2"]
@@ -82,7 +81,7 @@ def test_commands_answer_alike(model: Path, family: str, capsys: pytest.CaptureF
     for command in ASKS.get(family, COMMANDS):
         here = said(capsys, command, model, *COMMANDS[command], "--device", "cpu")
         with pretended_gpu():
-            assert load(model, "cuda").device.type == THERE.type
+            assert load(model, device="cuda").device.type == THERE.type
             assert_alike(said(capsys, command, model, *COMMANDS[command]), here)
 
 
@@ -90,12 +89,12 @@ def test_commands_answer_alike(model: Path, family: str, capsys: pytest.CaptureF
 def test_reports_are_alike(model: Path) -> None:
     here = pages(load(model))
     with pretended_gpu():
-        assert pages(load(model, "cuda")) == here
+        assert pages(load(model, device="cuda")) == here
 
 
 def pages(model: LanguageModel) -> list[str]:
     assert isinstance(model, HMM)
-    return [*map(str, state_sections(model)), str(voice_section(model))]
+    return [*map(str, sections(model))]
 
 
 @pytest.mark.parametrize("model", ["dense"], indirect=True)
@@ -106,7 +105,7 @@ def test_a_device_that_is_not_there(
     for device, sentence in (("cuda", "torch sees no GPU here"), ("gpu", "use auto, cpu or cuda")):
         assert run("sample", model, "--device", device) == 2
         assert sentence in capsys.readouterr().err
-    assert load(model, "auto").device.type == load(model, torch.device("cpu")).device.type == "cpu"
+    assert load(model, device="auto").device.type == load(model, device=torch.device("cpu")).device.type == "cpu"
 
 
 def test_a_gpu_beyond_the_last() -> None:

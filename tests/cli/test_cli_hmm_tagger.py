@@ -1,4 +1,4 @@
-"""A POS HMM on the command line."""
+"""An HMM tagger on the command line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from running import run
-from taggers import CONFIG, texts
+from taggers import CONFIG, tagger, texts
+from trellis.families.hmm_tagger import fit
 from trellis.options import to_toml
 from trellis.training import run as job
-from trellis.training.state import TrainState
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(job, "load_texts", lambda config: texts())
+    monkeypatch.setattr(fit, "read", lambda config, data: texts())
     path = tmp_path / "run.toml"
     path.write_text(to_toml(CONFIG))
     return path
@@ -27,9 +27,9 @@ def test_training_tells_how_good_the_tags_are(config: Path, tmp_path: Path, caps
     assert "test, accuracy" in capsys.readouterr().out
     assert run("train", config, "--run", tmp_path / "second", "--quiet", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["tagging"]["test_accuracy"] == 100.0
+    assert answer["scores"]["values"]["test_accuracy"] == 100.0
     assert run("info", tmp_path / "first", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["tagging"] == answer["tagging"]
+    assert json.loads(capsys.readouterr().out)["scores"] == answer["scores"]["values"]
 
 
 def test_a_tagger_is_a_language_model_too(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,6 @@ def test_a_tagger_is_a_language_model_too(config: Path, tmp_path: Path, capsys: 
 def test_an_interrupted_training_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stopped = TrainState(outcome="interrupted")
-    monkeypatch.setattr(job, "train", lambda config, folder: job.RunResult([], stopped, "toy", folder))
+    monkeypatch.setattr(job, "train", lambda config, folder: job.Trained(tagger(), None))
     assert run("tag", "train", "--model", "hmm", "--data", "ud_ewt", "--run", tmp_path / "x") == 130
     assert "trellis train --run" in " ".join(capsys.readouterr().out.split())

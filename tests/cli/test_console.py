@@ -18,8 +18,8 @@ from trellis.report.format import Column, perplexity
 from trellis.tasks.bands import Band
 from trellis.tasks.bootstrap import Difference
 from trellis.tasks.compare import Against, Context, Row
-from trellis.training.run import Figures
 
+NAMES = ["model", "states", "parameters", "train", "valid", "test", "tokens_per_second"]
 WIDTH = 80
 
 
@@ -48,10 +48,12 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 def test_figures_fit_and_are_formatted(shown: Callable[..., str]) -> None:
     out = shown(
-        console.show_figures,
+        console.show_rows,
+        "perplexity",
+        NAMES,
         [
-            Figures("unigram", None, 8624, 437.61, 390.14, 387.58, 1259506.4),
-            Figures("hmm", 32768, 1_234_567_890, 1e6 / 3, math.inf, math.nan, 0.4),
+            dict(zip(NAMES, ["unigram", None, 8624, 437.61, 390.14, 387.58, 1259506.4], strict=True)),
+            dict(zip(NAMES, ["hmm", 32768, 1_234_567_890, 1e6 / 3, math.inf, math.nan, 0.4], strict=True)),
         ],
     )
     lines = out.splitlines()

@@ -18,7 +18,7 @@ from trellis.corpus import Corpus, Split, Vocabulary, load_corpus
 from trellis.errors import TrellisError
 from trellis.families.ngram.arpa import read_arpa, write_arpa
 from trellis.families.ngram.model import NGram
-from trellis.models.files import read_about
+from trellis.models.files import load
 
 ROUND_TRIP = 1e-6
 KENLM = 1e-4  # log10
@@ -57,7 +57,7 @@ def test_round_trip(order: int, crossing: bool, name: str, tmp_path: Path) -> No
     tokens = torch.from_numpy(split(seed=1).tokens.astype(np.int64))[None]
     scores = [m.score(tokens, m.start(1))[0] for m in (model, again)]
     torch.testing.assert_close(*scores, rtol=0, atol=ROUND_TRIP)
-    assert read_about(tmp_path / name) == {}
+    assert load(tmp_path / name).about == {}
 
 
 def test_a_file_of_another_program(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from trellis.families.neural.feedforward import FeedForward
 from trellis.families.neural.rnn import LSTM, RNN
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
-from trellis.models.files import load, read_about, save_model
+from trellis.models.files import load, save_model
 from trellis.storage import save_tensors
 
 TEXT = "the cat sees a dog"
@@ -38,7 +38,7 @@ def test_a_model_survives_the_file(model: LanguageModel, tmp_path: Path) -> None
     assert again.log_prob(TEXT) == model.log_prob(TEXT)
     assert again.settings() == model.settings()
     assert again.num_parameters() == model.num_parameters()
-    assert read_about(tmp_path) == {"note": "é"}
+    assert load(tmp_path).about == {"note": "é"}
 
 
 def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
     save_tensors(file, {"x": torch.zeros(1)}, {"format": "other"})
     with pytest.raises(TrellisError, match="is not a Trellis model"):
         load(file)
-    save_tensors(file, {"x": torch.zeros(1)}, {"format": "trellis.model", "version": "99"})
+    save_tensors(file, {"x": torch.zeros(1)}, {"format": "trellis.model", "schema": "99"})
     with pytest.raises(TrellisError, match="newer than this Trellis"):
         load(file)
 
@@ -82,7 +82,7 @@ def test_n_grams_that_do_not_add_up(tmp_path: Path) -> None:
 
 
 def test_a_family_that_is_not_known(tmp_path: Path) -> None:
-    header = {"format": "trellis.model", "version": "1", "family": "hmmm"}
+    header = {"format": "trellis.model", "schema": "2", "family": "hmmm"}
     save_tensors(tmp_path / "m", {"x": torch.zeros(1)}, header)
     with pytest.raises(TrellisError, match="did you mean 'hmm'"):
         load(tmp_path / "m")

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from corpora import fhmm, split
-from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
+from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.tasks.lm import evaluate
 from trellis.training.loop import fit
 
-CONFIG = replace(TrainConfig(), pseudocount=0.0, sweeps=3, epochs=4, lr=0.05, log_every=2)
+CONFIG = replace(FHMMTrainConfig(), pseudocount=0.0, sweeps=3, epochs=4, lr=0.05, log_every=2)
 ROUNDING = 1e-8
 
 

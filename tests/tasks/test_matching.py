@@ -8,7 +8,8 @@ import numpy as np
 
 from taggers import tagger
 from trellis.corpus.tagged import Tagged
-from trellis.tasks.tagging import many_to_one, num_right, one_to_one, state_counts
+from trellis.families.hmm_tagger.fit import state_counts
+from trellis.tasks.tagging import many_to_one, num_right, one_to_one
 
 COUNTS = np.array([[5.0, 4, 0], [4, 0, 1]])
 

@@ -13,10 +13,10 @@ from oracle import Paths
 from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
+from trellis.families.hmm import states
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.states import measure_states, visit_states
 from trellis.families.ngram.model import NGram
-from trellis.tasks import states
 
 EXACT = 1e-10
 SUPPORTS = {

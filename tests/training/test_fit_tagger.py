@@ -13,30 +13,30 @@ import pytest
 import torch
 
 from experiments.running import valid_by_epoch
-from taggers import CONFIG, texts
+from taggers import CONFIG, fit, texts
+from trellis.config import with_overrides
+from trellis.corpus import tagged
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.errors import TrellisError
 from trellis.families.hmm_tagger.fit import (
     Texts,
     both_ways,
-    load_texts,
     percent_wrong,
+    read,
     tag_scores,
     tags_of_states,
-    train_tagger,
     with_kinds,
 )
 from trellis.families.hmm_tagger.model import HMMTagger
 from trellis.models.files import load
-from trellis.options import apply_overrides
 from trellis.tasks.tagging import score_tags
 from trellis.training import run
 from trellis.training.checkpoint import LAST, load_weights
 
 
 def test_em_learns_to_tag_by_context(tmp_path: Path) -> None:
-    model, state = train_tagger(CONFIG, texts(), "cpu", tmp_path)
+    model, state = fit(CONFIG, texts(), tmp_path)
     assert state.outcome == "epochs"
     assert model.tag([["a", "hits", "hits", "the", "cow"]]) == [["D", "N", "V", "D", "N"]]
     assert tag_scores(model, texts())["test_accuracy"] == 100.0
@@ -44,13 +44,13 @@ def test_em_learns_to_tag_by_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "choices",
-    [["model.params=table"], ["model.params=neural", "model.dim=16", "model.characters=true"]],
+    [["model.params=table"], ["model.params=neural", "model.dim=16", "model.spelling=true"]],
     ids=["table", "neural"],
 )
 def test_gradients_learn_with_classes_and_dropout(choices: list[str], tmp_path: Path) -> None:
     more = ["train.learner=gradient", "train.lr=0.05", "train.epochs=8", "model.emission=brown", "model.classes=3"]
     more += ["model.states=24", "model.dropout=state", "model.dropout_rate=0.25"]
-    model, _ = train_tagger(apply_overrides(CONFIG, more + choices), texts(), "cpu", tmp_path)
+    model, _ = fit(with_overrides(CONFIG, more + choices), texts(), tmp_path)
     assert model.params.partition is not None
     assert tag_scores(model, texts())["test_accuracy"] > 90.0
 
@@ -58,7 +58,7 @@ def test_gradients_learn_with_classes_and_dropout(choices: list[str], tmp_path: 
 def test_words_are_learned_from_untagged_text(tmp_path: Path) -> None:
     """`newt` and `eats` never have tags, but stand where nouns and verbs do."""
     more = [["the", "newt", "eats", "the", "newt"], ["a", "newt", "sees", "the", "dog"]] * 10
-    model, _ = train_tagger(CONFIG, texts(untagged=more), "cpu", tmp_path)
+    model, _ = fit(CONFIG, texts(untagged=more), tmp_path)
     model.load_state_dict(load_weights(tmp_path / LAST, torch.device("cpu")))
     _, _, emission = model.parts()
     for word, tag in (("newt", "N"), ("eats", "V")):
@@ -96,12 +96,11 @@ def test_rare_words_have_the_class_of_their_kind() -> None:
     assert moved[index["the"]] == index["the"]
 
 
-def test_a_run_writes_a_model_that_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "load_texts", lambda config: texts())
-    result = run.train(CONFIG, tmp_path / "run")
-    assert result.tagging is not None
-    assert result.tagging["test_accuracy"] == 100.0
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["tagging"] == result.tagging
+def test_a_run_writes_a_model_that_tags(tmp_path: Path) -> None:
+    result = run.train(CONFIG, tmp_path / "run", data=texts())
+    assert result.scores is not None
+    assert result.scores["test_accuracy"] == 100.0
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["scores"]["values"] == result.scores.values
     model = load(tmp_path / "run")
     assert isinstance(model, HMMTagger)
     assert model.tag([["a", "hits", "hits", "the", "cow"]]) == [["D", "N", "V", "D", "N"]]
@@ -109,48 +108,46 @@ def test_a_run_writes_a_model_that_tags(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("blind", "name"), [(False, "valid_error"), (True, "valid_ppl")])
 def test_metrics_say_what_they_measure(blind: bool, name: str, tmp_path: Path) -> None:
-    model, state = train_tagger(CONFIG, texts(blind=blind), "cpu", tmp_path)
+    model, state = fit(CONFIG, texts(blind=blind), tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert {key for line in lines for key in line if key.startswith("valid")} == {name}
     assert min(line[name] for line in lines) == state.best
-    assert valid_by_epoch(tmp_path) == [line[name] for line in lines]
+    assert valid_by_epoch(state.history) == [line[name] for line in lines]
     assert blind or state.best == percent_wrong(model, texts()["valid"])
 
 
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
-    with pytest.raises(TrellisError, match="tagged data set is 'nowhere'"):
-        load_texts(replace(CONFIG.data, source="nowhere"))
-    with pytest.raises(TrellisError, match=r"train\.learner is 'stepwise-em'"):
-        train_tagger(apply_overrides(CONFIG, ["train.learner=stepwise-em"]), texts(), "cpu", tmp_path)
+    with pytest.raises(TrellisError, match="Cannot read nowhere"):
+        read(with_overrides(CONFIG, ["data.source=nowhere"]))
+    with pytest.raises(TrellisError, match="is 'stepwise-em', which is not known"):
+        with_overrides(CONFIG, ["train.learner=stepwise-em"])
 
 
 @pytest.fixture
 def tagged_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set called toy."""
     toy = texts().splits
-    monkeypatch.setattr(
-        "trellis.families.hmm_tagger.fit.load_tagged",
-        lambda name, split: toy[split] if name == "toy" else load_tagged(name, split),
-    )
+    monkeypatch.setitem(tagged.TAGGED, "toy", tagged.TaggedSource("", "conll", dict.fromkeys(toy, ())))
+    monkeypatch.setattr(tagged, "load_tagged", lambda name, split: toy[split])
 
 
 def test_some_tags_and_the_rest_of_the_words(tagged_data: None) -> None:
-    found = load_texts(replace(CONFIG.data, source="toy", tagged_every=4, untagged="rest"))
+    found = read(with_overrides(CONFIG, ["data.source=toy", "data.tagged_every=4", "data.untagged=rest"]))
     whole = texts()["train"].words
     assert found["train"].words == whole[::4]
     assert found.untagged == [words for number, words in enumerate(whole) if number % 4]
     assert "225 without tags" in found.description
 
 
-def test_spans_are_learned_in_one_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_are_learned_in_one_scheme(tagged_data: None, monkeypatch: pytest.MonkeyPatch) -> None:
     spans = Tagged([["New", "York", "sleeps"]], [["I-LOC", "I-LOC", "O"]])
-    monkeypatch.setattr("trellis.families.hmm_tagger.fit.load_tagged", lambda name, split: spans)
-    assert load_texts(replace(CONFIG.data, source="names"))["train"].tags == [["B-LOC", "I-LOC", "O"]]
+    monkeypatch.setattr(tagged, "load_tagged", lambda name, split: spans)
+    assert read(with_overrides(CONFIG, ["data.source=toy"]))["train"].tags == [["B-LOC", "I-LOC", "O"]]
 
 
 def test_states_without_tags_are_matched_to_them_afterwards(tmp_path: Path) -> None:
     blind = texts(blind=True)
-    model, _ = train_tagger(apply_overrides(CONFIG, ["train.epochs=15"]), blind, "cpu", tmp_path)
+    model, _ = fit(with_overrides(CONFIG, ["train.epochs=15"]), blind, tmp_path)
     scores = tag_scores(model, blind)
     assert scores["test_many"] > 90.0
     assert scores["test_one"] <= scores["test_many"]
@@ -162,8 +159,8 @@ def test_a_slice_of_the_english_web_treebank(tmp_path: Path) -> None:
     """A thousand sentences for the classic tagger, which beats the commonest tag of each word."""
     train, valid = load_tagged("ud_ewt", "train")[:1000], load_tagged("ud_ewt", "valid")[:300]
     slices = Texts({"train": train, "valid": valid, "test": valid}, [], "slice")
-    choices = ["model.states=0", "model.hard_tags=true", "model.backing=0.1", "train.epochs=1"]
-    model, _ = train_tagger(apply_overrides(CONFIG, choices), slices, "cpu", tmp_path)
+    choices = ["model.states=0", "model.hard_tags=true", "model.backoff=0.1", "train.epochs=1"]
+    model, _ = fit(with_overrides(CONFIG, choices), slices, tmp_path)
     pairs = Counter(pair for row in zip(train.words, train.tags, strict=True) for pair in zip(*row, strict=True))
     commonest = dict(sorted(pairs, key=lambda pair: pairs[pair]))
     baseline = [[commonest.get(word, "NOUN") for word in sentence] for sentence in valid.words]

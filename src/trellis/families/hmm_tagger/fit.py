@@ -51,6 +51,8 @@ class Texts:
 
 def read(run: RunConfig, data: Any = None) -> Texts:
     """The tagged text of a run; the tags of one training sentence in so many are for learning."""
+    if isinstance(data, Texts):
+        return data
     config = cast(PartlyTaggedConfig, run.data)
     splits = read_splits(config, data)
     whole, every = splits["train"], max(config.tagged_every, 1)
