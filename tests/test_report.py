@@ -166,7 +166,7 @@ def test_cloze_answers_are_the_model_s(tokenizer: str, tmp_path: Path) -> None:
 def test_models_that_have_no_cloze(words: list[str], tmp_path: Path) -> None:
     model = make_hmm(2, words, tokenizer="bytes")
     source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
-    assert "In its own words" in source
+    assert "Samples" in source
     assert "One word hidden" not in source
 
 

@@ -175,9 +175,15 @@ def with_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
 
 
 def choose_family(tables: dict[str, Any], family: str) -> None:
-    """Change the family; the options of another one are left behind."""
-    if table_of(tables).get("family", "hmm") != family:
-        tables["model"] = {"family": family}
+    """Change the family; options that it does not have are left behind."""
+    if table_of(tables).get("family", "hmm") == family:
+        return
+    tables["model"] = {"family": family}
+    for name, kind in sections_of(tables).items():
+        if isinstance(table := tables.get(name), dict):
+            tables[name] = {one.name: table[one.name] for one in fields(kind) if one.name in table}
+    if isinstance(train := tables.get("train"), dict) and train.get("learner") not in find_family(family).learners:
+        train.pop("learner", None)
 
 
 def sections_of(tables: dict[str, Any]) -> dict[str, type[Options]]:

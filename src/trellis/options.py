@@ -110,7 +110,8 @@ def build(cls: type[T], table: Any, where: str = "", renamed: Mapping[str, str] 
     `renamed` are old keys, `owner` completes a message about unknown ones."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
-    types, renamed = get_type_hints(cls), renamed or {}
+    hints, renamed = get_type_hints(cls), renamed or {}
+    types = {one.name: hints[one.name] for one in fields(cast(Any, cls))}
     for key in table:
         if where + key in renamed:
             raise TrellisError(f"The key {where + key!r} is now {renamed[where + key]!r}.")

@@ -29,7 +29,7 @@ LONG = [*SMALL, "--set", "train.epochs=20", "--set", "train.checkpoint_steps=1"]
 def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     assert run("train", "--data", text, "--run", folder, "--json", "--quiet", *SMALL) == 0
-    row = json.loads(capsys.readouterr().out)["figures"][-1]
+    row = json.loads(capsys.readouterr().out)["scores"]["rows"][-1]
     assert (row["model"], row["states"]) == ("fhmm-2-3", 9)
     assert 1 < row["valid"] < 12
     assert isinstance(trellis.load(folder), FHMM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from lds_oracle import markov_text
 from running import run
 from trellis.config import TrainConfig, load_config
-from trellis.families.hmm.config import HMMConfig
+from trellis.families.lds.config import LDSTrainConfig
+from trellis.families.neural.config import RNNConfig
 from trellis.storage import load_tensors
 from trellis.training.metrics import MetricsFile
 from trellis.training.run import train
@@ -43,8 +45,9 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object):
 
 def test_training_measures_densities_and_never_perplexity(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
-    assert set(results["nats_per_token"]) == {"train", "valid", "test"}
-    assert all(gain > 0 for gain in results["gain"].values())
+    rows = results["scores"]["rows"]
+    assert [row["split"] for row in rows] == ["train", "valid", "test"]
+    assert all(row["gain"] > 0 for row in rows)
     assert "perplexity" not in json.dumps(results)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
@@ -53,19 +56,19 @@ def test_training_measures_densities_and_never_perplexity(folder: Path) -> None:
 
 def test_a_training_that_was_killed_goes_on_to_the_same_bits(folder: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
-    config = replace(load_config(folder / "config.toml"), train=TrainConfig(epochs=4, checkpoint_seconds=1e-9))
+    config = replace(load_config(folder / "config.toml"), train=LDSTrainConfig(epochs=4, checkpoint_seconds=1e-9))
     appended = MetricsFile.append
 
-    def killed(file: MetricsFile, **figures: float) -> None:
+    def killed(file: MetricsFile, **figures: float) -> dict[str, Any]:
         if figures["step"] == 2:
             raise KeyboardInterrupt
-        appended(file, **figures)
+        return appended(file, **figures)
 
     with monkeypatch.context() as patch:
         patch.setattr(MetricsFile, "append", killed)
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path / "run")
-    assert train(config, tmp_path / "run", resume=True).densities is not None
+    assert train(config, tmp_path / "run", resume=True).scores is not None
     one, other = (load_tensors(place / "model.safetensors") for place in (folder, tmp_path / "run"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     lines = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -75,11 +78,12 @@ def test_a_training_that_was_killed_goes_on_to_the_same_bits(folder: Path, tmp_p
 def test_a_network_trains_the_system_that_it_starts_from(folder: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
     lds = load_config(folder / "config.toml")
-    network = HMMConfig(family="rnn", start=str(folder / "config.toml"))
+    network = RNNConfig(init_from=str(folder / "config.toml"))
     config = replace(lds, model=network, train=TrainConfig(learner="gradient", epochs=1, lr=1e-3))
     trained = train(config, tmp_path / "run")
     assert (tmp_path / "run" / "start" / "model.safetensors").exists()
-    assert trained.figures[-1].valid < 2 * min(row.valid for row in trained.figures)
+    assert trained.scores is not None
+    assert trained.scores["valid"] < 2 * min(row["valid"] for row in trained.scores.rows)
 
 
 @pytest.mark.parametrize("what", ["smoothed", "filtered", "type"])
@@ -115,11 +119,11 @@ def test_neighbours_and_dynamics(folder: Path, capsys) -> None:
 def test_a_recurrent_network_starts_from_it(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("TRELLIS_CACHE", str(folder.parent / "cache"))
     arguments = ["--model", "rnn", "--data", folder.parent / "text.txt", "--run", tmp_path / "rnn", "--quiet"]
-    settings = ["train.learner=gradient", "train.max_steps=1", f"model.start={folder}", "train.lr=0.0001"]
+    settings = ["train.learner=gradient", "train.max_steps=1", f"model.init_from={folder}", "train.lr=0.0001"]
     assert run("train", *arguments, *(word for setting in settings for word in ("--set", setting))) == 0
     capsys.readouterr()
     assert answer(capsys, "info", tmp_path / "rnn")["dim"] == 4
-    assert run("train", *arguments[:5], tmp_path / "no", "--quiet", "--set", f"model.start={tmp_path / 'rnn'}") == 2
+    assert run("train", *arguments[:5], tmp_path / "no", "--quiet", "--set", f"model.init_from={tmp_path / 'rnn'}") == 2
 
 
 @pytest.mark.parametrize(

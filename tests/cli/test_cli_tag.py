@@ -17,7 +17,7 @@ TEST = "the D\nbird N\nbarks V\n"
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.conll").write_text(TRAIN)
     (tmp_path / "test.conll").write_text(TEST)
-    assert run("tag", "train", "--data", tmp_path / "train.conll", "--run", tmp_path / "one", "--set", "crf.l2=0.01",
+    assert run("tag", "train", "--data", tmp_path / "train.conll", "--run", tmp_path / "one", "--set", "train.l2=0.01",
                "--quiet") == 0  # fmt: skip
     return tmp_path
 
@@ -57,7 +57,7 @@ def test_an_empty_bucket_has_no_score(folder: Path, capsys: pytest.CaptureFixtur
 
 def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("tag", "train", "--data", folder / "train.conll", "--run", folder / "two", "--template", "huang",
-               "--set", "crf.l2=0.01", "--quiet") == 0  # fmt: skip
+               "--set", "train.l2=0.01", "--quiet") == 0  # fmt: skip
     capsys.readouterr()
     data = "--data", folder / "test.conll"
     assert run("tag", "eval", folder / "one", folder / "two", *data) == 0
@@ -78,20 +78,19 @@ def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[st
         (["eval", "{}/one", "--data", "{}/u.conllu", "--format", "conllu"], "line 1: a word or its upos is empty"),
         (["eval", "{}/one", "--data", "{}/train.conll", "--column", "x"], "The column 'x' is not a number"),
         (["eval", "{}/one", "--data", "{}/broken"], "broken, line 2: 1 columns where 2 are needed"),
-        (["eval", "{}/nowhere", "--data", "{}/test.conll"], "There is no tagger"),
+        (["eval", "{}/nowhere", "--data", "{}/test.conll"], "There is no model"),
         (["eval", "{}/one", "--data", "{}/nothing"], "Cannot read"),
         (["apply", "{}/one", "the dog", ""], "Sentence 2 is empty"),
         (["apply", "{}/one", "the dog", "--pos"], "every token is a word, an underscore"),
         (["train", "--data", "{}/train.conll", "--run", "{}/one"], "already holds a tagger"),
-        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "crf.l2=-1"], "crf.l2 is -1.0: it must be"),
-        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "scheme=IOB7"], "scheme of spans is 'IOB7'"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "train.l2=-1"], "train.l2 is -1.0: it must"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "model.scheme=IOB7"], "scheme is 'IOB7'"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "vectors:{}/broken"], "broken, line 1: the"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "vectors:{}/vectors"], "vectors, line 3: a"),
-        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--model", "hmm"], "a data set that has a name"),
-        (["train", "--data", "ud_ewt", "--run", "{}/x", "--model", "hmm", "--split", "valid"], "--split are left out"),
+        (["train", "--data", "{}/train.conll", "--run", "{}/x", "--model", "hmm"], "has no valid split"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--set", "l3=1"], "Unknown key 'l3'"),
         (["train", "--data", "{}/train.conll", "--run", "{}/x", "--with", "brown:{}/no"], "Cannot read"),
-        (["train", "--data", "ud_ewt", "--run", "{}/x", "--model", "hmm", "--template", "pos"], "takes no template"),
+        (["train", "--data", "ud_ewt", "--run", "{}/x", "--model", "hmm", "--template", "pos"], "'model.template'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(

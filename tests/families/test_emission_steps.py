@@ -10,9 +10,9 @@ import torch
 
 from corpora import fhmm, split
 from strategies import assert_close
-from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
+from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.emission_steps import Seen, climb, guess_visits, scale
 from trellis.families.factorial.loglinear import emission_slope
 from trellis.families.factorial.model import FHMM
@@ -84,7 +84,7 @@ def test_the_first_guess_adds_up() -> None:
 def test_every_kind_of_step_learns(inner: str, lr: float) -> None:
     model, text = fhmm((2, 2)), split()
     before = evaluate(model, Sentences(text, 64)).log_likelihood
-    learner = StepwiseVariationalLearner(model, replace(TrainConfig(), inner=inner, lr=lr, sweeps=2))
+    learner = StepwiseVariationalLearner(model, replace(FHMMTrainConfig(), inner=inner, lr=lr, sweeps=2))
     for batch in itertools.islice(itertools.cycle(Sentences(text, 64)), 40):
         learner.step(batch)
     assert evaluate(model, Sentences(text, 64)).log_likelihood > before + 5
@@ -93,4 +93,4 @@ def test_every_kind_of_step_learns(inner: str, lr: float) -> None:
 @pytest.mark.parametrize(("inner", "dim", "says"), [("magic", 0, "train.inner"), ("scaling", 2, "table")])
 def test_what_cannot_be(inner: str, dim: int, says: str) -> None:
     with pytest.raises(TrellisError, match=says):
-        StepwiseVariationalLearner(fhmm((2, 2), dim=dim), replace(TrainConfig(), inner=inner))
+        StepwiseVariationalLearner(fhmm((2, 2), dim=dim), replace(FHMMTrainConfig(), inner=inner))

@@ -12,12 +12,14 @@ import torch
 from corpora import WORDS, fhmm, split, vocabulary
 from oracle import SMALLEST_P, chi_square
 from strategies import assert_close
+from trellis.config import RunConfig
+from trellis.corpus import Corpus
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
 from trellis.families.factorial import joint as module
-from trellis.families.factorial.model import FHMM
+from trellis.families.factorial.config import FHMMConfig
+from trellis.families.factorial.model import FHMM, build
 from trellis.families.factorial.parameters import LayeredParams
-from trellis.families.hmm.config import HMMConfig
 from trellis.models.files import load, save_model
 from trellis.tasks.lm import evaluate
 from trellis.types import Batch
@@ -135,8 +137,8 @@ def test_perplexity_of_sentences_of_any_length() -> None:
         (lambda: FHMM.new(vocabulary(), ()), "at least one layer"),
         (lambda: FHMM.new(vocabulary(), (2, 0)), "at least 1 state"),
         (lambda: FHMM.new(vocabulary(), (2,), "tight"), "model.bound"),
-        (lambda: FHMM.build(vocabulary(), HMMConfig(layer_states="3,x"), 0), "layer_states"),
-        (lambda: FHMM.build(vocabulary(), HMMConfig(params="wild"), 0), "model.params"),
+        (lambda: FHMMConfig(layer_states="3,x").sizes, "layer_states"),
+        (lambda: FHMMConfig(params="wild"), "model.params"),
         (lambda: fhmm((128,) * 3).start(1), "joint states"),
         (lambda: fhmm().infer(Batch(torch.tensor([[7]]), torch.tensor([1]), torch.tensor([True]))), "Token 7"),
     ],
@@ -158,9 +160,11 @@ def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
 
 
 def test_sizes_come_from_the_configuration() -> None:
-    assert FHMM.build(vocabulary(), HMMConfig(states=4, layers=2), 0).sizes == (4, 4)
-    assert FHMM.build(vocabulary(), HMMConfig(layer_states="5,2"), 0).sizes == (5, 2)
-    assert FHMM.build(vocabulary(), HMMConfig(layers=1, states=2, params="neural", dim=3), 0).params.states is not None
+    corpus = Corpus(vocabulary(), {}, "")
+    assert build(RunConfig(model=FHMMConfig(states=4, layers=2)), corpus).sizes == (4, 4)
+    assert build(RunConfig(model=FHMMConfig(layer_states="5,2")), corpus).sizes == (5, 2)
+    neural = FHMMConfig(layers=1, states=2, params="neural", dim=3)
+    assert build(RunConfig(model=neural), corpus).params.states is not None
 
 
 @torch.no_grad()

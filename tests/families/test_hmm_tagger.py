@@ -140,7 +140,7 @@ def test_one_state_per_tag_counts_like_the_classic_tagger() -> None:
 
 
 def test_a_word_is_backed_by_its_kind() -> None:
-    model = tagger(backing=0.5)
+    model = tagger(backoff=0.5)
     model.params.kinds.copy_(torch.tensor([-1, 6, 6, 6, 6, 6, -1]))
     visits = torch.rand(7, 9, dtype=torch.float64)
     expected = visits.clone()
@@ -149,7 +149,7 @@ def test_a_word_is_backed_by_its_kind() -> None:
 
 
 def test_backing_keeps_to_the_states_of_a_word() -> None:
-    model = tagger(SUPPORTS["even"], backing=0.5)
+    model = tagger(SUPPORTS["even"], backoff=0.5)
     model.params.kinds.copy_(torch.tensor([-1, 6, 6, 6, 6, 6, -1]))
     visits = torch.rand(7, 3, dtype=torch.float64)
     changed = (model.params.backed(visits) != visits).any(1)
@@ -158,15 +158,15 @@ def test_backing_keeps_to_the_states_of_a_word() -> None:
 
 @pytest.mark.parametrize("params", ["table", "neural"])
 def test_a_file_gives_back_the_same_tagger(params: str, tmp_path) -> None:
-    model = tagger(SUPPORTS["even"], params=params, dim=4, backing=0.25).float().eval()
+    model = tagger(SUPPORTS["even"], params=params, dim=4, backoff=0.25).float().eval()
     save_model(tmp_path / "model.safetensors", model)
     again = load(tmp_path)
     assert again.settings() == model.settings()
     torch.testing.assert_close(again.tag_marginals(batch()), model.tag_marginals(batch()), rtol=0, atol=0)
     sentences = [["the", "cat"], ["a", "dog", "sees", "pigs"]]
     for decode in ("marginal", "viterbi"):
-        assert again.tag(sentences, decode) == model.tag(sentences, decode)
-        assert [len(tags) for tags in model.tag(sentences, decode)] == [2, 4]
+        assert again.tag(sentences, decode=decode) == model.tag(sentences, decode=decode)
+        assert [len(tags) for tags in model.tag(sentences, decode=decode)] == [2, 4]
 
 
 @pytest.mark.parametrize(("dropout", "support"), [("state", "even"), ("unstructured", "full")])
@@ -190,7 +190,7 @@ def test_what_cannot_be_tagged() -> None:
     with pytest.raises(TrellisError, match="empty"):
         model.tag([["the"], []])
     with pytest.raises(TrellisError, match="decode"):
-        model.tag([["the"]], "best")
+        model.tag([["the"]], decode="best")
     with pytest.raises(TrellisError, match="'X' is not one of the model's: D, N, V"):
         model.lexicon.symbols(["the"], ["X"])
     assert model.tag([]) == []

@@ -64,7 +64,7 @@ def test_any_corpus_gives_the_probabilities_of_the_book(data: st.DataObject) -> 
 
 def test_estimated_discounts_are_used() -> None:
     text = split(sentences=400)
-    truth = KneserNey(sentences_of(text), len(WORDS), 4, cross_sentences=False)
+    truth = KneserNey(sentences_of(text), len(WORDS), 4, crossing=False)
     assert truth.discounts[3] != [0.0, 0.5, 1.0, 1.5]
     found = after(NGram.fit(vocabulary(), text, 4), [1, 2, 4])
     np.testing.assert_allclose(found.numpy(), truth.forecast([1, 2, 4]), rtol=0, atol=EXACT)

@@ -17,6 +17,7 @@ from corpora import WORDS, hmm
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.average import WeightAverage
+from trellis.learning.base import GradientModel
 from trellis.learning.gradient import GradientLearner
 from trellis.learning.schedule import make_schedule
 from trellis.types import Batch
@@ -26,7 +27,7 @@ CONFIG = TrainConfig(lr=0.1, beta1=0.8, beta2=0.95, weight_decay=0.02, clip=0.5,
 STEPS = 9
 
 
-class Quadratic(nn.Module):
+class Quadratic(GradientModel):
     """log-likelihood = −Σ (tokens − weight)² / 2 + weight · belief, and a belief that counts the batches."""
 
     def __init__(self) -> None:

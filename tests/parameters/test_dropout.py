@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from oracle import SMALLEST_P, chi_square
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters import Dropout
 from trellis.families.hmm.parameters.dropout import STAGES
 from trellis.families.hmm.parameters.support import apportion
@@ -87,19 +90,24 @@ def test_the_rate_goes_from_its_beginning_to_its_end() -> None:
     assert len(set(rates)) == STAGES
 
 
+def test_states_are_dropped_by_class() -> None:
+    with pytest.raises(TrellisError, match="State dropout needs classes"):
+        Dropout("state", 0.5)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("choices", "sentence"),
     [
-        (("state", 0.5), "State dropout needs classes"),
-        (("states", 0.5), "known are none, state, unstructured"),
-        (("unstructured", 1.0), r"must lie in \[0, 1\)"),
-        (("none", 0.5, 0.2), "model.dropout_end needs a dropout"),
-        (("unstructured", 0.5, -0.1), r"must lie in \[0, 1\)"),
+        ({"dropout": "states"}, "did you mean 'state'"),
+        ({"dropout": "unstructured", "dropout_rate": 1.0}, r"must be in \[0, 1\)"),
+        ({"dropout_end": 0.2}, "model.dropout_end needs a dropout"),
+        ({"dropout": "unstructured", "dropout_end": -0.1}, r"must be in \[0, 1\)"),
+        ({"dropout": "state", "emission": "uniform"}, "State dropout needs classes"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: tuple, sentence: str) -> None:
+def test_what_cannot_be_is_refused(choices: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
-        Dropout(*arguments)
+        HMMConfig(**choices)
 
 
 @pytest.mark.parametrize("rule", ["equal", "log", "root"])

@@ -33,7 +33,7 @@ FALL = 1e-9
 
 
 def model(kind: str, support: str = "full", **choices: Any) -> HMM:
-    given: dict[str, Any] = {"states": STATES, "params": kind, "dim": DIM, "features": FEATURES, "spread": 1.0}
+    given: dict[str, Any] = {"states": STATES, "params": kind, "dim": DIM, "features": FEATURES, "init_std": 1.0}
     return HMM.build(VOCABULARY, HMMConfig(**given | choices), True, 3, SUPPORTS[support]).double()
 
 

@@ -78,11 +78,14 @@ def test_full_is_no_support() -> None:
     [
         ({"emission": "brown", "states": 10, "classes": 3}, "try model.states = 9"),
         ({"emission": "cloned", "states": 3}, "shared evenly by 7 words"),
-        ({"emission": "uniform", "states": 4, "live": 5}, "between 1 and model.states = 4"),
-        ({"emission": "brown", "states": 4, "classes": 0}, "between 1 and model.states"),
-        ({"emission": "brown", "states": 4, "classes": 2, "shares": "lgo"}, "did you mean 'log'"),
-        ({"emission": "brown", "states": 4, "classes": 9, "shares": "log"}, "between 1 and model.states"),
-        ({"emission": "uniform", "states": 40, "live": 3}, "at most 21"),
+        ({"emission": "uniform", "states": 4, "states_per_word": 5}, "there are only 4 states"),
+        ({"emission": "brown", "states": 4, "classes": 0}, "must be at least 1"),
+        ({"emission": "brown", "states": 4, "classes": 2, "class_sizes": "lgo"}, "did you mean 'log'"),
+        (
+            {"emission": "brown", "states": 4, "classes": 9, "class_sizes": "log"},
+            "cannot be more of them",
+        ),
+        ({"emission": "uniform", "states": 40, "states_per_word": 3}, "at most 21"),
     ],
 )
 def test_what_does_not_fit_is_told(fields, sentence: str) -> None:

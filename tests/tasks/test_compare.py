@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from corpora import WORDS, split, vocabulary
-from trellis.config import RunConfig
+from trellis.config import RunConfig, run_config
 from trellis.corpus.batches import Documents, Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.neural.rnn import LSTM
 from trellis.models.files import load
-from trellis.options import build
 from trellis.tasks.compare import INTERPOLATED, Text, around, compare, worst_contexts
 from trellis.tasks.lm import evaluate, in_text_order
 from trellis.training.run import train
@@ -29,11 +28,10 @@ FLOAT32 = 1e-5
 def config(source: Path, family: str, order: str = "streams") -> RunConfig:
     tables = {
         "data": {"source": str(source), "valid_fraction": 0.2, "test_fraction": 0.2},
-        "model": {"family": family, "dim": 4},
+        "model": {"family": family},
         "batches": {"order": order, "lanes": 4, "window": 8},
-        "train": {"learner": "gradient", "epochs": 1},
     }
-    return build(RunConfig, tables)
+    return run_config(tables, [] if family.endswith("gram") else ["model.dim=4", "train.epochs=1"])
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def test_the_best_assignment_of_all() -> None:
 def test_counts_follow_the_best_paths() -> None:
     model = tagger()
     text = Tagged([["the", "cat", "sees"], ["a", "cat"]], [["D", "N", "V"], ["D", "X"]])
-    counts, paths = state_counts(model, text), model.states(text.words)
+    counts, paths = state_counts(model, text), model.state_paths(text.words)
     assert counts.shape == (4, 9)
     assert counts.sum() == 4
     assert counts[2, paths[0][1]] >= 1

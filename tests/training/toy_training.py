@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.config import TrainConfig
+from trellis.learning.base import GradientModel
 from trellis.learning.gradient import GradientLearner
 from trellis.progress import set_quiet
 from trellis.training.loop import fit
@@ -27,7 +28,7 @@ from trellis.types import Batch
 VOCABULARY, WIDTH, ROWS, LENGTH = 12, 6, 4, 5
 
 
-class Bigram(nn.Module):
+class Bigram(GradientModel):
     """log p(x_t | x_{t-1}, m) with m a running mean of embeddings, carried from batch to batch."""
 
     def __init__(self, seed: int = 0) -> None:

@@ -134,6 +134,10 @@ class PersistedModel(ABC):
 class LanguageModel(SequenceModel, PersistedModel):
     """The text face of a SequenceModel."""
 
+    @classmethod
+    def described(cls) -> str:
+        return "a language model: it gives words no probabilities"
+
     def sentence_start(self, batch: int) -> Any:
         """The state in which a new sentence begins."""
         return self.start(batch)

@@ -52,7 +52,9 @@ def load(path: str | Path, kind: type[M] | None = None, device: str | torch.devi
     model = read_model(file) if reader is None else reader(file)
     if kind is not None and not isinstance(model, kind):
         raise TrellisError(f"{path} holds a model of the family {model.family}, not {kind.described()}.")
-    return model.to(device)
+    moved = model.to(device)
+    moved.about = model.about
+    return moved
 
 
 def read_model(file: Path) -> PersistedModel:

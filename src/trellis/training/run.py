@@ -57,8 +57,8 @@ def train(
         if state.interrupted:
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
-        model.about = {"corpus": corpus.description, "order": config.batches.order, "scores": scores.values}
-        model.about |= {"data": asdict(config.data)} if data is None else {}
+        model.about = {"corpus": corpus.description, "order": config.batches.order, "training": state.summary()}
+        model.about |= {"scores": scores.values} | ({"data": asdict(config.data)} if data is None else {})
         trained = Trained(model, scores, state.history, folder, state.summary())
         if folder is not None:
             save(trained, folder)
@@ -92,9 +92,8 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     for name in before | now:
         then, wanted = before.get(name), now.get(name)
         if then != wanted:
-            raise TrellisError(
-                f"{folder} was trained with {name} = {then!r}, not {wanted!r}: resume with that, or in another folder."
-            )
+            was = f"{folder} was trained with {name} = {then!r}, not {wanted!r}"
+            raise TrellisError(f"{was}: resume with that, or name another folder.")
 
 
 def deciding(config: RunConfig) -> dict[str, Any]:

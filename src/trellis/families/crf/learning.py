@@ -15,6 +15,7 @@ from torch import Tensor
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.model import CRF, Features
+from trellis.options import choose
 from trellis.progress import progress
 
 PERIOD = 10  # iterations over which the loss must go down by the fraction `tolerance`
@@ -26,7 +27,7 @@ def train_crf(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0
 ) -> CRF:
     """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""
-    learn = LEARNERS[config.learner or "lbfgs"]
+    learn = choose(LEARNERS, config.learner or "lbfgs", "train.learner")
     learn(crf.to(device), features.to(device), gold.to(device), config, seed)
     return crf.cpu()
 
