@@ -4,8 +4,6 @@ A block of sequences keeps its state as [size, K]: every step is one matrix prod
 runs over the states, which lie side by side in potentials and posteriors too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 
@@ -57,9 +55,7 @@ def condition(p, table, row, a, lane):
 def adjoint(
     worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
-    become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to, for the caller to
-    sum."""
+    """The backward pass of engines/reference.py, as in lanes.py."""
     for block in range(worker, alphas.shape[0], workers):
         adjoint_block(
             block, matrix, table, rows, lengths, norms, alphas, weights,

@@ -3,8 +3,6 @@
 `matrices` [M, K, K] holds every transition; that of sequence b after step t is number b * by_row + t * by_step.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 
@@ -84,9 +82,7 @@ def adjoint(
     worker, workers, matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights,
     smoothing, d_prior, d_matrices, d_table,
 ):  # fmt: skip
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
-    become p(z_t | x); else d_matrices [workers or 1, M, K, K] and d_table [workers, N, K] are added to, for the caller
-    to sum."""
+    """The backward pass of engines/reference.py, as in lanes.py, but d_matrices are [workers or 1, M, K, K]."""
     d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
     for b in range(worker, rows.shape[0], workers):
         adjoint_one(
