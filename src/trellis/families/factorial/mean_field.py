@@ -219,9 +219,7 @@ def infer(
     bound: str = "tilted",
     field: Field | None = None,
 ) -> Inferred:
-    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given.
-
-    Where tokens and lengths lie on the CPU, a GPU is never waited for."""
+    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given."""
     found = []
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())

@@ -50,7 +50,7 @@ class StepwiseVariationalLearner(GradientLearner):
         seen = Seen.of(batch, inferred.field)
         self.follow(count_moves(self.fhmm, inferred, batch), seen, tokens)
         if len(seen.words):
-            STEPS[self.inner](self, seen)
+            getattr(self, f"by_{self.inner}")(seen)
         if self.average:
             self.average.update()
         self.steps += 1
@@ -92,17 +92,10 @@ class StepwiseVariationalLearner(GradientLearner):
         self.running = {name: value.to(self.device) for name, value in under("running.", tensors).items()}
 
 
-STEPS = {
-    "scaling": StepwiseVariationalLearner.by_scaling,
-    "adam": StepwiseVariationalLearner.by_adam,
-    "lbfgs": StepwiseVariationalLearner.by_lbfgs,
-}
-
-
 def choose_inner(name: str, factored: bool) -> str:
     """Which steps the emissions take; scaling moves every theta on its own, which factors of theta cannot."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
-    choose({AUTO: None, **STEPS}, name, "train.inner")
+    choose({AUTO: None, **INNER_STEPS}, name, "train.inner")
     if factored and name == "scaling":
         raise TrellisError('train.inner = "scaling" needs model.params = "scalar"; use adam or lbfgs.')
     return name
