@@ -78,8 +78,6 @@ FIGURES = {
     "test": Column("test", perplexity, min),
     "tokens_per_second": Column("tokens/s", whole, max),
 }
-
-
 COLUMNS = {
     "perplexity": Column("perplexity", perplexity),
     "probability": Column("probability", probability),
