@@ -222,15 +222,10 @@ def invert(weights, uniform):
 def sample(worker, workers, matrices, by_row, by_step, filtered, lengths, uniform, path):
     """Draw paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
     for b in range(worker, filtered.shape[0], workers):
-        sample_one(matrices, b * by_row, by_step, filtered[b], lengths[b], uniform[b], path[b])
-
-
-@njit(cache=True)
-def sample_one(matrices, offset, by_step, filtered, length, uniform, path):
-    after = -1
-    for t in range(length - 1, -1, -1):
-        weights = filtered[t].copy()
-        if after >= 0:
-            weights *= matrices[offset + t * by_step, :, after]
-        after = invert(weights, uniform[t])
-        path[t] = after
+        after = -1
+        for t in range(lengths[b] - 1, -1, -1):
+            weights = filtered[b, t].copy()
+            if after >= 0:
+                weights *= matrices[b * by_row + t * by_step, :, after]
+            after = invert(weights, uniform[b, t])
+            path[b, t] = after
