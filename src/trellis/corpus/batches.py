@@ -176,9 +176,8 @@ class Documents(Batches):
         number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # within its document
         skipped = number * self.window
         starts = np.repeat(self.split.documents[documents], counts) + skipped
-        return Windows(
-            starts, np.minimum(np.repeat(self.lengths[documents], counts) - skipped, self.window), number == 0
-        )
+        left = np.repeat(self.lengths[documents], counts) - skipped
+        return Windows(starts, np.minimum(left, self.window), number == 0)
 
 
 def _permuted(size: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:

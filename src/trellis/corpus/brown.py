@@ -190,10 +190,6 @@ def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
         begin = end
 
 
-def _agglomerate(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
-    return _merge_in(job, start, start.waiting()).assignment
-
-
 def _merge_in(job: Job, start: Start, words: np.ndarray) -> Start:
     """Let the words come in one by one, merging a pair of classes each time."""
     with progress("agglomerating words", len(words), "words") as bar:
@@ -203,4 +199,7 @@ def _merge_in(job: Job, start: Start, words: np.ndarray) -> Start:
     return start._replace(assignment=assignment, room=room)
 
 
-METHODS: dict[str, Callable[[Job, Start, int], np.ndarray]] = {"exchange": _exchange, "agglomerative": _agglomerate}
+METHODS: dict[str, Callable[[Job, Start, int], np.ndarray]] = {  # with how many sweeps at most
+    "exchange": _exchange,
+    "agglomerative": lambda job, start, max_sweeps: _merge_in(job, start, start.waiting()).assignment,
+}

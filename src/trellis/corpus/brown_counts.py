@@ -32,7 +32,8 @@ def count_bigrams(tokens: np.ndarray | Iterable[np.ndarray], vocab_size: int | N
     last = np.empty(0, np.int64)
     for block in _blocks(tokens):
         _check_ids(block, vocab_size)
-        totals = _add(totals, np.bincount(block, minlength=len(totals)))
+        before, totals = totals, np.bincount(block, minlength=len(totals))
+        totals[: len(before)] += before
         text = np.concatenate([last, block])
         parts.add(_pairs(text[:-1], text[1:], len(totals)))
         last = block[-1:]
@@ -73,8 +74,3 @@ def _pairs(first: np.ndarray, second: np.ndarray, size: int) -> sparse.csr_array
 def _sum(older: sparse.csr_array, newer: sparse.csr_array) -> sparse.csr_array:
     older.resize(newer.shape)
     return older + newer
-
-
-def _add(totals: np.ndarray, more: np.ndarray) -> np.ndarray:
-    more[: len(totals)] += totals
-    return more

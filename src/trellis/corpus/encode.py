@@ -27,8 +27,6 @@ CHUNK = 1 << 22  # tokens in memory at a time
 TOKEN, OFFSET = np.dtype("<i4"), np.dtype("<i8")
 PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value but LINE's is its place in the table
 
-Range = tuple[int, int]  # of token positions, the second excluded
-
 
 class Split(NamedTuple):
     """One split as a stream of ids; sentence i is `tokens[sentences[i]:sentences[i + 1]]`, and documents likewise."""
@@ -42,7 +40,7 @@ class Part(NamedTuple):
     """The place of a split in a provisional stream."""
 
     stream: Split
-    ranges: list[Range]
+    ranges: list[tuple[int, int]]  # of token positions, the second excluded
     documents: np.ndarray  # offsets [documents + 1] into the joined ranges
 
 
@@ -137,7 +135,8 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
 
 def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
     """Documents into splits, by a fixed shuffle; fewer than three are cut by sentences, a lone sentence by tokens."""
-    shares = {name: share for name, share in _shares(recipe).items() if share > 0}
+    valid, test = recipe.valid_fraction, recipe.test_fraction
+    shares = {name: share for name, share in zip(SPLITS, (1 - valid - test, valid, test), strict=True) if share > 0}
     if stream.documents.size > len(shares):
         order, ends = _shuffled(stream.documents.size - 1), _ends(stream.documents.size - 1, [*shares.values()])
         chosen = zip(shares, np.split(order, ends[:-1]), strict=True)
@@ -147,11 +146,6 @@ def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
     else:
         ends = _ends(stream.tokens.size, [*shares.values()])
     return {name: _contiguous(stream, *bounds) for name, bounds in zip(shares, pairwise([0, *ends]), strict=True)}
-
-
-def _shares(recipe: Recipe) -> dict[str, float]:
-    valid, test = recipe.valid_fraction, recipe.test_fraction
-    return dict(zip(SPLITS, (1 - valid - test, valid, test), strict=True))
 
 
 def _ends(units: int, shares: list[float]) -> list[int]:

@@ -94,16 +94,14 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _data_folder(name: str) -> Path | None:
-    """$TRELLIS_DATA/name, where it is there."""
-    folder = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / name
-    return folder if folder.is_dir() else None
+def data_folder(name: str) -> Path:
+    """$TRELLIS_DATA/name, whether it is there or not."""
+    return Path(os.environ.get("TRELLIS_DATA") or os.devnull) / name
 
 
 def _find_splits(name: str, root: Path) -> Source:
     """A corpus in three files: from $TRELLIS_DATA, else downloaded once into the cache."""
-    data = _data_folder(name)
-    files = _splits_in(data) if data else {}
+    files = _splits_in(data_folder(name))
     if not files:
         files = {split: [root / "sources" / name / f"{split}.txt"] for split in SPLITS}
         for split, (url, sha256) in DOWNLOADS[name].items():
@@ -114,8 +112,7 @@ def _find_splits(name: str, root: Path) -> Source:
 
 def _find_text8(name: str, root: Path) -> Source:
     """The one file called text8-something in $TRELLIS_DATA/text8, else downloaded once into the cache."""
-    data = _data_folder(name)
-    found = sorted(data.glob("text8*")) if data else []
+    found = sorted(data_folder(name).glob("text8*"))
     if not found:
         found = [root / "sources" / name / name]
         if not found[0].exists():

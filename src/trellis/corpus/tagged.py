@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +14,7 @@ import numpy as np
 
 from trellis.config import DataConfig
 from trellis.corpus.read import read_lines
+from trellis.corpus.sources import data_folder
 from trellis.corpus.tagsets import convert, units_of
 from trellis.errors import TrellisError
 from trellis.options import choose
@@ -227,8 +227,7 @@ def load_tagged(name: str, split: str) -> Tagged:
     source = choose(TAGGED, name, "The tagged data set")
     if split not in source.files:
         raise TrellisError(f"{name} has no {split} split; it has {', '.join(source.files)}.")
-    folder = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / source.folder
-    files = [_plain_or_packed(folder / file) for file in source.files[split]]
+    files = [_plain_or_packed(data_folder(source.folder) / file) for file in source.files[split]]
     data = reduce(add, (read_tagged(file, source.format, source.column) for file in files))
     return _without(data if source.parts is None else data[source.parts[split]], source.without)
 

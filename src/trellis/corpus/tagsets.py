@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from trellis.corpus.read import read_lines
+from trellis.corpus.sources import data_folder
 from trellis.errors import TrellisError
 from trellis.options import choose
 
@@ -79,8 +78,8 @@ def only(kind: str) -> Callable[[list[str]], list[str]]:
 @cache
 def penn_map() -> Mapping[str, str]:
     """Penn Treebank tags -> universal ones, by the published map in $TRELLIS_DATA/tagset_maps."""
-    path = Path(os.environ.get("TRELLIS_DATA") or os.devnull) / "tagset_maps" / "en-ptb.map"
-    pairs = (line.split("\t") for line in read_lines(path) if line.strip())
+    lines = read_lines(data_folder("tagset_maps") / "en-ptb.map")
+    pairs = (line.split("\t") for line in lines if line.strip())
     return {row[0]: row[1] for row in pairs} | PENN_ALSO
 
 

@@ -77,7 +77,7 @@ class Diagonal(Covariance):
         return states, features
 
     def free(self, states: int, features: int) -> int:
-        return states * features
+        return math.prod(self.shape(states, features))
 
     def for_states(self, covariance: Tensor, states: int) -> Tensor:
         return covariance.diagonal().repeat(states, 1)
@@ -108,9 +108,6 @@ class Spherical(Diagonal):
 
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return (states,)
-
-    def free(self, states: int, features: int) -> int:
-        return states
 
     def for_states(self, covariance: Tensor, states: int) -> Tensor:
         """The mean of all entries, as hmmlearn has it."""
@@ -203,14 +200,8 @@ class Gaussian(Emission):
     M-step estimates: m (means), c (covariances)."""
 
     def __init__(self, means: Tensor, covars: Tensor, kind: str, trained: str = "mc") -> None:
-        self.means, self.covars, self.kind_name, self.kind, self.trained = (
-            means,
-            covars,
-            kind,
-            COVARIANCES[kind],
-            trained,
-        )
-        self.num_states = len(means)
+        self.means, self.covars, self.num_states = means, covars, len(means)
+        self.kind_name, self.kind, self.trained = kind, COVARIANCES[kind], trained
 
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
@@ -232,12 +223,10 @@ class Gaussian(Emission):
         """A state that was never visited keeps its covariance, and its mean too unless there is a prior."""
         features = self.means.shape[1]
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
-        weight = prior.mean_weight + moments.visits
-        estimate = (prior.mean_weight * prior.mean + moments.first) / weight
-        means, covars = (
-            torch.where(weight > 0, estimate, self.means) if "m" in self.trained else self.means,
-            self.covars,
-        )
+        means, covars = self.means, self.covars
+        if "m" in self.trained:
+            weight = prior.mean_weight + moments.visits
+            means = torch.where(weight > 0, (prior.mean_weight * prior.mean + moments.first) / weight, means)
         if "c" in self.trained:
             covars = torch.where(self.kind.visited(moments), self.kind.estimate(moments, means, prior), covars)
         return Gaussian(means, covars, self.kind_name, self.trained)

@@ -100,11 +100,8 @@ def filter(
         return reference.filter(prior, transition, potentials, lengths)
     begin, log_weights = time_major(prior, transition, potentials, lengths)
     run = Run(begin, transition, log_weights, lengths)
-    return (
-        run.log_norms,
-        (run.filtered * run.inside).transpose(0, 1),
-        Belief(reference.or_prior(run.last(), begin, lengths)),
-    )
+    belief = Belief(reference.or_prior(run.last(), begin, lengths))
+    return run.log_norms, (run.filtered * run.inside).transpose(0, 1), belief
 
 
 def smooth(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,9 @@ from trellis.types import Belief, Potentials
 
 def operands(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Any, ...]:
     """The operands of a `Run`."""
-    blocks, log_norm = (
-        (transition.logits, transition.log_norm) if isinstance(transition, LogitBlocks) else (transition.matrix, None)
-    )
-    return prior.probs, blocks, log_norm, potentials.gather(), lengths
+    if isinstance(transition, LogitBlocks):
+        return prior.probs, transition.logits, transition.log_norm, potentials.gather(), lengths
+    return prior.probs, transition.matrix, None, potentials.gather(), lengths
 
 
 def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:

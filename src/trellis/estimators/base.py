@@ -38,12 +38,11 @@ class BaseHMM(FittedHMM):
     early_stopping: bool = False  # judge iterations by held-out sequences
     validation_fraction: float = 0.1  # held out
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
-    learning_decay: float = (
-        0.6  # partial_fit: call k = 1, 2, ... after the first has the rate (k + 2) ** -learning_decay
-    )
+    learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has the rate (k + 2) ** -decay
 
     _running = None  # type: Running | None  # the statistics of partial_fit
     _seen = 0  # observations of partial_fit
+    _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # as set by hand; of the last training
 
     @abstractmethod
     def _emission_prior(self) -> Any:
@@ -79,7 +78,7 @@ class BaseHMM(FittedHMM):
         if best.merit == -np.inf and self.n_iter:
             log.warning("The data are impossible under the parameters: zero probabilities forbid a sequence.")
         self._adopt(best.best or best.parts)
-        self._keep_monitor(best.monitor)
+        setattr(self, "_own_monitor" if self._own_monitor else "_monitor", best.monitor)
         self._running, self._seen = None, 0
         if self.early_stopping:
             self.validation_scores_ = best.valid
@@ -173,8 +172,7 @@ class BaseHMM(FittedHMM):
     @property
     def monitor_(self) -> ConvergenceMonitor:
         """The record of the last training; set one of your own before `fit` to stop by another rule."""
-        found = getattr(self, "_own_monitor", None) or getattr(self, "_monitor", None)
-        return found or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
+        return self._own_monitor or self._monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
 
     @monitor_.setter
     def monitor_(self, monitor: ConvergenceMonitor) -> None:
@@ -182,9 +180,6 @@ class BaseHMM(FittedHMM):
 
     def _monitors(self) -> list[ConvergenceMonitor]:
         """One for each restart, without history."""
-        first = getattr(self, "_own_monitor", None) or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
+        first = self._own_monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
         first._reset()
         return [first, *(deepcopy(first) for _ in range(self.n_init - 1))]
-
-    def _keep_monitor(self, monitor: ConvergenceMonitor) -> None:
-        setattr(self, "_own_monitor" if hasattr(self, "_own_monitor") else "_monitor", monitor)

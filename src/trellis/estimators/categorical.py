@@ -54,18 +54,10 @@ class CategoricalHMM(SymbolInput, BaseHMM):
 
     def _pseudocounts(self) -> Tensor:
         """The Dirichlet prior of the emissions, [], [V] or [K, V], as pseudocounts that broadcast to [V, K]."""
-        pseudocounts = self._tensor(self.emissionprob_prior) - 1
-        return (
-            pseudocounts.unsqueeze(-1)
-            if pseudocounts.dim() == 1
-            else pseudocounts.mT
-            if pseudocounts.dim() == 2
-            else pseudocounts
-        )
+        return torch.atleast_2d(self._tensor(self.emissionprob_prior) - 1).mT
 
     def free_parameters(self) -> dict[str, int]:
-        states, symbols = self.n_components, self.n_features or 1
-        return {"s": states - 1, "t": states * (states - 1), "e": states * (symbols - 1)}
+        return super().free_parameters() | {"e": self.n_components * ((self.n_features or 1) - 1)}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         given = super().get_params(deep)
@@ -101,9 +93,9 @@ class CategoricalHMM(SymbolInput, BaseHMM):
 
     def _check(self) -> None:
         super()._check()
-        if self.n_features is None:
-            self.n_features = self._inferred = np.shape(np.atleast_2d(self.emissionprob_))[1]
         self.emissionprob_ = np.atleast_2d(self.emissionprob_)
+        if self.n_features is None:
+            self.n_features = self._inferred = self.emissionprob_.shape[1]
         self._check_distributions("emissionprob_", (self.n_components, self.n_features))
 
 

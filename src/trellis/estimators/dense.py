@@ -129,11 +129,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
             module.weights(self._roles(self.params)),
             lambda: (module.log_transition().exp(), module.log_emission().exp()),
             omega.to(module.u.device),
-            self.loss,
-            self.penalty,
-            self.n_epochs,
-            self.optimizer,
-            self.learning_rate,
+            *(self.loss, self.penalty, self.n_epochs, self.optimizer, self.learning_rate),
         )
         best = int(found.best.argmin())
         parts = self._unpack(module, [])[best]

@@ -56,16 +56,13 @@ class DenseChain(BaseHMM):
 
     def free_parameters(self) -> dict[str, int]:
         """Of what is trained; what is left out of `params` is frozen."""
-        return {
-            letter: int(np.size(getattr(self, name))) for letter, name in self.letters.items() if letter in self.params
-        }
+        return {c: int(np.size(getattr(self, name))) for c, name in self.letters.items() if c in self.params}
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
         """The M-step of all restarts in one descent."""
         module = self._module([cast(DenseParts, parts).vectors for parts in models])
-        prior = Prior(
-            self._tensor(self.startprob_prior) - 1, self._tensor(self.transmat_prior) - 1, self._composed_prior()
-        )
+        start, transition = (self._tensor(prior) - 1 for prior in (self.startprob_prior, self.transmat_prior))
+        prior = Prior(start, transition, self._composed_prior())
         descent = self.mstep_epochs, self.optimizer, self.learning_rate, self._roles(self.params)
         module.maximise(stack_counts(counts), prior, *descent)
         emissions = [self._next_emission(*pair) for pair in zip(models, counts, strict=True)]

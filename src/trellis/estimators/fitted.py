@@ -55,12 +55,13 @@ class FittedHMM(BaseEstimator, ABC):
         """The fitted attributes of an emission."""
 
     @abstractmethod
-    def free_parameters(self) -> dict[str, int]:
-        """How many numbers each letter of `params` stands for."""
-
-    @abstractmethod
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         """Check the observations; when fitting, learn what there is to know of their kind."""
+
+    @abstractmethod
+    def free_parameters(self) -> dict[str, int]:
+        """How many numbers each letter of `params` stands for; an emission adds its own."""
+        return {"s": self.n_components - 1, "t": self.n_components * (self.n_components - 1)}
 
     def _emitter(self) -> Emitter:
         """A function that draws one observation from a state."""
@@ -96,8 +97,7 @@ class FittedHMM(BaseEstimator, ABC):
 
         By "viterbi" the best path and log p(path, X); by "map" the best state of each step and, as hmmlearn has it, the
         sum of these states' posterior probabilities."""
-        decoder = one_of(ALGORITHMS, algorithm or self.algorithm, "algorithm")
-        if decoder == "map":
+        if one_of(ALGORITHMS, algorithm or self.algorithm, "algorithm") == "map":
             posteriors = self.predict_proba(X, lengths)
             return float(posteriors.max(1).sum()), posteriors.argmax(1)
         observed, blocks = self._question(X, lengths)

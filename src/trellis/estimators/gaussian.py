@@ -72,8 +72,7 @@ class GaussianHMM(BaseHMM):
 
     def free_parameters(self) -> dict[str, int]:
         states, features = self.n_components, self.n_features
-        free = {"s": states - 1, "t": states * (states - 1), "m": states * features}
-        return free | {"c": self.kind.free(states, features)}
+        return super().free_parameters() | {"m": states * features, "c": self.kind.free(states, features)}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)

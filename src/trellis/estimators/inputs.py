@@ -170,12 +170,10 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
     values = np.ma.getdata(flat)
     if values.dtype == object:
         missing |= each(values, nothing)
-    not_numbers = (
-        np.isnan(values) if values.dtype.kind == "f" else each(values, is_nan) if values.dtype == object else None
-    )
-    if is_nan(missing_values) and not_numbers is not None:
-        missing |= not_numbers
-    if not_numbers is not None:
+    if values.dtype.kind in "fO":
+        not_numbers = np.isnan(values) if values.dtype.kind == "f" else each(values, is_nan)
+        if is_nan(missing_values):
+            missing |= not_numbers
         refuse(not_numbers & ~missing, "a NaN", HOW_MISSING)
     if values.dtype == object:
         values = natural(values, missing)

@@ -7,6 +7,7 @@ x_t = A x_{t-1} + eta, and each observation has the potential exp(-x' Phi x / 2 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -46,12 +47,10 @@ def check_stable(transition: np.ndarray) -> None:
 
 def riccati(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
     """Sigma_1, by doubling, which is quick; by scipy where that fails or is not exact."""
-    try:
+    with suppress(np.linalg.LinAlgError, TrellisError):
         found = doubling(transition, noise, information)
-    except (np.linalg.LinAlgError, TrellisError):
-        return schur(transition, noise, information)
-    if riccati_residual(found, transition, noise, information) <= EXACT * np.abs(found).max():
-        return found
+        if riccati_residual(found, transition, noise, information) <= EXACT * np.abs(found).max():
+            return found
     return schur(transition, noise, information)
 
 

@@ -23,8 +23,6 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     ),
 }
 RESCALED = ("lbfgs",)  # has thresholds of its own, so every problem's loss is divided by what it is at first
-
-
 TINY = 1e-30
 SMALL = 1 << 17  # fewer weights than this are not worth waking a second thread, several times in every step
 

@@ -20,7 +20,7 @@ from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
 from trellis.learning.base import Maximisable, StepResult, under, wrong_checkpoint
-from trellis.parts import Parts, Prior, countable
+from trellis.parts import Parts, Prior
 from trellis.transitions import Stacked
 from trellis.types import Batch, Belief, Counts, Potentials
 
@@ -33,8 +33,7 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
     potentials = emission.potentials(observations)
     carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
     prior = carry.prior(start, transition, potentials.first_ids())
-    given = prior, countable(transition), potentials, lengths, carry.belief, carry.fresh
-    counts, belief = discrete.counts(*given)
+    counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, carry.fresh)
     counts = counts._replace(emission=emission.statistics(observations, counts.emission))
     return counts, carry.after(belief, lengths, parts.num_states)
 

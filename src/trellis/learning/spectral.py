@@ -73,9 +73,8 @@ def moments(tokens: NDArray[np.int64], size: int) -> Moments:
     codes, counts = np.unique((late * size + here) * size + early, return_counts=True)
     triples = np.stack([codes // size**2, codes // size % size, codes % size])
     pairs = table(tokens[:, 1:].ravel(), tokens[:, :-1].ravel(), np.ones(tokens[:, 1:].size), size)
-    return Moments(
-        np.bincount(tokens.ravel(), minlength=size) / tokens.size, pairs / pairs.sum(), triples, counts / counts.sum()
-    )
+    single = np.bincount(tokens.ravel(), minlength=size) / tokens.size
+    return Moments(single, pairs / pairs.sum(), triples, counts / counts.sum())
 
 
 def table(rows: NDArray[np.int64], columns: NDArray[np.int64], weights: Array, size: int) -> sparse.csr_matrix:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trellis.report.format import compact, perplexity, text, whole
-from trellis.report.markup import Markup, element, join
+from trellis.report.markup import Markup, element
 
 WIDTH, HEIGHT = 960, 400
 LEFT, RIGHT, TOP, BOTTOM = 48, 830, 30, 350
@@ -88,61 +88,39 @@ def draw_curves(curves: Mapping[str, list[Point]], baselines: Mapping[str, float
 def _curve(name: str, points: list[Point], x: Scale, y: Scale) -> Markup:
     """A line, its lowest point ringed and its end dotted."""
     kept = points[:: math.ceil(len(points) / MOST_POINTS)]
-    path = [(x(tokens), y(math.log(value))) for tokens, value in [*kept, points[-1]]]
-    marks = {"lowest": min(points, key=lambda point: point[1]), "end": points[-1]}
-    return element(
-        "g",
-        element("polyline", points=" ".join(f"{px:.1f},{py:.1f}" for px, py in path)),
-        *(
-            element(
-                "circle",
-                element("title", f"{name}: {perplexity(value)} after {whole(tokens)} tokens"),
-                cx=x(tokens),
-                cy=y(math.log(value)),
-                r=4,
-                class_=mark,
-            )
-            for mark, (tokens, value) in marks.items()
-        ),
-        class_=name,
-    )
+    path = " ".join(f"{x(tokens):.1f},{y(math.log(value)):.1f}" for tokens, value in [*kept, points[-1]])
+    marks = []
+    for mark, (tokens, value) in {"lowest": min(points, key=lambda point: point[1]), "end": points[-1]}.items():
+        title = element("title", f"{name}: {perplexity(value)} after {whole(tokens)} tokens")
+        marks.append(element("circle", title, cx=x(tokens), cy=y(math.log(value)), r=4, class_=mark))
+    return element("g", element("polyline", points=path), *marks, class_=name)
 
 
 def _axes(x: Scale, y: Scale) -> Markup:
     """Grid, ticks and titles."""
-    across = [
-        element("line", x1=LEFT, x2=RIGHT, y1=y(math.log(tick)), y2=y(math.log(tick)), class_="grid")
-        + element("text", compact(tick), x=LEFT - 10, y=y(math.log(tick)) + 4, text_anchor="end")
-        for tick in log_ticks(math.exp(y.low), math.exp(y.high))
-    ]
-    along = [
-        element("line", x1=x(tick), x2=x(tick), y1=BOTTOM, y2=BOTTOM + 5, class_="axis")
-        + element("text", compact(tick), x=x(tick), y=BOTTOM + 20, text_anchor="middle")
-        for tick in linear_ticks(x.low, x.high)
-    ]
-    titles = [
-        element("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"),
-        element("text", "training tokens", x=RIGHT, y=BOTTOM + 42, text_anchor="end", class_="title"),
-        element("text", "perplexity, log scale", x=0, y=12, class_="title"),
-    ]
-    return element("g", join(*map(Markup, across + along)), *titles, class_="axes")
+    parts = []
+    for tick in log_ticks(math.exp(y.low), math.exp(y.high)):
+        height = y(math.log(tick))
+        parts.append(element("line", x1=LEFT, x2=RIGHT, y1=height, y2=height, class_="grid"))
+        parts.append(element("text", compact(tick), x=LEFT - 10, y=height + 4, text_anchor="end"))
+    for tick in linear_ticks(x.low, x.high):
+        parts.append(element("line", x1=x(tick), x2=x(tick), y1=BOTTOM, y2=BOTTOM + 5, class_="axis"))
+        parts.append(element("text", compact(tick), x=x(tick), y=BOTTOM + 20, text_anchor="middle"))
+    parts.append(element("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"))
+    parts.append(element("text", "training tokens", x=RIGHT, y=BOTTOM + 42, text_anchor="end", class_="title"))
+    parts.append(element("text", "perplexity, log scale", x=0, y=12, class_="title"))
+    return element("g", *parts, class_="axes")
 
 
 def _label_column(labels: list[Label]) -> list[Markup]:
     """Labels right of the picture, moved apart where they would overlap."""
     ordered = sorted(labels, key=lambda label: label.y)
     heights = spread([label.y for label in ordered], LABEL_GAP)
-    return [
-        element(
-            "text",
-            text(label.name) + " ",
-            element("tspan", perplexity(label.value), class_="value"),
-            x=RIGHT + 12,
-            y=height + 4,
-            class_=f"label {label.kind}",
-        )
-        for label, height in zip(ordered, heights, strict=True)
-    ]
+    column = []
+    for label, height in zip(ordered, heights, strict=True):
+        shown = text(label.name) + " ", element("tspan", perplexity(label.value), class_="value")
+        column.append(element("text", *shown, x=RIGHT + 12, y=height + 4, class_=f"label {label.kind}"))
+    return column
 
 
 def spread(heights: list[float], gap: float) -> list[float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from trellis.report.curves import Scale
 from trellis.report.format import word
-from trellis.report.markup import Markup, element, join, picture
+from trellis.report.markup import Markup, element, picture
 
 SIDE, MARGIN, GAP = 420, 40, 40  # pixels
 LONGEST_NAME, MOST_NAMES = 12, 200
@@ -59,14 +59,9 @@ def _panel(points: Mapping[str, np.ndarray], symbols: Sequence[str], left: float
 
 def _points(kind: str, points: np.ndarray, symbols: Sequence[str], x: Scale, y: Scale) -> Markup:
     names = symbols if kind == "v" else [str(state) for state in range(len(points))]
-    shown = len(points) <= MOST_NAMES
-    return element(
-        "g",
-        *(
-            join(
-                element("circle", element("title", word(name)), cx=x(across), cy=y(up), r=3, class_=kind),
-                element("text", word(name, LONGEST_NAME), x=x(across) + 5, y=y(up) + 4, class_=kind) if shown else "",
-            )
-            for name, (across, up) in zip(names, points.tolist(), strict=True)
-        ),
-    )
+    parts = []
+    for name, (across, up) in zip(names, points.tolist(), strict=True):
+        parts.append(element("circle", element("title", word(name)), cx=x(across), cy=y(up), r=3, class_=kind))
+        if len(points) <= MOST_NAMES:
+            parts.append(element("text", word(name, LONGEST_NAME), x=x(across) + 5, y=y(up) + 4, class_=kind))
+    return element("g", *parts)

@@ -63,18 +63,12 @@ def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[
 
 def _cells(matrix: np.ndarray, names: list[str], cell: int) -> list[Markup]:
     """One square for each probability that can be seen."""
-    return [
-        element(
-            "rect",
-            element("title", f"{word(names[row])} → {word(names[column])}: {probability(matrix[row, column])}"),
-            x=column * cell,
-            y=row * cell,
-            width=cell - 1,
-            height=cell - 1,
-            fill_opacity=f"{shade(matrix[row, column]):.2f}",
-        )
-        for row, column in np.argwhere(matrix > FAINTEST)
-    ]
+    cells = []
+    for row, column in np.argwhere(matrix > FAINTEST):
+        prob, place = matrix[row, column], {"x": column * cell, "y": row * cell, "width": cell - 1, "height": cell - 1}
+        title = element("title", f"{word(names[row])} → {word(names[column])}: {probability(prob)}")
+        cells.append(element("rect", title, **place, fill_opacity=f"{shade(prob):.2f}"))
+    return cells
 
 
 def _names(states: list[int], names: list[str], cell: int) -> list[Markup]:
@@ -90,12 +84,8 @@ def _names(states: list[int], names: list[str], cell: int) -> list[Markup]:
 
 def _legend(y: int) -> Markup:
     """What the shades mean."""
-    parts = [
-        part
-        for i, prob in enumerate(SHADES)
-        for part in (
-            element("rect", x=SPACING * i, y=y, width=14, height=14, fill_opacity=f"{shade(prob):.2f}"),
-            element("text", f"{prob:g}", x=SPACING * i + 20, y=y + 11),
-        )
-    ]
+    parts = []
+    for i, prob in enumerate(SHADES):
+        parts.append(element("rect", x=SPACING * i, y=y, width=14, height=14, fill_opacity=f"{shade(prob):.2f}"))
+        parts.append(element("text", f"{prob:g}", x=SPACING * i + 20, y=y + 11))
     return element("g", *parts, class_="legend")

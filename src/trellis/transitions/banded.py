@@ -33,13 +33,9 @@ class Banded(Tiled, Summable):
 
     def column_tiles(self, values: Tensor) -> Tensor:
         """What each tile of rows reaches: [..., K] -> [n, N, 2w]."""
-        flat = values.reshape(-1, self.num_states)
-        short = -self.num_states % self.width
-        return (
-            pad(flat, (self.reach, short + self.width - self.reach))
-            .unfold(-1, 2 * self.width, self.width)
-            .transpose(0, 1)
-        )
+        beyond = -self.num_states % self.width + self.width - self.reach
+        padded = pad(values.reshape(-1, self.num_states), (self.reach, beyond))
+        return padded.unfold(-1, 2 * self.width, self.width).transpose(0, 1)
 
     def forward(self, probs: Tensor) -> Tensor:
         sent = (self.row_tiles(probs) @ self.band).transpose(0, 1)  # [N, n, 2w]

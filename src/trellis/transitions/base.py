@@ -25,7 +25,7 @@ class Entry(ABC):
 
     @abstractmethod
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        """A[before, after]: [..., k], [..., k'] -> [..., k, k']."""
+        """A[before, after] for the live states of neighbouring steps: [..., k], [..., k'] -> [..., k, k']."""
 
 
 class Operator(ABC):
@@ -48,10 +48,6 @@ class Operator(ABC):
 
 class Transition(Operator, Entry):
     """A transition that is the same at every step."""
-
-    @abstractmethod
-    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        """A[before, after] for the live states of neighbouring steps: [..., k], [..., k'] -> [..., k, k']."""
 
     def rows(self, states: Tensor) -> Tensor:
         """A[states, :]: [n] -> [n, K]."""

@@ -40,15 +40,11 @@ class LowRankEntry(Entry):
         return None if self.dtype is None else (self.into.detach().to(self.dtype), self.out.detach().to(self.dtype))
 
     def forward(self, probs: Tensor) -> Tensor:
-        return self.to_states(self.to_features(probs))
+        return times(self.to_features(probs), self.out.mT, self.low and self.low[1].mT)
 
     def to_features(self, probs: Tensor) -> Tensor:
         """p I: [..., R] -> [..., F]."""
         return times(probs, self.into, self.low and self.low[0])
-
-    def to_states(self, features: Tensor) -> Tensor:
-        """f O': [..., F] -> [..., K]."""
-        return times(features, self.out.mT, self.low and self.low[1].mT)
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         return take(self.into, before) @ take(self.out, after).mT

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, invert
-from trellis.transitions.tiled import Tiled
+from trellis.transitions.tiled import Tiled, add
 from trellis.transitions.varying import LogitBlocks, TimeVarying
 from trellis.types import Groups
 
@@ -42,7 +40,7 @@ class SoftmaxEntry(Tiled, Entry):
     def forward(self, probs: Tensor) -> Tensor:
         """p A; rows without mass cost nothing where no gradient is asked for."""
         if must_not_look(probs):
-            return sum_of(probs[..., rows] @ tile for rows, tile in self.tiles())
+            return add(probs[..., rows] @ tile for rows, tile in self.tiles())
         total = probs.new_zeros(*probs.shape[:-1], self.num_states)
         for states in self.some(probs != 0):
             total += probs[..., states] @ self.rows(states)
@@ -87,10 +85,3 @@ class Softmax(SoftmaxEntry, Samplable):
 def must_not_look(values: Tensor) -> bool:
     """Whether what is computed must not depend on which values are zero: under gradients and in a CUDA graph."""
     return torch.is_grad_enabled() or (values.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def sum_of(tensors: Iterator[Tensor]) -> Tensor:
-    total = next(tensors)
-    for tensor in tensors:
-        total = total + tensor
-    return total

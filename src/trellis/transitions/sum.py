@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from trellis.kernels.rows import take
 from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert_rest
-from trellis.transitions.tiled import Tiled
+from trellis.transitions.tiled import Tiled, add
 from trellis.transitions.varying import Blocks, TimeVarying
 from trellis.types import Groups
 
@@ -69,9 +67,6 @@ class Sum(SumStep, Tiled, Countable, Samplable):
     def rows(self, states: Tensor) -> Tensor:
         return add(part.rows(states) * weight[states].unsqueeze(-1) for part, weight in self.shares())
 
-    def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        return Tiled.max_product(self, scores)
-
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         parts, weights = [part.between(ids, groups) for part in self.parts], take(self.weights, ids[:, :-1])
         varying = SumBlocks(parts, weights)
@@ -89,13 +84,11 @@ class Sum(SumStep, Tiled, Countable, Samplable):
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Sum:
         """A part's weight is its share of the transitions from each state."""
         own = statistics.split([part.statistics_shape.numel() for part in self.parts])
-        found = [
-            part.row_statistics(one.view(part.statistics_shape)) for part, one in zip(self.parts, own, strict=True)
-        ]
+        pairs = [(part, one.view(part.statistics_shape)) for part, one in zip(self.parts, own, strict=True)]
+        found = [part.row_statistics(one) for part, one in pairs]
         totals = torch.stack([(one + pseudocount).clamp(min=0).sum(-1) for one in found], -1)
         weights = torch.where(totals.sum(-1, keepdim=True) > 0, totals / totals.sum(-1, keepdim=True), self.weights)
-        pairs = zip(self.parts, own, strict=True)
-        return Sum([p.maximised(one.view(p.statistics_shape), pseudocount) for p, one in pairs], weights)
+        return Sum([part.maximised(one, pseudocount) for part, one in pairs], weights)
 
     def for_draws(self, draws: int) -> Sum:
         return Sum([part.for_draws(draws) for part in self.parts], self.weights)
@@ -127,10 +120,6 @@ class SumBlocks(TimeVarying):
 
     def some(self, sequences: Tensor) -> SumBlocks:
         return SumBlocks([part.some(sequences) for part in self.parts], self.weights[sequences])
-
-
-def add(tensors: Iterable[Tensor]) -> Tensor:
-    return reduce(operator.add, tensors)
 
 
 def choose(which: Tensor, choices: Sequence[Tensor]) -> Tensor:

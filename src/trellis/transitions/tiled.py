@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -47,3 +49,7 @@ class Tiled(ABC):
         """The states that any of [..., K] asks for, as many at a time as whole rows of them may exist."""
         chosen = which.reshape(-1, which.shape[-1]).any(0).nonzero().flatten()
         return (chosen[part] for part in chunks(len(chosen), self.num_states, self.device))
+
+
+def add(tensors: Iterable[Tensor]) -> Tensor:
+    return reduce(operator.add, tensors)

@@ -15,6 +15,7 @@ from torch import Tensor
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.model import CRF, Features
+from trellis.learning.descent import OPTIMIZERS
 from trellis.options import choose
 from trellis.progress import progress
 
@@ -45,29 +46,26 @@ def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig,
     features = features.invert(len(crf.attribute))
     weights, scales = list(crf.parameters()), equal_curvature(crf, features, config.l2)
     free = [(weight.detach() / scale).requires_grad_() for weight, scale in zip(weights, scales, strict=True)]
-    descent = torch.optim.LBFGS(
-        free, max_iter=1, max_eval=20, history_size=config.history, line_search_fn="strong_wolfe",
-        tolerance_grad=0.0, tolerance_change=0.0,
-    )  # fmt: skip
+    descent = OPTIMIZERS["lbfgs"](free, history_size=config.history)
 
     @torch.no_grad()
     def put() -> None:
         for weight, value, scale in zip(weights, free, scales, strict=True):
             torch.mul(value, scale, out=weight)
 
-    def evaluate() -> Tensor:
+    def evaluate() -> float:
         put()
         crf.zero_grad()
         value = loss(crf, features, gold, config.l2) / len(gold)
         value.backward()
         for weight, own, scale in zip(weights, free, scales, strict=True):
             own.grad = None if weight.grad is None else weight.grad * scale
-        return value.detach()
+        return value.item()
 
     recent: deque[float] = deque(maxlen=PERIOD)
     with progress("training the CRF", config.iterations, "iterations") as bar:
         for _ in range(config.iterations):
-            now = float(descent.step(evaluate))
+            now = descent.step(evaluate)
             bar.update(loss=now)
             bar.advance(1)
             if len(recent) == PERIOD and recent[0] - now < config.tolerance * abs(now):

@@ -65,10 +65,8 @@ class Joint(NamedTuple):
         steps, pieces = max(1, self.room(tokens) // len(tokens)), []
         for first in range(0, tokens.shape[1], steps):
             left = (lengths - first).clamp(0, steps)
-            prior, potentials = (
-                state.prior(self.start, self.transition),
-                self.potentials(tokens[:, first : first + steps]),
-            )
+            prior = state.prior(self.start, self.transition)
+            potentials = self.potentials(tokens[:, first : first + steps])
             log_norms, belief = discrete.score(prior, self.transition, potentials, left)
             state = state.after(belief, left, len(self.start))
             pieces.append(log_norms)

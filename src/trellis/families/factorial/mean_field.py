@@ -115,7 +115,7 @@ class Ascent:
             self.probs = list(field.probs.split(sizes, -1))
             self.tilts = [self.at_words(tilt) for tilt in field.tilts.split(sizes, -1)]
         self.weights = [self.weigh(m) for m in range(len(sizes))]  # [n, K_m + 1]
-        self.others = self.bias_weights().repeat(len(self.words), 1)  # the product of all layers' activities but one's
+        self.others = emission.bias.softmax(0).repeat(len(self.words), 1)  # the product of all layers' a_m(x) but one's
         self.out = 0  # that one
         step = max(1, CACHE[device.type] // emission.num_words)
         self.chunks = [slice(first, first + step) for first in range(0, len(self.words), step)]
@@ -124,7 +124,7 @@ class Ascent:
 
     def begin(self) -> None:
         """Each layer as if the others were not there."""
-        weights = self.bias_weights()
+        weights = self.emission.bias.softmax(0)
         self.tilts = []
         for m, (table, shift) in enumerate(zip(self.tables, self.shifts, strict=True)):
             reach = (table @ weights)[:-1]
@@ -134,10 +134,6 @@ class Ascent:
     def at_words(self, values: Tensor) -> Tensor:
         """[B, T, K_m] -> [n, K_m]."""
         return values.flatten(0, 1).index_select(0, self.places)
-
-    def bias_weights(self) -> Tensor:
-        """e^bias over its sum: [V]."""
-        return self.emission.bias.softmax(0)
 
     def weigh(self, m: int) -> Tensor:
         """What makes a_m(x) out of the layer's table: [n, K_m + 1]."""
@@ -219,9 +215,7 @@ def infer(
     bound: str = "tilted",
     field: Field | None = None,
 ) -> Inferred:
-    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given.
-
-    Where tokens and lengths lie on the CPU, a GPU is never waited for."""
+    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given."""
     found = []
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())

@@ -15,8 +15,6 @@ from trellis.families.hmm.parameters.table import LOG_ZERO
 from trellis.options import choose
 
 SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
-
-
 COMBINATIONS = {"log-linear": LogLinear, "noisy-or": NoisyOr}  # of what the layers say
 
 

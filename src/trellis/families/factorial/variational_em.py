@@ -50,7 +50,7 @@ class StepwiseVariationalLearner(GradientLearner):
         seen = Seen.of(batch, inferred.field)
         self.follow(count_moves(self.fhmm, inferred, batch), seen, tokens)
         if len(seen.words):
-            STEPS[self.inner](self, seen)
+            getattr(self, f"by_{self.inner}")(seen)
         if self.average:
             self.average.update()
         self.steps += 1
@@ -90,13 +90,6 @@ class StepwiseVariationalLearner(GradientLearner):
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         super().restore(tensors, json)
         self.running = {name: value.to(self.device) for name, value in under("running.", tensors).items()}
-
-
-STEPS = {
-    "scaling": StepwiseVariationalLearner.by_scaling,
-    "adam": StepwiseVariationalLearner.by_adam,
-    "lbfgs": StepwiseVariationalLearner.by_lbfgs,
-}
 
 
 def choose_inner(name: str, factored: bool) -> str:

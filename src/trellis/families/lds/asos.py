@@ -10,7 +10,6 @@ however long the text is."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -52,8 +51,7 @@ class Statistics(NamedTuple):
     log_likelihood: float  # nats per token, of the parameters that these statistics were taken under
 
 
-@dataclass
-class Step:
+class Step(NamedTuple):
     """One iteration of EM: the log-likelihood before it, and the parameters after it."""
 
     log_likelihood: float
@@ -162,12 +160,7 @@ def products(
     covariances: Covariances, gain: np.ndarray, lags: range, transposed: bool, workers: int
 ) -> Iterator[np.ndarray]:
     """Psi_k K' (or Psi_k' K') for one lag after the other; the next ones are computed meanwhile."""
-
-    def product(lag: int) -> np.ndarray:
-        matrix = covariances[lag]
-        return matrix.rmatmat(gain) if transposed else matrix.matmat(gain)
-
-    return in_turn(product, lags, workers)
+    return in_turn(lambda k: covariances[k].rmatmat(gain) if transposed else covariances[k].matmat(gain), lags, workers)
 
 
 def close_horizon(

@@ -73,9 +73,6 @@ class Covariances:
         return Lagged(counts, total, scale, left, right)
 
 
-Apply = Callable[[Lagged, np.ndarray], np.ndarray]
-
-
 class Hankel(LinearOperator):
     """The block matrix whose block (i, j) is Psi_{i + r - j}, i, j = 1..r, [r n, r n]; it needs 2 r - 1 lags."""
 
@@ -86,27 +83,27 @@ class Hankel(LinearOperator):
         self.lagged = [covariances[lag] for lag in range(1, 2 * blocks)]
 
     def _matmat(self, x: np.ndarray) -> np.ndarray:
-        return self._product(x, lambda lag, piece: lag.matmat(piece), flipped=False)
+        return self._product(x, flipped=False)
 
     def _rmatmat(self, x: np.ndarray) -> np.ndarray:
-        return self._product(x, lambda lag, piece: lag.rmatmat(piece), flipped=True)
+        return self._product(x, flipped=True)
 
-    def _product(self, x: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
+    def _product(self, x: np.ndarray, flipped: bool) -> np.ndarray:
         """A few columns at a time: what comes of them stays in memory at hand."""
         out, begins = np.empty_like(x), range(0, x.shape[1], COLUMNS)
         pieces = x.reshape(self.blocks, self.size, -1)
-        found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], apply, flipped), begins)
+        found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], flipped), begins)
         for begin, columns in zip(begins, found, strict=True):
             out[:, begin : begin + COLUMNS] = columns
         return out
 
-    def _sums(self, pieces: np.ndarray, apply: Apply, flipped: bool) -> np.ndarray:
+    def _sums(self, pieces: np.ndarray, flipped: bool) -> np.ndarray:
         """Each lag meets the pieces that it is to be multiplied with all at once."""
         out = np.zeros(pieces.shape)
         for offset, lag in enumerate(self.lagged, 1 - self.blocks):  # offset = i - j
             rows = np.arange(max(0, offset), min(self.blocks, self.blocks + offset))
             to, of = (rows - offset, rows) if flipped else (rows, rows - offset)
-            product = apply(lag, np.concatenate(pieces[of], axis=1))
+            product = (lag.rmatmat if flipped else lag.matmat)(np.concatenate(pieces[of], axis=1))
             out[to] += np.stack(np.split(product, len(rows), axis=1))
         return out.reshape(self.blocks * self.size, -1)
 

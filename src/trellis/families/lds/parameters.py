@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.errors import TrellisError
+from trellis.inference.steady import symmetric
 from trellis.options import choose
 
 
@@ -95,8 +96,7 @@ class OneHot:
     @cached_property
     def information(self) -> np.ndarray:
         """Phi [h, h]."""
-        product = self.lift @ self.overlap
-        return 0.5 * (product + product.T)
+        return symmetric(self.lift @ self.overlap)
 
     @cached_property
     def sensing(self) -> np.ndarray:
@@ -140,8 +140,7 @@ def whiten_state(transition: np.ndarray, loadings: np.ndarray, explained: np.nda
     """The system with the state's noise Q, in the coordinates where Q = I."""
     root = np.linalg.cholesky(noise)
     inverse = np.linalg.inv(root)
-    moved = inverse @ explained @ inverse.T
-    return Parameters(inverse @ transition @ root, loadings @ root, 0.5 * (moved + moved.T))
+    return Parameters(inverse @ transition @ root, loadings @ root, symmetric(inverse @ explained @ inverse.T))
 
 
 NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray] | None] = {  # of the variance left, and the scales

@@ -2,8 +2,6 @@
 
 The recursions are those of `trellis.inference.kalman`; rows of -1 saw nothing."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -38,9 +38,8 @@ class SetLogits(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
-        ctx.engine = (
-            installed("kernels.pairs.triton") if q.is_cuda and dtype is torch.bfloat16 else None
-        ) or sys.modules[__name__]
+        engine = installed("kernels.pairs.triton") if q.is_cuda and dtype is torch.bfloat16 else None
+        ctx.engine = engine or sys.modules[__name__]
         ctx.save_for_backward(q, k, before, after)
         ctx.dtypes = queries.dtype, keys.dtype
         wide = torch.promote_types(dtype, torch.float32)

@@ -4,8 +4,6 @@ A block of sequences keeps its state as [size, K]: every step is one matrix prod
 runs over the states, which lie side by side in potentials and posteriors too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 
@@ -15,27 +13,22 @@ from trellis.kernels.scan.lanes import MATHS, extent
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms, last):
     """Fill c_t into norms [B, T], a_t into alphas [blocks, T or 1, size, K], the last belief into last [B, K]."""
-    for block in range(worker, alphas.shape[0], workers):
-        forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, last)
-
-
-@njit(cache=True)
-def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, last):
     kept, size = alphas.shape[1], alphas.shape[2]
-    first, live, longest = extent(block, size, lengths)
-    p = prior[first : first + live].copy()
-    for t in range(longest):
-        if t > 0:
-            np.dot(alphas[block, (t - 1) % kept, :live], matrix, p)
-        a = alphas[block, t % kept]
-        for lane in range(live):
-            b = first + lane
-            if t < lengths[b]:
-                norms[b, t] = condition(p, table, rows[b, t], a, lane)
-                if t == lengths[b] - 1:
-                    last[b] = a[lane]
-            else:
-                a[lane] = 0
+    for block in range(worker, alphas.shape[0], workers):
+        first, live, longest = extent(block, size, lengths)
+        p = prior[first : first + live].copy()
+        for t in range(longest):
+            if t > 0:
+                np.dot(alphas[block, (t - 1) % kept, :live], matrix, p)
+            a = alphas[block, t % kept]
+            for lane in range(live):
+                b = first + lane
+                if t < lengths[b]:
+                    norms[b, t] = condition(p, table, rows[b, t], a, lane)
+                    if t == lengths[b] - 1:
+                        last[b] = a[lane]
+                else:
+                    a[lane] = 0
 
 
 @njit(fastmath=MATHS, cache=True)
@@ -57,43 +50,33 @@ def condition(p, table, row, a, lane):
 def adjoint(
     worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
-    become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to, for the caller to
-    sum."""
-    for block in range(worker, alphas.shape[0], workers):
-        adjoint_block(
-            block, matrix, table, rows, lengths, norms, alphas, weights,
-            smoothing, d_prior, d_matrices[worker, 0], d_table[worker],
-        )  # fmt: skip
-
-
-@njit(cache=True)
-def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrix, d_table):
-    states = matrix.shape[0]
-    first, live, longest = extent(block, alphas.shape[2], lengths)
-    m = np.zeros((live, states), table.dtype)
-    w = np.zeros((live, states), table.dtype)
+    """The backward pass of engines/reference.py, as in lanes.py."""
+    states, d_matrix, d_rows = matrix.shape[0], d_matrices[worker, 0], d_table[worker]
     pairs = np.empty(d_matrix.shape, table.dtype)
-    for t in range(longest - 1, -1, -1):
-        a = alphas[block, t]
+    for block in range(worker, alphas.shape[0], workers):
+        first, live, longest = extent(block, alphas.shape[2], lengths)
+        m = np.zeros((live, states), table.dtype)
+        w = np.zeros((live, states), table.dtype)
+        for t in range(longest - 1, -1, -1):
+            a = alphas[block, t]
+            for lane in range(live):
+                b = first + lane
+                if t < lengths[b]:
+                    if t == lengths[b] - 1:
+                        m[lane] = d_prior[b]
+                    pull(m, a, table, rows[b, t], norms[b, t], weights[b, t], w, lane)
+                    if smoothing:
+                        a[lane] = m[lane]
+                    elif rows[b, t] >= 0:
+                        d_rows[rows[b, t]] += m[lane]
+            if t > 0:
+                np.dot(w, matrix.T, m)
+                if not smoothing:
+                    np.dot(alphas[block, t - 1, :live].T, w, pairs)
+                    d_matrix += pairs
         for lane in range(live):
-            b = first + lane
-            if t < lengths[b]:
-                if t == lengths[b] - 1:
-                    m[lane] = d_prior[b]
-                pull(m, a, table, rows[b, t], norms[b, t], weights[b, t], w, lane)
-                if smoothing:
-                    a[lane] = m[lane]
-                elif rows[b, t] >= 0:
-                    d_table[rows[b, t]] += m[lane]
-        if t > 0:
-            np.dot(w, matrix.T, m)
-            if not smoothing:
-                np.dot(alphas[block, t - 1, :live].T, w, pairs)
-                d_matrix += pairs
-    for lane in range(live):
-        if lengths[first + lane] > 0:
-            d_prior[first + lane] = w[lane]
+            if lengths[first + lane] > 0:
+                d_prior[first + lane] = w[lane]
 
 
 @njit(fastmath=MATHS, cache=True)

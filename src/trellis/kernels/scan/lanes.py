@@ -4,8 +4,6 @@ A block of sequences keeps its state as [K, LANES]: every inner loop runs over l
 product. Blocks go to the cores in a fixed order, so results do not depend on timing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 
@@ -83,9 +81,9 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
 def adjoint(
     worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
-    become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to, for the caller to
-    sum."""
+    """The backward pass of engines/reference.py. d_prior [B, K] comes in as the gradient of the last belief. For
+    smoothing, alphas become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to,
+    for the caller to sum."""
     for block in range(worker, alphas.shape[0], workers):
         adjoint_block(
             block, matrix, table, rows, lengths, norms, alphas, weights,

@@ -3,8 +3,6 @@
 `matrices` [M, K, K] holds every transition; that of sequence b after step t is number b * by_row + t * by_step.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 
@@ -84,9 +82,7 @@ def adjoint(
     worker, workers, matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights,
     smoothing, d_prior, d_matrices, d_table,
 ):  # fmt: skip
-    """The backward pass of naive.py. d_prior [B, K] comes in as the gradient of the last belief. For smoothing, alphas
-    become p(z_t | x); else d_matrices [workers or 1, M, K, K] and d_table [workers, N, K] are added to, for the caller
-    to sum."""
+    """The backward pass of engines/reference.py, as in lanes.py, but d_matrices are [workers or 1, M, K, K]."""
     d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
     for b in range(worker, rows.shape[0], workers):
         adjoint_one(
@@ -226,15 +222,10 @@ def invert(weights, uniform):
 def sample(worker, workers, matrices, by_row, by_step, filtered, lengths, uniform, path):
     """Draw paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
     for b in range(worker, filtered.shape[0], workers):
-        sample_one(matrices, b * by_row, by_step, filtered[b], lengths[b], uniform[b], path[b])
-
-
-@njit(cache=True)
-def sample_one(matrices, offset, by_step, filtered, length, uniform, path):
-    after = -1
-    for t in range(length - 1, -1, -1):
-        weights = filtered[t].copy()
-        if after >= 0:
-            weights *= matrices[offset + t * by_step, :, after]
-        after = invert(weights, uniform[t])
-        path[t] = after
+        after = -1
+        for t in range(lengths[b] - 1, -1, -1):
+            weights = filtered[b, t].copy()
+            if after >= 0:
+                weights *= matrices[b * by_row + t * by_step, :, after]
+            after = invert(weights, uniform[b, t])
+            path[b, t] = after
