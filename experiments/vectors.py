@@ -79,7 +79,12 @@ def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
     *_, (nats, found) = islice(fits, iterations + 1)
     gains: Figures = {"gain_train": nats - found.static_nats_per_token(splits.pop("train"))}
     gains |= {f"gain_{name}": nats_more(found, split) for name, split in splits.items()}
-    return lambda sentences: torch.cat(found.embed([list(map(normal_form, s)) for s in sentences])).float(), gains
+
+    def embed(sentences: Sentences) -> Tensor:
+        words = [list(map(normal_form, sentence)) for sentence in sentences]
+        return torch.from_numpy(np.concatenate(found.embed(words, complete=False)))
+
+    return embed, gains
 
 
 def nats_more(model: LDS, split: Split) -> float:

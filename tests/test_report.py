@@ -157,7 +157,7 @@ def test_cloze_answers_are_the_model_s(tokenizer: str, tmp_path: Path) -> None:
     page = ElementTree.fromstring(source.removeprefix("<!DOCTYPE html>"))
     quotes = [quote.text for quote in page.iter("blockquote")]
     assert quotes[:3] == model.sample(3, 40)
-    (ranked,) = model.infill(quotes[3], 6, whole=True).gaps
+    (ranked,) = model.infill(quotes[3], 6, complete=True).gaps
     answers = [tuple(item.itertext()) for item in page.find(".//ol")]
     assert answers == [(token, f"{p:.3f}") for token, p in ranked]
 

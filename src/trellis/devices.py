@@ -6,6 +6,7 @@ import re
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from trellis.errors import TrellisError
 
@@ -24,7 +25,24 @@ def choose_device(device: str | torch.device) -> str:
     return name
 
 
-def draw_uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+class Draws:
+    """Uniform numbers for `copies` of every sequence of a batch: those that it would get alone, with this seed."""
+
+    def __init__(self, seed: int, lengths: list[int], copies: int) -> None:
+        self.lengths, self.copies = lengths, copies
+        self.generators = {length: torch.Generator().manual_seed(seed) for length in lengths}
+
+    def draw(self) -> Tensor:
+        """[sequences, copies, T], zero past the end."""
+        found = {n: torch.rand((self.copies, n), generator=g, dtype=torch.float64) for n, g in self.generators.items()}
+        return torch.stack([pad(found[n], (0, max(self.lengths) - n)) for n in self.lengths])
+
+
+def draw_uniform(
+    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | Draws | None = None
+) -> Tensor:
     """Numbers in [0, 1), float64; a generator of the CPU gives every device the same."""
+    if isinstance(generator, Draws):
+        return generator.draw().view(shape).to(device)
     source = device if generator is None else generator.device
     return torch.rand(shape, generator=generator, dtype=torch.float64, device=source).to(device)

@@ -128,7 +128,7 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
         return value if kind is Any or is_dataclass(value) else build(cast(type, kind), value, where + ".")
     if kind is float and type(value) is int:
         return float(value)
-    if type(value) is not kind:
+    if kind is not Any and type(value) is not kind:
         raise TrellisError(f"{where} must be {TYPE_NAMES[kind]}, not {value!r}.")
     return value
 

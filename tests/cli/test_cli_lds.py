@@ -131,7 +131,7 @@ def test_a_recurrent_network_starts_from_it(folder: Path, tmp_path: Path, capsys
     [
         (["score", "RUN", "a b"], "no probabilities"),
         (["sample", "RUN"], "no probabilities"),
-        (["embed", "RUN", "a b", "--what", "viterbi"], "vectors of an LDS is 'viterbi'"),
+        (["embed", "RUN", "a b", "--what", "viterbi"], "no vectors 'viterbi'; it has smoothed"),
         (["embed", "RUN", "a b", "-o", "x.doc"], "no known format"),
         (["neighbours", "RUN", "a b", "--word", "c"], "not in the text"),
         (["dynamics", "RUN", "--plot", "x.png"], "ends in .svg"),

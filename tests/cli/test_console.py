@@ -13,7 +13,7 @@ import pytest
 
 from trellis.cli import console
 from trellis.families.hmm.states import StateSummary
-from trellis.models.chain import Infilled
+from trellis.models.base import Infilled
 from trellis.report.format import Column, perplexity
 from trellis.tasks.bands import Band
 from trellis.tasks.bootstrap import Difference

@@ -88,16 +88,14 @@ def test_treatment_lowers_then_masks_digits() -> None:
 
 def test_raw_text_is_treated_as_the_training_text_was() -> None:
     vocab = Vocabulary(["<eos>", "<unk>", "the", "cat", "N"], [5, 4, 3, 2, 1], "words", lower=True, digits=True)
-    first, second = vocab.encode_text("The CAT 12\nthe dog\n")
-    assert first.tolist() == [2, 3, 4, 0]
-    assert second.tolist() == [2, 1, 0]
-    assert vocab.encode_text("the", eos=False)[0].tolist() == [2]
+    assert vocab.encode(vocab.split("The CAT 12")).tolist() == [2, 3, 4]
+    assert vocab.encode(vocab.split("the dog")).tolist() == [2, 1]
 
 
 def test_a_gap_is_one_missing_token_whatever_the_tokenizer() -> None:
     words = Vocabulary(["<eos>", "the", "sat"], [3, 2, 1])
-    assert words.encode_text(f"{GAP} the {GAP} {GAP} sat", gap=GAP)[0].tolist() == [-1, 1, -1, -1, 2, 0]
+    assert words.split(f"{GAP} the {GAP} {GAP} sat", GAP) == [GAP, "the", GAP, GAP, "sat"]
     letters = Vocabulary(["<eos>", "a", "b", " "], [4, 3, 2, 1], tokenizer="characters")
-    assert letters.encode_text(f"a{GAP} b", eos=False, gap=GAP)[0].tolist() == [1, -1, 3, 2]
+    assert letters.split(f"a{GAP} b", GAP) == ["a", GAP, " ", "b"]
     with pytest.raises(TrellisError, match="___"):
-        words.encode_text("the ___")
+        words.encode(words.split("the ___"))

@@ -75,8 +75,8 @@ def test_forecasts_are_the_scores_to_come() -> None:
 @pytest.mark.parametrize("bound", ["tilted", "jensen"])
 def test_features_are_distributions_per_layer(bound: str) -> None:
     model, tokens = fhmm((2, 3), bound), some_tokens()
-    posterior, exact = model.posterior(tokens), model.posterior(tokens, exact=True)
-    for probs in (posterior.probs, exact.probs, model.filtered(tokens).probs):
+    posterior, exact = model.smooth(tokens), model.smooth(tokens, exact=True)
+    for probs in (posterior.probs, exact.probs, model.filter(tokens).probs):
         assert_close(torch.stack([part.sum(-1) for part in probs.split((2, 3), -1)]), torch.ones(2, 3, 4))
     assert (posterior.log_likelihood < exact.log_likelihood).all()
     path, _ = model.best_path(tokens)
@@ -86,7 +86,7 @@ def test_features_are_distributions_per_layer(bound: str) -> None:
 
 def test_one_layer_is_exact() -> None:
     model, tokens = fhmm((4,)), some_tokens()
-    one, other = model.posterior(tokens), model.posterior(tokens, exact=True)
+    one, other = model.smooth(tokens), model.smooth(tokens, exact=True)
     assert_close(one.log_likelihood, other.log_likelihood)
     assert_close(one.probs, other.probs)
 
@@ -94,7 +94,7 @@ def test_one_layer_is_exact() -> None:
 def test_the_sampled_likelihood_is_near_the_exact_one() -> None:
     model, tokens = fhmm((2, 3)), some_tokens()
     assert_close(
-        model.sampled_log_likelihood(tokens, samples=1000), model.posterior(tokens, exact=True).log_likelihood, SAMPLING
+        model.sampled_log_likelihood(tokens, samples=1000), model.smooth(tokens, exact=True).log_likelihood, SAMPLING
     )
 
 
@@ -124,7 +124,7 @@ def test_layers_of_one_state_are_a_unigram_model() -> None:
     with torch.no_grad():
         scores, _ = model.score(some_tokens(), model.start(3))
     assert_close(scores, unigram[some_tokens()])
-    assert_close(model.posterior(some_tokens()).log_likelihood, scores.sum(-1))
+    assert_close(model.smooth(some_tokens()).log_likelihood, scores.sum(-1))
 
 
 def test_perplexity_of_sentences_of_any_length() -> None:
@@ -153,7 +153,7 @@ def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
     with torch.no_grad():
         model.params.words[0, 0] = torch.nan
     with pytest.raises(TrellisError, match="not all finite"):
-        model.posterior(some_tokens())
+        model.smooth(some_tokens())
     save_model(tmp_path / "m.safetensors", model)
     with pytest.raises(TrellisError, match="not all finite"):
         load(tmp_path / "m.safetensors")

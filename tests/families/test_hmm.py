@@ -84,7 +84,7 @@ def test_infilling_two_gaps_by_enumeration() -> None:
 
 def test_whole_sentence_infilling_knows_its_end() -> None:
     model = hmm()
-    ranked = dict(model.infill("the ___", n=len(WORDS), whole=True).gaps[0])
+    ranked = dict(model.infill("the ___", n=len(WORDS), complete=True).gaps[0])
     joint = {w: math.exp(enumerate_log_prob(model, [1, i, 0])) for i, w in enumerate(WORDS) if i}
     for word, p in joint.items():
         assert ranked[word] == pytest.approx(p / sum(joint.values()), abs=EXACT)
@@ -150,9 +150,9 @@ def test_samples_follow_the_model() -> None:
 def test_posterior_and_path_have_the_models_states() -> None:
     model = hmm()
     tokens = model.encode_line("the cat sees a dog")
-    torch.testing.assert_close(model.posterior(tokens).probs.sum(-1), torch.ones(1, 5, dtype=torch.float64))
-    filtered = model.filtered(tokens).probs
-    torch.testing.assert_close(filtered[:, -1], model.posterior(tokens).probs[:, -1])
+    torch.testing.assert_close(model.smooth(tokens).probs.sum(-1), torch.ones(1, 5, dtype=torch.float64))
+    filtered = model.filter(tokens).probs
+    torch.testing.assert_close(filtered[:, -1], model.smooth(tokens).probs[:, -1])
     path, score = model.best_path(tokens)
     assert path.shape == (1, 5)
     assert float(score) < enumerate_log_prob(model, tokens[0].tolist())

@@ -72,7 +72,7 @@ def test_many_rare_words_in_float32() -> None:
 def test_posteriors_and_paths_against_the_list_of_all_paths() -> None:
     model = fhmm(SIZES, combine="noisy-or")
     joint, lengths = model.exact(), torch.tensor([4, 3])
-    posterior, (paths, log_probs) = model.posterior(TOKENS, lengths), model.best_path(TOKENS, lengths)
+    posterior, (paths, log_probs) = model.smooth(TOKENS, lengths), model.best_path(TOKENS, lengths)
     for b, n in enumerate(lengths.tolist()):
         weights = joint.emission.log_probs(TOKENS[b, :n]).exp().detach().numpy()
         matrices = joint.transition.dense().detach().numpy()[None].repeat(n - 1, 0)

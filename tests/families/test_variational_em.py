@@ -48,7 +48,7 @@ def test_one_layer_is_baum_welch() -> None:
     visits = torch.zeros(3, 7, dtype=torch.float64)
     for batch in Sentences(text, 64, shuffle=False):
         inside = torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
-        probs = model.posterior(batch.tokens, batch.lengths, exact=True).probs[inside]
+        probs = model.smooth(batch.tokens, batch.lengths, exact=True).probs[inside]
         visits += probs.T @ torch.nn.functional.one_hot(batch.tokens[inside], 7).double()
     epoch(learner, Sentences(text, 64, shuffle=False))
     words = model.params.emission().log_probs(torch.arange(7)).exp().T

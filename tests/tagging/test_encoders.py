@@ -19,6 +19,7 @@ from trellis.families.hmm.model import HMM
 from trellis.families.lds.learning import count_text, fit_lds
 from trellis.families.lds.model import LDS
 from trellis.families.neural.feedforward import FeedForward
+from trellis.models import text
 from trellis.models.base import PersistedModel
 from trellis.models.files import save_model
 
@@ -58,7 +59,7 @@ def test_word_vectors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hmm", "hmm-posterior"])
 def test_hmm(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "TOKENS", 8)  # several batches
+    monkeypatch.setattr(text, "TOKENS", 8)  # several batches
     model = HMM.new(vocabulary(), 5, seed=3)
     found = saved(tmp_path, model, kind).encode(SENTENCES)
     for sentence, ours in zip(SENTENCES, found, strict=True):
@@ -66,7 +67,7 @@ def test_hmm(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None
         if kind == "hmm":
             assert ours == [[str(z)] for z in model.best_path(tokens)[0][0, :-1].tolist()]
         else:
-            assert np.abs(np.asarray(ours) - model.posterior(tokens).probs[0, :-1].numpy()).max() < CLOSE
+            assert np.abs(np.asarray(ours) - model.smooth(tokens).probs[0, :-1].numpy()).max() < CLOSE
 
 
 @pytest.mark.parametrize("kind", ["fhmm", "fhmm-posterior"])
@@ -79,7 +80,7 @@ def test_fhmm(tmp_path: Path, kind: str) -> None:
             path = model.best_path(tokens, sweeps=SWEEPS)[0][0, :-1].tolist()
             assert ours == [[f"{m}:{z}" for m, z in enumerate(states)] for states in path]
         else:
-            wanted = model.posterior(tokens, sweeps=SWEEPS).probs[0, :-1].numpy()
+            wanted = model.smooth(tokens, sweeps=SWEEPS).probs[0, :-1].numpy()
             assert np.abs(np.asarray(ours) - wanted).max() < CLOSE
 
 
@@ -104,13 +105,13 @@ def test_what_is_no_representation(tmp_path: Path, spec: Callable[[Path], str], 
 
 
 def test_a_model_of_another_family(tmp_path: Path) -> None:
-    with pytest.raises(TrellisError, match="family hmm, not lds"):
+    with pytest.raises(TrellisError, match="family hmm, not a model of the family lds"):
         saved(tmp_path, HMM.new(vocabulary(), 2), "lds")
 
 
 def test_lds_vectors_are_those_of_the_sentence_alone(tmp_path: Path) -> None:
-    text = np.random.default_rng(0).integers(0, len(vocabulary()), 3000)
-    split = Split(text.astype(np.int32), np.array([0, len(text)]), np.array([0, len(text)]))
+    ids = np.random.default_rng(0).integers(0, len(vocabulary()), 3000)
+    split = Split(ids.astype(np.int32), np.array([0, len(ids)]), np.array([0, len(ids)]))
     model = fit_lds(
         vocabulary(), count_text(vocabulary(), split, 3, 7), 2, 2, blocks=3, pseudocounts=1.0, noise_prior=2.0
     )

@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from trellis.cli import console
 from trellis.cli import tag as taggers
-from trellis.cli import vectors as lds
 from trellis.cli.configure import run_of
 from trellis.cli.console import Answer
 from trellis.config import run_config
@@ -24,17 +21,14 @@ from trellis.corpus import cache_entries, clear_cache, load_corpus
 from trellis.corpus.brown import brown_clusters, cloned
 from trellis.corpus.brown_paths import Clustering, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM
-from trellis.families.hmm.states import measure_states, summarise_states
-from trellis.families.lds.model import LDS
-from trellis.models.base import LanguageModel, PersistedModel
+from trellis.families.hmm.states import measure_states
+from trellis.models.base import LanguageModel
 from trellis.models.files import load
 from trellis.options import read_toml
 from trellis.registry import find_family, resolve
 from trellis.report.comparison import write_comparison
 from trellis.report.page import write_report
-from trellis.storage import atomic_write
 from trellis.tasks import lm
 from trellis.tasks.compare import compare
 from trellis.training import run
@@ -76,32 +70,27 @@ def evaluate(args: argparse.Namespace) -> Answer:
 
 
 def sample(args: argparse.Namespace) -> Answer:
-    sentences = load(args.model, LanguageModel, args.device).sample(args.n, args.max_tokens, args.seed)
+    sentences = load(args.model, None, args.device).sample(args.n, args.max_tokens, args.seed)
     return Answer(sentences, lambda: console.show_lines(sentences))
 
 
 def score(args: argparse.Namespace) -> Answer:
-    model, rows = load(args.model, LanguageModel, args.device), []
-    for line in lines_of(args):
-        tokens = model.encode_line(line, eos=True)
-        log_probs = score_line(model, tokens)
-        total = float(log_probs.sum(dtype=torch.float64))
-        row = {"log_prob": total, "perplexity": lm.Evaluation(total, log_probs.numel()).perplexity, "text": line}
+    model, lines = load(args.model, LanguageModel, args.device), list(lines_of(args))
+    rows: list[dict[str, Any]] = []
+    for line, log_probs in zip(lines, model.token_log_probs(lines), strict=True):
+        total = float(log_probs.sum(dtype=np.float64))
+        row = {"log_prob": total, "perplexity": lm.Evaluation(total, log_probs.size).perplexity, "text": line}
         if args.tokens:
-            row["tokens"] = list(zip(model.vocab.decode(tokens[0].tolist()), log_probs.tolist(), strict=True))
+            words = model.vocab.decode(model.encode_line(line, eos=True)[0].tolist())
+            row["tokens"] = list(zip(words, log_probs.tolist(), strict=True))
         rows.append(row)
     return Answer(rows, lambda: console.show_scores(rows))
 
 
-@torch.no_grad()
-def score_line(model: LanguageModel, tokens: Tensor) -> Tensor:
-    """log p of every token of one sentence: [T]."""
-    return model.score(tokens, model.sentence_start(1))[0][0]
-
-
 def infill(args: argparse.Namespace) -> Answer:
-    model = stateful(load(args.model, LanguageModel, args.device), "infill")
-    results = [(line, model.infill(line, args.n, args.samples, args.seed, args.whole)) for line in lines_of(args)]
+    lines = list(lines_of(args))
+    found = load(args.model, None, args.device).infill(lines, args.n, args.samples, args.seed, args.complete)
+    results = list(zip(lines, found, strict=True))
 
     def show() -> None:
         for line, answer in results:
@@ -110,62 +99,13 @@ def infill(args: argparse.Namespace) -> Answer:
     return Answer([{"text": line} | answer._asdict() for line, answer in results], show)
 
 
-def layer_sizes(model: HMM | FHMM) -> tuple[int, ...]:
-    return model.sizes if isinstance(model, FHMM) else (model.num_states,)
-
-
-def path_features(model: HMM | FHMM, tokens: Tensor) -> Tensor:
-    """The most probable state of every token as zeros and a one, layer by layer: [T, S]."""
-    path = model.best_path(tokens)[0][0]
-    layers = zip(path.view(len(path), -1).unbind(-1), layer_sizes(model), strict=True)
-    return torch.cat([torch.nn.functional.one_hot(states, size) for states, size in layers], -1)
-
-
-FEATURES: dict[str, Callable[[HMM | FHMM, Tensor], Tensor]] = {
-    "posterior": lambda model, tokens: model.posterior(tokens).probs[0],
-    "filtered": lambda model, tokens: model.filtered(tokens).probs[0],
-    "viterbi": path_features,
-}
-
-
-def embed(args: argparse.Namespace) -> Answer:
-    loaded = load(args.model, None, args.device)
-    if isinstance(loaded, LDS):
-        return lds.embed(loaded, args, lines_of(args))
-    model = loaded if isinstance(loaded, FHMM) else stateful(loaded, "embed")
-    what = args.what or "posterior"
-    if what not in FEATURES:
-        raise TrellisError(f"An {model.name} has no {what} vectors; ask for {', '.join(FEATURES)}.")
-    words: list[str] = []
-    features: list[np.ndarray] = []
-    for line in lines_of(args):
-        tokens = model.encode_line(line)
-        words += model.vocab.decode(tokens[0].tolist())
-        features.append(FEATURES[what](model, tokens).float().cpu().numpy())
-    table = np.concatenate(features)
-    if args.output is not None:
-        with atomic_write(args.output) as file:
-            np.save(file, table)
-        data: dict[str, Any] = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
-        return Answer(data, lambda: console.note(f"{args.output}: {table.shape[0]} tokens x {table.shape[1]} states"))
-    layers = np.split(table, np.cumsum(layer_sizes(model))[:-1], axis=1)
-    best = [
-        {"token": word, "layer": m, "state": int(row.argmax()), "probability": float(row.max())}
-        for t, word in enumerate(words)
-        for m, row in enumerate(layer[t] for layer in layers)
-    ]
-    if len(layers) == 1:
-        best = [{name: value for name, value in row.items() if name != "layer"} for row in best]
-    return Answer(best, lambda: console.show_rows("", list(best[0]), best))
-
-
 def states(args: argparse.Namespace) -> Answer:
-    model = stateful(load(args.model, LanguageModel, args.device), "states")
     if args.measures:
+        model = load(args.model, HMM, args.device)
         split = lm.load_split(model, args.data, args.split)
         facts = measure_states(model, lm.READINGS[model.about.get("order", "sentences")](split))._asdict()
         return Answer(facts, lambda: console.show_facts(facts))
-    summaries = summarise_states(model, args.n, args.words)
+    summaries = load(args.model, None, args.device).states(args.n, args.words)
     return Answer([row._asdict() for row in summaries], lambda: console.show_states(summaries))
 
 
@@ -245,15 +185,6 @@ def tag(args: argparse.Namespace) -> Answer:
         "apply": lambda args: taggers.apply(args, lines_of(args)),
     }
     return actions[args.action](args)
-
-
-def stateful(model: PersistedModel, command: str) -> HMM:
-    """The model, if it has hidden states, one at a time."""
-    if isinstance(model, FHMM):
-        raise TrellisError(f"'trellis {command}' is for HMMs; the layers of a {model.name} model have no single state.")
-    if not isinstance(model, HMM):
-        raise TrellisError(f"A {model.name} model has no hidden states, so 'trellis {command}' cannot answer for it.")
-    return model
 
 
 def lines_of(args: argparse.Namespace) -> Iterator[str]:

@@ -26,9 +26,7 @@ from trellis.report.format import (
 )
 
 if TYPE_CHECKING:
-    from trellis.families.hmm.states import StateSummary
-    from trellis.models.base import Ranked
-    from trellis.models.chain import Infilled
+    from trellis.models.base import Infilled, Ranked, StateSummary
     from trellis.tasks.compare import Context, Row
 
 GAP = "  "

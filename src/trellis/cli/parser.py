@@ -101,15 +101,16 @@ def infill_arguments(parser: argparse.ArgumentParser) -> None:
     text_arguments(parser)
     parser.add_argument("-n", type=positive, default=10, help="words to show for each gap")
     parser.add_argument("--samples", type=positive, default=3, help="completions to draw")
-    parser.add_argument("--whole", action="store_true", help="the sentence ends where the text ends")
+    parser.add_argument("--complete", action="store_true", help="the sentence ends where the text ends")
     parser.add_argument("--seed", type=seed, default=0)
 
 
 def embed_arguments(parser: argparse.ArgumentParser) -> None:
     text_arguments(parser)
-    parser.add_argument("--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="features")
-    parser.add_argument("-o", "--output", type=Path, help="write float32 rows, a token each, to this .npy file; of an "
-                        "lds also .txt (word2vec) or .safetensors")  # fmt: skip
+    parser.add_argument("--what", metavar="KIND", help="posterior (default), filtered or viterbi; of an lds smoothed "
+                        "(default), filtered or type; of a network type")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, help="write float32 rows, a token each, to this .npy, .txt, .vec "
+                        "(word2vec) or .safetensors file")  # fmt: skip
 
 
 def neighbours_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +191,7 @@ COMMANDS = {
         'trellis infill runs/demo "the function ___ a list"', infill_arguments,
     ),
     "embed": Command(
-        "commands:embed", "features of every token", "trellis embed runs/demo -o features.npy < text", embed_arguments
+        "vectors:embed", "features of every token", "trellis embed runs/demo -o features.npy < text", embed_arguments
     ),
     "states": Command(
         "commands:states", "what the states have learned", "trellis states runs/demo -n 20", states_arguments

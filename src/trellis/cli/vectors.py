@@ -1,39 +1,49 @@
-"""The commands that ask a linear dynamical system: vectors, neighbours, dynamics."""
+"""The commands about vectors of words: those of every model, and the neighbours and dynamics of an lds."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 
 from trellis.cli import console
+from trellis.cli.commands import lines_of
 from trellis.cli.console import Answer
 from trellis.errors import TrellisError
 from trellis.families.lds.model import LDS
 from trellis.families.lds.sections import draw_dynamics
 from trellis.models.files import load
+from trellis.models.text import sentences_of
 from trellis.storage import atomic_write, save_tensors, write_text
 
-DEFAULT = "smoothed"
+
+def embed(args: argparse.Namespace) -> Answer:
+    model, lines = load(args.model, None, args.device), list(lines_of(args))
+    table = np.concatenate(model.embed(lines, args.what))
+    words = [word for ids in sentences_of(model, lines).sentences for word in model.vocab.decode(ids)]
+    if args.output is not None:
+        write_vectors(args.output, words, table)
+        data = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
+        return Answer(data, lambda: console.note(f"{args.output}: {len(words)} tokens x {table.shape[1]} dimensions"))
+    if model.sizes:
+        best = best_states(words, table, model.sizes)
+        return Answer(best, lambda: console.show_rows("", list(best[0]), best))
+    rows = [{"token": word, "vector": row.tolist()} for word, row in zip(words, table, strict=True)]
+    return Answer(rows, lambda: console.show_lines(word2vec_lines(words, table)))
 
 
-def embed(model: LDS, args: argparse.Namespace, lines: Iterable[str]) -> Answer:
-    words: list[str] = []
-    vectors = []
-    for line in lines:
-        words += model.vocab.decode(model.encode_line(line)[0].tolist())
-        vectors += model.transform(line, args.what or DEFAULT)
-    table = torch.cat(vectors).float().cpu().numpy()
-    if args.output is None:
-        rows = [{"token": word, "vector": row.tolist()} for word, row in zip(words, table, strict=True)]
-        return Answer(rows, lambda: console.show_lines(word2vec_lines(words, table)))
-    write_vectors(args.output, words, table)
-    data = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
-    return Answer(data, lambda: console.note(f"{args.output}: {len(words)} tokens x {table.shape[1]} dimensions"))
+def best_states(words: list[str], table: np.ndarray, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The most probable state of each layer, out of rows that hold the layers side by side; one layer has no number."""
+    best = []
+    for word, row in zip(words, table, strict=True):
+        for m, probs in enumerate(np.split(row, np.cumsum(sizes)[:-1])):
+            layer = {"layer": m} if len(sizes) > 1 else {}
+            best.append({"token": word, **layer, "state": int(probs.argmax()), "probability": float(probs.max())})
+    return best
 
 
 def write_vectors(path: Path, words: list[str], table: np.ndarray) -> None:
@@ -66,7 +76,7 @@ FORMATS: dict[str, Callable[[BinaryIO, list[str], np.ndarray], None]] = {
 
 
 def neighbours(args: argparse.Namespace) -> Answer:
-    model = dynamical(load(args.model), "neighbours")
+    model = load(args.model, LDS)
     words = model.vocab.decode(model.encode_line(args.text)[0].tolist())
     if args.word not in words:
         raise TrellisError(f"The word {args.word!r} is not in the text as the model reads it: {' '.join(words)}.")
@@ -78,14 +88,8 @@ def neighbours(args: argparse.Namespace) -> Answer:
 def dynamics(args: argparse.Namespace) -> Answer:
     if args.plot is not None and args.plot.suffix != ".svg":
         raise TrellisError(f"The picture {args.plot} would be SVG; name a file that ends in .svg.")
-    pairs = dynamical(load(args.model), "dynamics").dynamics(args.n, args.words)
+    pairs = load(args.model, LDS).dynamics(args.n, args.words)
     if args.plot is not None:
         write_text(args.plot, f"{draw_dynamics(pairs)}\n")
     rows = [{"value": p.value, "from": " ".join(p.before), "to": " ".join(p.after)} for p in pairs]
     return Answer(rows, lambda: console.show_rows("singular vector pairs", ["value", "from", "to"], rows))
-
-
-def dynamical(model: object, command: str) -> LDS:
-    if not isinstance(model, LDS):
-        raise TrellisError(f"'trellis {command}' asks a linear dynamical system; train one with --model lds.")
-    return model

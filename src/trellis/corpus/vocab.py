@@ -91,21 +91,15 @@ class Vocabulary:
         """The words of the ids."""
         return [self.words[i] for i in ids]
 
-    def encode_text(self, text: str, eos: bool = True, gap: str | None = None) -> list[np.ndarray]:
-        """Ids of each line of raw text, treated as the training text was; `eos` appends <eos> to each line.
+    def split(self, line: str, gap: str | None = None) -> list[str]:
+        """The tokens of a line, treated as the training text was.
 
-        Every occurrence of the mark `gap` (usually GAP) is one missing token, id -1, whatever the tokenizer: in
-        "th___ cat" a word of any length is missing, or one character, one byte, one symbol.
+        Every occurrence of the mark `gap` (usually GAP) is one token, whatever the tokenizer: in "th___ cat" a word of
+        any length is missing, or one character, one byte, one symbol.
         """
-        lines = text.removesuffix("\n").split("\n")
-        return [self._encode_line(line, eos, gap) for line in lines]
-
-    def _encode_line(self, line: str, eos: bool, gap: str | None) -> np.ndarray:
         split = TOKENIZERS[self.tokenizer].split
-        parts = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
-        ids = self.encode([word for part in parts for word in part])
-        gapped = np.insert(ids, np.cumsum([len(part) for part in parts[:-1]], dtype=np.int64), -1)
-        return np.append(gapped, self.eos) if eos else gapped
+        first, *rest = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
+        return [*first, *(token for part in rest for token in (str(gap), *part))]
 
     def join(self, tokens: Iterable[str]) -> str:
         """The tokens as readable text, one line per sentence."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from trellis.devices import draw_uniform
+from trellis.devices import Draws, draw_uniform
 from trellis.types import Potentials
 
 ENTRIES = 1 << 26  # of a table that exist at a time
@@ -104,7 +104,7 @@ class SymbolEmission(Emission):
         """log sum over symbols of p(symbol | state), zero unless symbols were taken away: [K]."""
         return torch.cat([some.logsumexp(0) for some in self.by_state()])
 
-    def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def sample(self, states: Tensor, generator: torch.Generator | Draws | None = None) -> Tensor:
         needed, position = states.flatten().unique(return_inverse=True)
         uniform = draw_uniform(position.shape, states.device, generator)
         cumulative = self.columns(needed).T.double().exp().cumsum(-1)  # [states needed, V]

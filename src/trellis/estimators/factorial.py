@@ -64,7 +64,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     def transform(self, X: Any, lengths: Any = None) -> Array:
         """The posterior of every layer's state, side by side: [n_samples, sum of sizes]."""
         batches = self._batches(X, lengths)
-        return np.concatenate(batches.each(lambda batch: self.model_.posterior(batch.tokens, batch.lengths).probs))
+        return np.concatenate(batches.each(lambda batch: self.model_.smooth(batch.tokens, batch.lengths).probs))
 
     def fit_transform(self, X: Any, y: Any = None, lengths: Any = None) -> Array:
         return self.fit(X, lengths).transform(X, lengths)

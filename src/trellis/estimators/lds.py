@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from typing import cast
 
 import numpy as np
 
@@ -46,10 +47,7 @@ class LDSVectors:
         model: LDS | None = getattr(self, "model_", None)
         if model is None:
             raise TrellisError("LDSVectors has not learned from a text yet; call fit first.")
-        words = [sentence.split() for sentence in sentences]
-        if not all(words):
-            raise TrellisError(f"Sentence {words.index([]) + 1} has no words; leave it out.")
-        return [vectors.float().cpu().numpy() for vectors in model.embed(words, self.what)]
+        return cast(list[np.ndarray], model.embed(list(sentences), self.what))
 
     def fit_transform(self, sentences: Iterable[str], y: object = None) -> list[np.ndarray]:
         sentences = list(sentences)

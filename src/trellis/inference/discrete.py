@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from trellis import engines
-from trellis.devices import draw_uniform
+from trellis.devices import Draws, draw_uniform
 from trellis.engines import log_space
 from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
@@ -215,7 +215,7 @@ def sample_posterior(
     transition: AnyTransition,
     potentials: Potentials,
     lengths: Tensor | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | Draws | None = None,
 ) -> Tensor:
     """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
     chain = live_chain(prior, transition, potentials, lengths)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis.devices import Draws
 from trellis.emissions import SymbolEmission
 from trellis.engines import log_space
 from trellis.engines.reference import to_dense
@@ -134,7 +135,7 @@ def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None)
 
 
 def sample_gaps(
-    chain: Chain, tokens: Tensor, lengths: Tensor | None = None, generator: torch.Generator | None = None
+    chain: Chain, tokens: Tensor, lengths: Tensor | None = None, generator: torch.Generator | Draws | None = None
 ) -> Tensor:
     """The missing words drawn jointly from their posterior, the others as they are: [B, T]."""
     path = sample_posterior(chain.prior, chain.transition, chain.potentials(tokens), lengths, generator)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -15,10 +15,41 @@ from torch import Tensor, nn
 from trellis.corpus import Split, Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
+from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions.base import invert
 
 T = TypeVar("T")
 Ranked = list[tuple[str, float]]  # words with their probabilities, best first
+Embedding = Callable[[Any, Tensor, Tensor | None], Tensor]  # (model, tokens [B, T], lengths [B]) -> [B, T, D]
+PROBABILITIES = "gives words no probabilities", "language models"  # what a model lacks, and which models have it
+STATES = "has no hidden states", "HMMs and factorial HMMs"
+CHAIN = "has no hidden states in a single chain", "HMMs"
+VECTORS = "has no hidden states and no vectors of words", "models with one of these"
+
+
+class Path(NamedTuple):
+    """The most probable hidden states of a sentence."""
+
+    states: np.ndarray  # [T], or [T, M] of M layers
+    log_prob: float  # log p(states, words), the end included; of a mean field the bound on log p(words)
+
+
+class Infilled(NamedTuple):
+    """A sentence with gaps, completed."""
+
+    gaps: list[Ranked]  # for each gap, its most probable words given everything else
+    best: str  # the words of the single most probable (states, words)
+    samples: list[str]  # drawn jointly from the posterior
+
+
+class StateSummary(NamedTuple):
+    """One state, as a person would want to see it."""
+
+    state: int
+    occupancy: float  # share of tokens
+    telling: float  # nats: occupancy * KL(p(word | state) || p(word))
+    words: Ranked
+    next_states: list[tuple[int, float]]
 
 
 class SequenceModel(ABC):
@@ -49,7 +80,7 @@ class Saved(NamedTuple):
     vocab: Vocabulary
     settings: Mapping[str, Any]
     tensors: dict[str, Tensor]  # on the CPU
-    folder: Path = Path()  # of the file
+    folder: pathlib.Path = pathlib.Path()  # of the file
 
 
 class PersistedModel(ABC):
@@ -59,6 +90,8 @@ class PersistedModel(ABC):
     family: ClassVar[str]
     about: dict[str, Any] = {}  # noqa: RUF012  # corpus, data, order, scores: set as a whole, by training and by load
     num_states: Any = None  # how many, where the model has hidden states
+    sizes: Any = ()  # states of each layer, where it has: `posterior` and `embed` give them side by side
+    embed_kinds: ClassVar[Mapping[str, Embedding]] = {}  # what `embed` knows, the default first
 
     @property
     def name(self) -> str:
@@ -78,7 +111,7 @@ class PersistedModel(ABC):
     def restore(cls, saved: Saved) -> PersistedModel:
         """The model that was saved."""
 
-    def save_beside(self, folder: Path) -> None:  # noqa: B027
+    def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Write what does not go into the model's own file."""
 
     def finish(self, train: Split) -> None:  # noqa: B027
@@ -115,20 +148,102 @@ class PersistedModel(ABC):
         """How many numbers were learned."""
         return sum(t.numel() for t in self.tensors().values() if t.is_floating_point())
 
-    def encode(self, text: str, eos: bool = True, gap: str | None = None) -> list[Tensor]:
-        """The lines of a text as token rows [1, T]; a line without tokens is an error."""
-        lines = self.vocab.encode_text(text, eos, gap)
-        for number, ids in enumerate(lines, 1):
-            if not len(ids):
-                raise TrellisError(f"Line {number} of the text is empty: there is nothing to work on; give it a word.")
-        return [torch.as_tensor(np.asarray(ids), dtype=torch.int64, device=self.device)[None] for ids in lines]
+    @property
+    def width(self) -> int:
+        """How many numbers inference may hold of a token."""
+        return max(len(self.vocab), self.num_states or 1)
 
-    def encode_line(self, text: str, eos: bool = False, gap: str | None = None) -> Tensor:
-        """One line as a token row [1, T]."""
-        rows = self.encode(text, eos, gap)
-        if len(rows) != 1:
-            raise TrellisError(f"The text has {len(rows)} lines; give one line.")
-        return rows[0]
+    def encode_words(self, words: Sequence[str]) -> np.ndarray:
+        """The ids of words."""
+        return self.vocab.encode(words)
+
+    def encode_line(self, text: Text, eos: bool = False, gap: str | None = None) -> Tensor:
+        """One sentence as a token row [1, T]."""
+        (ids,) = sentences_of(self, text, gap).sentences
+        return torch.tensor([[*ids, *[self.vocab.eos] * eos]], device=self.device)
+
+    def refusal(self, verb: str, lacks: str, which: str) -> TrellisError:
+        """One sentence about a question that the model cannot answer."""
+        return TrellisError(f"This {self.name} model {lacks}: {verb}() is for {which}.")
+
+    def log_prob(self, text: Text) -> float | np.ndarray:
+        """log p of a sentence, its end included, or [n] of a list; of a string with several lines, their sum.
+
+        >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
+        >>> model.log_prob(["a b", "a a a a"]) > -5
+        array([ True, False])
+        """
+        raise self.refusal("log_prob", *PROBABILITIES)
+
+    def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
+        """The n most probable next words after the beginning of a sentence.
+
+        >>> trellis.train(["a b", "a b c"] * 20, family="bigram").model.predict("a", n=1)[0][0]
+        'b'
+        """
+        raise self.refusal("predict", *PROBABILITIES)
+
+    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        """n sentences drawn from the model, each up to its end or max_tokens.
+
+        >>> len(trellis.train(["a b", "b a"] * 20, family="bigram").model.sample(3))
+        3
+        """
+        raise self.refusal("sample", *PROBABILITIES)
+
+    def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
+        """p(z_t | x) of every word, [T, K], the layers of a factorial HMM side by side. A sentence that is not
+        `complete` has no end yet: more words may follow.
+
+        >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.posterior("a b b").shape
+        (3, 4)
+        """
+        raise self.refusal("posterior", *STATES)
+
+    def viterbi(self, text: Text, complete: bool = True) -> Path | list[Path]:
+        """The most probable states of a sentence.
+
+        >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
+        >>> [len(path.states) for path in model.viterbi(["a b", "a b b"])]
+        [2, 3]
+        """
+        raise self.refusal("viterbi", *STATES)
+
+    def infill(
+        self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
+    ) -> Infilled | list[Infilled]:
+        """The missing words (never <eos>) of a sentence, written ___ or, among ids, -1; `complete`: the sentence ends
+        where the text ends.
+
+        >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
+        >>> [len(ranked) for ranked in model.infill("a ___ b ___", n=2).gaps]
+        [2, 2]
+        """
+        raise self.refusal("infill", *CHAIN)
+
+    def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
+        """The n states that tell most about words, with their words and the states that follow.
+
+        >>> len(trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.states(2))
+        2
+        """
+        raise self.refusal("states", *CHAIN)
+
+    @torch.no_grad()
+    def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
+        """Features of every word, [T, D] in float32, of a kind in `embed_kinds`, by default the first. A sentence that
+        is not `complete` has no end yet.
+
+        >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.embed("a b b", "viterbi").sum(1)
+        array([1., 1., 1.], dtype=float32)
+        """
+        if not self.embed_kinds:
+            raise self.refusal("embed", *VECTORS)
+        chosen = next(iter(self.embed_kinds)) if kind is None else kind
+        if chosen not in self.embed_kinds:
+            raise TrellisError(f"This {self.name} model has no vectors {kind!r}; it has {', '.join(self.embed_kinds)}.")
+        compute = self.embed_kinds[chosen]
+        return rows_of(self, text, lambda tokens, lengths: compute(self, tokens, lengths).float(), complete)
 
 
 class LanguageModel(SequenceModel, PersistedModel):
@@ -142,26 +257,43 @@ class LanguageModel(SequenceModel, PersistedModel):
         """The state in which a new sentence begins."""
         return self.start(batch)
 
-    @torch.no_grad()
-    def log_prob(self, text: str) -> float:
-        """log p(text): each line is a sentence on its own, its end included."""
-        total = 0.0
-        for ids in self.encode(text):
-            log_probs, _ = self.score(ids, self.sentence_start(1))
-            total += float(log_probs.sum(dtype=torch.float64))
-        return total
+    @classmethod
+    def described(cls) -> str:
+        return super().described() if hasattr(cls, "family") else "a language model: it gives words no probabilities"
 
     @torch.no_grad()
-    def predict(self, text: str = "", n: int = 10) -> Ranked:
-        """The n most probable next words after the beginning of a sentence."""
-        state = self.sentence_start(1)
-        if text:
-            _, state = self.score(self.encode_line(text), state)
-        return self.rank(self.forecast(state)[0], n)
+    def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
+        """log p of every token given those before it, the end of the sentence last: [T + 1]."""
+        given = sentences_of(self, text)
+
+        def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:
+            rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].cpu().numpy()
+            return (row[:length] for row, length in zip(rows, lengths.tolist(), strict=True))
+
+        return given.answer(in_batches(self, given, score, end=True))
+
+    def log_prob(self, text: Text) -> float | np.ndarray:
+        if isinstance(text, str):
+            return float(np.sum(self.log_prob(text.removesuffix("\n").split("\n"))))
+        found = self.token_log_probs(text)
+        if isinstance(found, list):
+            return np.array([row.sum(dtype=np.float64) for row in found], np.float64)
+        return float(found.sum(dtype=np.float64))
+
+    @torch.no_grad()
+    def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
+        given = sentences_of(self, text, may_be_empty=True)
+
+        def rank(tokens: Tensor, lengths: Tensor) -> Iterable[Ranked]:
+            state = self.sentence_start(len(tokens))
+            if tokens.numel():
+                _, state = self.score(tokens, state, lengths)
+            return (self.rank(log_probs, n) for log_probs in self.forecast(state))
+
+        return given.answer(in_batches(self, given, rank))
 
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        """n sentences drawn from the model, each up to its end or max_tokens."""
         generator = torch.Generator().manual_seed(seed)
         state, drawn = self.sentence_start(n), []
         for _ in range(max_tokens):

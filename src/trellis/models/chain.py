@@ -1,52 +1,88 @@
-"""What a chain of states answers about sentences: posteriors, paths, samples, missing words."""
+"""What models with hidden states answer about sentences: posteriors, paths, samples, missing words."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trellis.corpus import GAP
+from trellis.devices import Draws
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
-from trellis.models.base import LanguageModel, Ranked
-from trellis.types import Filtered, Posterior
+from trellis.models.base import Infilled, LanguageModel, Path
+from trellis.models.text import Text, in_batches, rows_of, sentences_of
+from trellis.transitions import Transition
+from trellis.types import Belief, Filtered, Posterior, Potentials
 
 
-class Infilled(NamedTuple):
-    """A sentence with gaps, completed."""
+class StateModel(LanguageModel):
+    """A language model with hidden states in one layer or several, whose `sizes` are known."""
 
-    gaps: list[Ranked]  # for each gap, its most probable words given everything else
-    best: str  # the words of the single most probable (states, words)
-    samples: list[str]  # drawn jointly from the posterior
+    embed_kinds: ClassVar = {
+        "posterior": lambda model, tokens, lengths: model.smooth(tokens, lengths).probs,
+        "filtered": lambda model, tokens, lengths: model.filter(tokens, lengths).probs,
+        "viterbi": lambda model, tokens, lengths: model.indicators(tokens, lengths),
+    }
+
+    smooth: Any  # (tokens [B, T], lengths) -> Posterior: p(z_t | x) of every layer
+    filter: Any  # ... -> Filtered: p(z_t | x_<=t)
+    best_path: Any  # ... -> the most probable states [B, T] or [B, T, M], and log p(z, x) [B]
+
+    def indicators(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The most probable states as zeros and ones, layer by layer: [B, T, S]."""
+        path = self.best_path(tokens, lengths)[0].clamp(min=0).view(*tokens.shape, len(self.sizes))
+        layers = zip(path.unbind(-1), self.sizes, strict=True)
+        return torch.cat([torch.nn.functional.one_hot(states, size) for states, size in layers], -1)
+
+    def posterior(self, text: Text, complete: bool = True, **options: Any) -> np.ndarray | list[np.ndarray]:
+        return rows_of(self, text, lambda tokens, lengths: self.smooth(tokens, lengths, **options).probs, complete)
+
+    def viterbi(self, text: Text, complete: bool = True, **options: Any) -> Path | list[Path]:
+        given = sentences_of(self, text)
+
+        def paths(tokens: Tensor, lengths: Tensor) -> Iterable[Path]:
+            states, log_probs = self.best_path(tokens, lengths, **options)
+            return map(Path, states.cpu().numpy(), log_probs.tolist())
+
+        found = zip(in_batches(self, given, paths, complete), given.sentences, strict=True)
+        return given.answer([Path(path.states[: len(ids)], path.log_prob) for path, ids in found])
 
 
-class ChainModel(LanguageModel):
+class ChainModel(StateModel):
     """A language model that is a chain of `num_states` states."""
 
     @property
     @abstractmethod
     def num_states(self) -> int: ...
 
+    @property
+    def sizes(self) -> tuple[int]:
+        return (self.num_states,)
+
     @abstractmethod
     def chain(self, batch: int = 1) -> queries.Chain:
         """The chain of `batch` new sentences."""
 
     @torch.no_grad()
-    def posterior(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
+    def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
         """p(z_t | x) of sentences [B, T], over all states."""
-        chain = self.chain(len(tokens))
-        potentials = chain.emission.potentials(tokens).widen(self.num_states)
-        return discrete.smooth(chain.prior, chain.transition, potentials, lengths)
+        return discrete.smooth(*self.observed(tokens), lengths)
 
     @torch.no_grad()
-    def filtered(self, tokens: Tensor) -> Filtered:
+    def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
         """p(z_t | x_<=t) of sentences [B, T], over all states."""
-        chain = self.chain(len(tokens))
-        potentials = chain.emission.potentials(tokens).widen(self.num_states)
-        return discrete.filter(chain.prior, chain.transition, potentials)
+        return discrete.filter(*self.observed(tokens), lengths)
+
+    def observed(self, tokens: Tensor) -> tuple[Belief, Transition, Potentials]:
+        """What inference over all states takes, of new sentences [B, T]."""
+        prior, transition, emission, _ = self.chain(len(tokens))
+        return prior, transition, emission.potentials(tokens).widen(self.num_states)
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -56,7 +92,6 @@ class ChainModel(LanguageModel):
 
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        """n sentences by ancestral sampling, each up to its end or max_tokens."""
         if n < 1 or max_tokens < 1:
             raise TrellisError(
                 f"Nothing to sample: {n} sentences of at most {max_tokens} tokens; both must be above 0."
@@ -66,19 +101,40 @@ class ChainModel(LanguageModel):
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
         return self.sentences(chain.emission.sample(states, generator))
 
+    def infill(
+        self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
+    ) -> Infilled | list[Infilled]:
+        given = sentences_of(self, text, GAP)
+        full = next((ids for ids in given.sentences if (ids >= 0).all()), None)
+        if full is not None:
+            raise TrellisError(f"The text {self.written(full)!r} has no gap; write {GAP} for each missing word.")
+
+        fill = partial(self.fill, n=n, samples=samples, seed=seed)
+        return given.answer(in_batches(self, given, fill, complete, samples))
+
     @torch.no_grad()
-    def infill(self, text: str, n: int = 10, samples: int = 3, seed: int = 0, whole: bool = False) -> Infilled:
-        """Complete a sentence whose missing words (never <eos>) are written ___; `whole`: it ends with the text."""
-        tokens = self.encode_line(text, eos=whole, gap=GAP)
-        gaps = (tokens[0] < 0).nonzero().flatten().tolist()
-        if not gaps:
-            raise TrellisError(f"The text {text!r} has no gap; write {GAP} for each missing word.")
+    def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:
+        """Complete sentences [B, T] with gaps, -1; what is drawn for one is what it would be alone."""
         words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
-        chain = self.chain().only(words)
-        if not bool(queries.log_marginal(chain, tokens) > -torch.inf):
-            raise TrellisError(f"The model gives {text!r} no probability, whatever is in its gaps.")
-        given = queries.word_given_rest(chain, tokens)[0]
-        generator = torch.Generator().manual_seed(seed)
-        drawn = queries.sample_gaps(self.chain(samples).only(words), tokens.expand(samples, -1), generator=generator)
-        best, _ = queries.best_gaps(chain, tokens)
-        return Infilled([self.rank(given[t], n) for t in gaps], self.sentences(best)[0], self.sentences(drawn))
+        chain = self.chain(len(tokens)).only(words)
+        impossible = queries.log_marginal(chain, tokens, lengths) == -torch.inf
+        if bool(impossible.any()):
+            row = int(impossible.nonzero()[0])
+            shown = self.written(tokens[row, : lengths[row]].cpu().numpy())
+            raise TrellisError(f"The model gives {shown!r} no probability, whatever is in its gaps.")
+        given, (best, _) = queries.word_given_rest(chain, tokens, lengths), queries.best_gaps(chain, tokens, lengths)
+        many, ends = (values.repeat_interleave(samples, 0) for values in (tokens, lengths))
+        draws = Draws(seed, lengths.tolist(), samples)
+        drawn = queries.sample_gaps(self.chain(len(many)).only(words), many, ends, draws).view(len(tokens), samples, -1)
+        return [
+            Infilled(
+                [self.rank(given[row, t], n) for t in (tokens[row] < 0).nonzero().flatten().tolist()],
+                self.sentences(best[row : row + 1, :length])[0],
+                self.sentences(drawn[row, :, :length]),
+            )
+            for row, length in enumerate(lengths.tolist())
+        ]
+
+    def written(self, ids: np.ndarray) -> str:
+        """A sentence with gaps as text."""
+        return self.vocab.join([GAP if i < 0 else self.vocab.words[i] for i in ids])

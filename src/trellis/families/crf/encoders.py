@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from trellis.corpus import batches
 from trellis.corpus.brown_paths import read_paths
-from trellis.corpus.lexicon import as_split
 from trellis.corpus.read import read_lines
 from trellis.corpus.tokenize import UNK, treat
 from trellis.errors import TrellisError
@@ -25,11 +21,9 @@ from trellis.families.neural.feedforward import FeedForward
 from trellis.models.base import PersistedModel
 from trellis.models.files import find_model, load
 from trellis.options import choose
-from trellis.types import Batch
 
 PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
 SWEEPS = 5  # of a mean field, which is then much nearer its limit than that is to the exact posterior
-TOKENS = 1 << 14  # in a batch, padding included
 
 Sentences = Sequence[Sequence[str]]
 Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, of each sentence
@@ -100,34 +94,12 @@ def read_vector(numbers: list[str], size: int, where: str) -> np.ndarray:
 
 
 class ModelEncoder(Encoder):
-    """What a trained model says of the tokens of whole sentences, many at a time."""
+    """What a trained model says of the words of whole sentences."""
 
     kind: ClassVar[type[PersistedModel]]
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
-        self.model = load(file, None, device)
-        if not isinstance(self.model, self.kind):
-            raise TrellisError(f"{file} is a model of the family {self.model.family}, not {self.kind.family}.")
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        if not sentences:
-            return []
-        vocab = self.model.vocab
-        words = ([treat(word, vocab.lower, vocab.digits) for word in sentence] for sentence in sentences)
-        split = as_split([np.append(vocab.encode(sentence), vocab.eos) for sentence in words])
-
-        def answer(batch: Batch) -> Tensor:
-            return self.read(batch.tokens.to(self.model.device), batch.lengths.to(self.model.device))
-
-        return [self.write(rows[:-1]) for rows in batches.Sentences(split, TOKENS, shuffle=False).each(answer)]
-
-    @abstractmethod
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """What the model finds for tokens [B, T], each sentence ended by <eos>: [B, T, ...]."""
-
-    def write(self, rows: np.ndarray) -> Any:
-        """The vectors or attributes of one sentence."""
-        return rows.astype(np.float32)
+        self.model: Any = load(file, self.kind, device)
 
 
 class HMMStates(ModelEncoder):
@@ -135,11 +107,8 @@ class HMMStates(ModelEncoder):
 
     kind = HMM
 
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.best_path(tokens, lengths)[0]
-
-    def write(self, rows: np.ndarray) -> Any:
-        return [[str(state)] for state in rows.tolist()]
+    def encode(self, sentences: Sentences) -> Encoded:
+        return [[[str(state)] for state in path.states] for path in self.model.viterbi(sentences)]
 
 
 class HMMPosterior(ModelEncoder):
@@ -147,8 +116,8 @@ class HMMPosterior(ModelEncoder):
 
     kind = HMM
 
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.posterior(tokens, lengths).probs
+    def encode(self, sentences: Sentences) -> Encoded:
+        return self.model.embed(sentences, "posterior")
 
 
 class FHMMStates(ModelEncoder):
@@ -156,11 +125,9 @@ class FHMMStates(ModelEncoder):
 
     kind = FHMM
 
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.best_path(tokens, lengths, SWEEPS)[0]
-
-    def write(self, rows: np.ndarray) -> Any:
-        return [[f"{layer}:{state}" for layer, state in enumerate(states)] for states in rows.tolist()]
+    def encode(self, sentences: Sentences) -> Encoded:
+        paths = self.model.viterbi(sentences, sweeps=SWEEPS)
+        return [[[f"{layer}:{z}" for layer, z in enumerate(states)] for states in path.states] for path in paths]
 
 
 class FHMMPosterior(ModelEncoder):
@@ -168,8 +135,8 @@ class FHMMPosterior(ModelEncoder):
 
     kind = FHMM
 
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.posterior(tokens, lengths, sweeps=SWEEPS).probs
+    def encode(self, sentences: Sentences) -> Encoded:
+        return [rows.astype(np.float32) for rows in self.model.posterior(sentences, sweeps=SWEEPS)]
 
 
 class LDSVectors(ModelEncoder):
@@ -178,8 +145,8 @@ class LDSVectors(ModelEncoder):
     kind = LDS
     scaled = True
 
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.model.unit(self.model.smooth(tokens, lengths))
+    def encode(self, sentences: Sentences) -> Encoded:
+        return self.model.embed(sentences, "smoothed")
 
 
 class WordEmbeddings(ModelEncoder):
@@ -188,9 +155,8 @@ class WordEmbeddings(ModelEncoder):
     kind = FeedForward
     scaled = True
 
-    @torch.no_grad()
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(tokens, self.model.embedding)
+    def encode(self, sentences: Sentences) -> Encoded:
+        return self.model.embed(sentences, "type")
 
 
 Maker = Callable[..., Encoder]  # of a file and a device

@@ -20,7 +20,8 @@ from trellis.families.factorial.parameters import LayeredParams
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
 from trellis.learning.base import GradientModel
-from trellis.models.base import LanguageModel, Memo, Saved
+from trellis.models.base import Memo, Saved
+from trellis.models.chain import StateModel
 from trellis.options import choose
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals
@@ -30,7 +31,7 @@ MOST_JOINT_STATES = 1 << 20  # for exact inference
 SWEEPS = 10  # of coordinate ascent where features are asked for
 
 
-class FHMM(GradientModel, LanguageModel):
+class FHMM(GradientModel, StateModel):
     """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
 
     Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
@@ -38,7 +39,7 @@ class FHMM(GradientModel, LanguageModel):
 
     family = "fhmm"
 
-    __repr__ = LanguageModel.__repr__
+    __repr__ = StateModel.__repr__
 
     def __init__(self, vocab: Vocabulary, params: LayeredParams, bound: str = "tilted") -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class FHMM(GradientModel, LanguageModel):
         return mean_field.infer(self.chains(), emission, tokens, batch.lengths, sweeps, self.bound, field)
 
     @torch.no_grad()
-    def posterior(
+    def smooth(
         self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False, sweeps: int = SWEEPS
     ) -> Posterior:
         """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
@@ -147,9 +148,9 @@ class FHMM(GradientModel, LanguageModel):
         return Posterior(found.log_likelihood, marginals(found.probs, self.sizes))
 
     @torch.no_grad()
-    def filtered(self, tokens: Tensor) -> Filtered:
+    def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
         """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
-        found = discrete.filter(*self.exact().sentences(tokens))
+        found = discrete.filter(*self.exact().sentences(tokens), lengths)
         return found._replace(probs=marginals(found.probs, self.sizes))
 
     @torch.no_grad()

@@ -16,11 +16,12 @@ from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
 from trellis.families.hmm.parameters.base import WHOLE
 from trellis.families.hmm.parameters.support import SUPPORTS
+from trellis.families.hmm.states import summarise_states
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
 from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
-from trellis.models.base import Memo, Saved
+from trellis.models.base import Memo, Saved, StateSummary
 from trellis.models.chain import ChainModel
 from trellis.parts import Parts
 from trellis.registry import resolve
@@ -166,6 +167,9 @@ class HMM(GradientModel, ChainModel):
         """The chain of `batch` new sentences."""
         start, transition, emission = self.parts()
         return queries.Chain(self.sentence_start(batch).prior(start, transition), transition, emission)
+
+    def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
+        return summarise_states(self, n, words)
 
     def finish(self, train: Split) -> None:
         """A large model's occupancy is estimated from a text: iterating its transitions would take too long."""

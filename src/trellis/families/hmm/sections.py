@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 
 from trellis.corpus import GAP
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
-from trellis.families.hmm.states import StateSummary, summarise_states
+from trellis.families.hmm.states import summarise_states
 from trellis.families.language_model import LONGEST, SENTENCES, samples_section
+from trellis.models.base import Infilled, StateSummary
 from trellis.report.format import percent, probability, text, word
 from trellis.report.heatmap import draw_transitions, shade
 from trellis.report.markup import Markup, element, section
@@ -107,7 +110,7 @@ def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
         tokens = model.vocab.decode(model.encode_line(max(spoken, key=len))[0].tolist())
         middle = len(tokens) // 2
         question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
-        ranked = model.infill(question, ANSWERS, samples=1, whole=len(tokens) < LONGEST).gaps[0]
+        ranked = cast(Infilled, model.infill(question, ANSWERS, 1, complete=len(tokens) < LONGEST)).gaps[0]
     except TrellisError:  # without <unk>, bytes cut from their characters cannot be read again
         return []
     answers = [

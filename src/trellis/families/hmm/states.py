@@ -6,30 +6,22 @@ of the transition matrix a few at a time."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from trellis.emissions import Categorical
 from trellis.errors import TrellisError
-from trellis.families.hmm.model import HMM
 from trellis.inference import discrete
-from trellis.models.base import Ranked
+from trellis.models.base import StateSummary
 from trellis.transitions import Transition
 from trellis.types import Batch
 
+if TYPE_CHECKING:
+    from trellis.families.hmm.model import HMM
+
 CHUNK = 1 << 26  # numbers of a transition matrix in memory at a time
-
-
-class StateSummary(NamedTuple):
-    """One state, as a person would want to see it."""
-
-    state: int
-    occupancy: float  # share of tokens
-    telling: float  # nats: occupancy * KL(p(word | state) || p(word))
-    words: Ranked
-    next_states: list[tuple[int, float]]
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,6 +53,10 @@ class HMMTagger(HMM, Tagger):
         params = with_tags(words.params, len(lexicon.tags), kinds, config.backoff, config.hard_tags)
         params.assign(state_tags, SURENESS)
         return cls(lexicon, params, words.dropout)
+
+    def encode_words(self, words: Sequence[str]) -> np.ndarray:
+        """A word that is not known is read by its spelling."""
+        return self.lexicon.words(words)
 
     def of_words(self, sentences: Sequence[Sentence], answer: Callable[[Batch], Tensor]) -> list[list[int]]:
         """What `answer` gives, out of [B, T], for every word of untagged sentences."""

@@ -4,10 +4,9 @@ It is a Gaussian model of one-hot vectors, so it gives densities (nats per token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,9 +19,7 @@ from trellis.inference import gaussian
 from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
 from trellis.inference.steady import lyapunov, steady_state
 from trellis.models.base import PersistedModel, Ranked, Saved
-from trellis.options import choose
 
-SENTENCES = 256  # that are embedded side by side
 LANES, WINDOW, WARM = 64, 2048, 100  # pieces of a stream whose likelihood is taken side by side, and what they overlap
 
 
@@ -38,6 +35,11 @@ class LDS(PersistedModel):
     """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), w_t the one-hot word, centred and scaled."""
 
     family: ClassVar[str] = "lds"
+    embed_kinds: ClassVar = {  # whitened, of unit length
+        "smoothed": lambda model, tokens, lengths: model.unit(model.smooth(tokens, lengths)),
+        "filtered": lambda model, tokens, lengths: model.unit(model.filter(tokens, lengths).means),
+        "type": lambda model, tokens, lengths: model.type_vectors()[tokens],
+    }
 
     def __init__(
         self,
@@ -58,6 +60,10 @@ class LDS(PersistedModel):
     @property
     def dim(self) -> int:
         return len(self.parameters.transition)
+
+    @property
+    def width(self) -> int:
+        return self.dim
 
     @property
     def device(self) -> torch.device:
@@ -141,26 +147,6 @@ class LDS(PersistedModel):
         rows = self.rows.numpy()[split.tokens]
         return float(np.where(rows < 0, 0.0, alone[rows]).mean())
 
-    @torch.no_grad()
-    def transform(self, text: str, what: str = "smoothed") -> list[Tensor]:
-        """The vectors [T, h] of the tokens of each line: whitened, of unit length (see VECTORS)."""
-        return [self.unit(vectors_of(self, tokens, None, what))[0] for tokens in self.encode(text, eos=False)]
-
-    @torch.no_grad()
-    def embed(self, sentences: Sequence[Sequence[str]], what: str = "smoothed") -> list[Tensor]:
-        """The same of sentences that are split into words, many side by side."""
-        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-        found: list[Tensor] = [torch.empty(0)] * len(sentences)
-        for begin in range(0, len(order), SENTENCES):
-            chosen = order[begin : begin + SENTENCES]
-            ids = [torch.from_numpy(self.vocab.encode(sentences[i])) for i in chosen]
-            lengths = torch.tensor([len(words) for words in ids], device=self.where)
-            tokens = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.where)
-            vectors = self.unit(vectors_of(self, tokens, lengths, what))
-            for i, rows, length in zip(chosen, vectors, map(len, ids), strict=True):
-                found[i] = rows[:length]
-        return found
-
     def unit(self, vectors: Tensor) -> Tensor:
         """In coordinates where the training text's smoothed vectors are white, on the unit sphere."""
         return torch.nn.functional.normalize(vectors @ self.tables["whiten"], dim=-1)
@@ -173,7 +159,8 @@ class LDS(PersistedModel):
 
     def neighbours(self, text: str, position: int, n: int = 10) -> Ranked:
         """The words whose own vectors are nearest to that of a token in its context, with their cosines."""
-        cosines = self.type_vectors() @ self.transform(text)[0][position]
+        vector = torch.from_numpy(cast(np.ndarray, self.embed(text))[position]).to(self.where)
+        cosines = self.type_vectors() @ vector.double()
         top = cosines.topk(min(n, len(cosines)))
         return list(zip(self.vocab.decode(top.indices.tolist()), top.values.tolist(), strict=True))
 
@@ -212,15 +199,3 @@ class LDS(PersistedModel):
             raise ValueError("its words are not as many as it says")
         tempered = {name: settings[name] for name in ("pseudocount", "prior", "whiten")}
         return cls(vocab, tensors["rows"], tensors["counts"], parameters, tensors["spread"], **tempered)
-
-
-VECTORS: dict[str, Callable[[LDS, Tensor, Tensor | None], Tensor]] = {
-    "smoothed": lambda model, tokens, lengths: model.smooth(tokens, lengths),
-    "filtered": lambda model, tokens, lengths: model.filter(tokens, lengths).means,
-    "type": lambda model, tokens, lengths: model.type_vectors()[tokens],
-}
-
-
-def vectors_of(model: LDS, tokens: Tensor, lengths: Tensor | None, what: str) -> Tensor:
-    """[B, T, h]."""
-    return choose(VECTORS, what, "The kind of vectors of an LDS")(model, tokens, lengths)

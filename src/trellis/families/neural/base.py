@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, embedding, linear
 
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
@@ -28,6 +28,7 @@ class NeuralModel(GradientModel, LanguageModel):
     The rows of E [V, d] are the embeddings of those words too, unless it is not `tied`. A text begins after <eos>."""
 
     __repr__ = LanguageModel.__repr__
+    embed_kinds: ClassVar = {"type": lambda model, tokens, lengths: embedding(tokens, model.embedding)}
     window = 1  # how many of the latest words the network reads at each step
 
     def __init__(self, vocab: Vocabulary, dim: int, dropout: float, tied: bool = True, bias: bool = True) -> None:

@@ -18,7 +18,7 @@ from trellis.inference.steady import steady_state
 class Recurrent(NeuralModel):
     """A network whose memory follows the text. Dropout leaves out whole units for the length of a window."""
 
-    def embed(self, words: Tensor) -> Tensor:
+    def embedded(self, words: Tensor) -> Tensor:
         return self.drop(nn.functional.embedding(words, self.embedding))
 
     def drop(self, features: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class LSTM(Recurrent):
         return {"hidden": zeros, "cell": zeros}
 
     def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        features, after = self.embed(words), []
+        features, after = self.embedded(words), []
         for number, layer in enumerate(self.layers):
             before = tuple(state[name][:, number].unsqueeze(0).contiguous() for name in ("hidden", "cell"))
             features, memory = run_layer(layer, features, before, lengths)
@@ -79,7 +79,7 @@ class RNN(Recurrent):
 
     def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         hidden = [state["hidden"]]
-        for inputs in self.embed(words).unbind(1):
+        for inputs in self.embedded(words).unbind(1):
             hidden.append(torch.addmm(inputs, hidden[-1], self.recurrent.T).sigmoid())
         path = torch.stack(hidden, 1)  # [B, 1 + T, d]
         ends = torch.full_like(words[:, 0], words.shape[1]) if lengths is None else lengths

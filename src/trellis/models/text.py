@@ -1,0 +1,117 @@
+"""What a model is asked about, as token ids: one sentence, or a list of sentences in batches of similar length.
+
+A string, or a 1-D array of ids, is one sentence and has one answer. Any other sequence is a list of sentences (strings,
+sequences of tokens, 1-D arrays of ids, rows of a 2-D array), and has a list of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from trellis.corpus.tokenize import treat
+from trellis.errors import TrellisError
+
+TOKENS = 1 << 14  # in a batch, padding included
+ENTRIES = 1 << 26  # numbers that inference holds of the tokens of a batch
+ADVICE = "give a string, a sequence of tokens, a 1-D array of integer ids, or a list of these"
+
+A = TypeVar("A")
+Text = str | np.ndarray | Tensor | Sequence[Any]
+
+
+class Given(NamedTuple):
+    """Sentences as ids, and whether they came as a list."""
+
+    sentences: list[np.ndarray]
+    is_list: bool
+
+    def answer(self, found: list[A]) -> Any:
+        return found if self.is_list else found[0]
+
+
+def sentences_of(model: Any, text: Text, gap: str | None = None, may_be_empty: bool = False) -> Given:
+    """The ids of one sentence or of a list, without <eos>; a missing token, written as the mark `gap`, is -1."""
+    text = text.cpu().numpy() if isinstance(text, Tensor) else text
+    alone = isinstance(text, str) or (isinstance(text, np.ndarray) and text.ndim < 2 and text.dtype.kind not in "UO")
+    if not isinstance(text, Iterable):
+        raise TrellisError(f"A text cannot be of the type {type(text).__name__}; {ADVICE}.")
+    named = {"The text": text} if alone else {f"Sentence {number}": one for number, one in enumerate(text, 1)}
+    found = {name: ids_of(sentence, model, gap, name) for name, sentence in named.items()}
+    empty = next((name for name, ids in found.items() if not ids.size), None)
+    if empty and not may_be_empty:
+        raise TrellisError(f"{empty} is empty: there is nothing to work on; give it a word, or leave it out.")
+    return Given(list(found.values()), not alone)
+
+
+@singledispatch
+def ids_of(sentence: Any, model: Any, gap: str | None, name: str) -> np.ndarray:
+    """The ids of one sentence."""
+    raise TrellisError(f"{name} cannot be of the type {type(sentence).__name__}; {ADVICE}.")
+
+
+@ids_of.register
+def _(sentence: str, model: Any, gap: str | None, name: str) -> np.ndarray:
+    line = sentence.removesuffix("\n")
+    if "\n" in line:
+        raise TrellisError(f"{name} has {len(line.split(chr(10)))} lines; give one line, or a list of sentences.")
+    return encode(model, model.vocab.split(line, gap), gap)
+
+
+@ids_of.register(Sequence)
+def _(sentence: Sequence[str], model: Any, gap: str | None, name: str) -> np.ndarray:
+    for token in sentence:
+        if not isinstance(token, str):
+            raise TrellisError(f"{name} has the token {token!r}, which is not a string; {ADVICE}.")
+    return encode(model, [treat(token, model.vocab.lower, model.vocab.digits) for token in sentence], gap)
+
+
+@ids_of.register(np.ndarray)
+@ids_of.register(Tensor)
+def _(sentence: np.ndarray | Tensor, model: Any, gap: str | None, name: str) -> np.ndarray:
+    ids = sentence.cpu().numpy() if isinstance(sentence, Tensor) else sentence
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise TrellisError(f"{name} is a {ids.ndim}-D array of {ids.dtype}; {ADVICE}.")
+    low, size = 0 if gap is None else -1, len(model.vocab)
+    wrong = ids[(ids < low) | (ids >= size)]
+    if wrong.size:
+        raise TrellisError(f"{name} has the id {wrong[0]}; the ids of the vocabulary are {low} to {size - 1}.")
+    return ids.astype(np.int64)
+
+
+def encode(model: Any, tokens: Sequence[str], gap: str | None) -> np.ndarray:
+    """The ids of tokens, -1 for gaps."""
+    ids, known = np.full(len(tokens), -1), np.array([token != gap for token in tokens], bool)
+    ids[known] = model.encode_words([token for token in tokens if token != gap])
+    return ids
+
+
+def in_batches(
+    model: Any, given: Given, answer: Callable[[Tensor, Tensor], Iterable[A]], end: bool = False, copies: int = 1
+) -> list[A]:
+    """What `answer` makes of tokens [B, T] and lengths [B], one thing for each sentence; `end`: it is read with <eos>,
+    `copies`: inference has so many of it."""
+    room = max(1, min(TOKENS, ENTRIES // (model.width * max(copies, 1))))
+    rows = [torch.from_numpy(np.append(ids, [model.vocab.eos] * end).astype(np.int64)) for ids in given.sentences]
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    found: dict[int, A] = {}
+    while len(found) < len(rows):
+        first = len(found)
+        chosen = order[first : first + max(1, room // max(1, len(rows[order[first]])))]
+        lengths = torch.tensor([len(rows[i]) for i in chosen], device=model.device)
+        tokens = pad_sequence([rows[i] for i in chosen], batch_first=True).to(model.device)
+        found |= zip(chosen, answer(tokens, lengths), strict=True)
+    return [found[i] for i in range(len(rows))]
+
+
+def rows_of(model: Any, text: Text, compute: Callable[[Tensor, Tensor], Tensor], complete: bool) -> Any:
+    """Of each sentence the rows [T, ...] of its words, out of what `compute` makes of tokens [B, T] and lengths [B]; a
+    sentence that is `complete` is read with its end."""
+    given = sentences_of(model, text)
+    found = in_batches(model, given, lambda tokens, lengths: compute(tokens, lengths).cpu().numpy(), complete)
+    return given.answer([rows[: len(ids)] for rows, ids in zip(found, given.sentences, strict=True)])
