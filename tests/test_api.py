@@ -20,6 +20,7 @@ from trellis.families.ngram.config import BigramConfig
 from trellis.models.base import LanguageModel
 
 SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs and the dog sees"] * 15
+TWO = ["the cat runs", "a dog sees"]
 TOKENS = [sentence.split() for sentence in SENTENCES]
 TAGGED = [[("the", "D"), ("cat", "N"), ("sees", "V")], [("a", "D"), ("dog", "N"), ("runs", "V")]] * 30
 SMALL: dict[str, dict[str, Any]] = {  # of each family, what trains at once
@@ -113,8 +114,10 @@ def test_settings_go_where_they_belong() -> None:
     trained = trellis.train(SENTENCES, states=3, epochs=2, tokens=64, lower=True, device="cpu", batches={"window": 9})
     assert trained.model.num_states == 3
     assert trained.training["epoch"] == 2
-    with pytest.raises(trellis.TrellisError, match="window is an option of model and batches"):
-        trellis.train(SENTENCES, family="feedforward", window=3)
+    both = trellis.train(
+        SENTENCES, family="feedforward", window=3, dim=4, epochs=1, batches={"window": 9}, device="cpu"
+    )
+    assert both.model.window == 3
     with pytest.raises(trellis.TrellisError, match=r"Unknown key 'model\.stats' of the family hmm; did you mean"):
         trellis.train(SENTENCES, stats=3)
     with pytest.raises(trellis.TrellisError, match="There are no words"):

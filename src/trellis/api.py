@@ -49,7 +49,8 @@ def train(
     resume
         Continue the training in that folder.
     settings
-        Options by name (`states=512, epochs=3`), or tables of them (`batches={"window": 32}`).
+        Options by name (`states=512, epochs=3`), or tables of them (`batches={"window": 32}`). An option that several
+        sections have is the model's.
 
     Examples
     --------

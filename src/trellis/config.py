@@ -126,7 +126,11 @@ def default_model() -> ModelConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run; sections that are left out are the family's defaults."""
+    """Everything that decides a run; sections that are left out are the family's defaults.
+
+    >>> trellis.RunConfig().model.states
+    256
+    """
 
     data: DataConfig = None  # type: ignore[assignment]
     model: Any = field(default_factory=default_model)  # the family's ModelConfig
@@ -217,7 +221,8 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def with_settings(family: str, settings: Mapping[str, Any]) -> RunConfig:
-    """A run from keyword arguments: sections as tables, options by name where only one section has one of that name."""
+    """A run from keyword arguments: tables of options, or options by name, each in the first section that has it, of
+    model, train, batches and data."""
     tables: dict[str, Any] = {"model": {"family": family}}
     kinds = sections_of(tables)
     own = {one.name for one in fields(RunConfig)} - set(kinds)
@@ -225,8 +230,6 @@ def with_settings(family: str, settings: Mapping[str, Any]) -> RunConfig:
         if key in kinds and isinstance(value, Mapping):
             tables.setdefault(key, {}).update(value)
             continue
-        homes = [name for name, kind in kinds.items() if key in (one.name for one in fields(kind))]
-        if len(homes) > 1:
-            raise TrellisError(f"{key} is an option of {' and '.join(homes)}: write {homes[0]}={{{key!r}: ...}}.")
-        put(tables, [*homes, key] if homes or key in own else ["model", key], value)
+        homes = [name for name in ("model", "train", "batches", "data") if key in (f.name for f in fields(kinds[name]))]
+        put(tables, [key] if key in own else [(homes or ["model"])[0], key], value)
     return run_config(tables)

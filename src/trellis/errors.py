@@ -2,7 +2,14 @@
 
 
 class TrellisError(Exception):
-    """Something the user can put right; the command line prints it and exits with code 2."""
+    """Something the user can put right; the command line prints it and exits with code 2.
+
+    >>> try:
+    ...     trellis.train(["a b"], states=0)
+    ... except trellis.TrellisError as error:
+    ...     print(error)
+    model.states is 0: it must be at least 1.
+    """
 
 
 class InputError(TrellisError, ValueError):

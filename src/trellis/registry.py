@@ -31,7 +31,12 @@ RENAMED = {"tag-hmm": "hmm-tagger"}
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models; every part is an import string "package.module:name"."""
+    """A family of models; every part is an import string "package.module:name".
+
+    >>> from trellis.registry import find_family
+    >>> find_family("lds").title
+    'Linear dynamical system'
+    """
 
     name: str
     title: str  # what its models are called

@@ -12,7 +12,6 @@ import torch
 from corpora import vocabulary
 from trellis.corpus import Split
 from trellis.errors import TrellisError
-from trellis.families.crf import encoders
 from trellis.families.crf.encoders import ENCODERS, SWEEPS, Encoder, split_spec
 from trellis.families.factorial.model import FHMM
 from trellis.families.hmm.model import HMM

@@ -27,7 +27,12 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Corpus:
-    """A vocabulary and the splits encoded with it; `corpus["train"]` is `corpus.splits["train"]`."""
+    """A vocabulary and the splits encoded with it; `corpus["train"]` is `corpus.splits["train"]`.
+
+    >>> corpus = trellis.read_corpus(["a b", "b c a"] * 20)
+    >>> corpus.vocab.decode(corpus["valid"].tokens)[-1]
+    '<eos>'
+    """
 
     vocab: Vocabulary
     splits: dict[str, Split]
@@ -60,7 +65,7 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     With the vocabulary `known` they are read as its training text was."""
     if isinstance(data, Corpus):
         return data
-    recipe = make_recipe(config, "")
+    recipe = make_recipe(replace(config, source=""), "")
     if known is not None:
         recipe = replace(recipe, tokenizer=known.tokenizer, lower=known.lower, digits=known.digits)
     sentences = [tokens_of(sentence, recipe.tokenizer) for sentence in data]

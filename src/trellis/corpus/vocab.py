@@ -17,7 +17,12 @@ GAP = "___"  # in a query: one missing token, whatever the tokenizer
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Word i is `words[i]`, seen `counts[i]` times in training; most frequent first, ties in alphabetical order."""
+    """Word i is `words[i]`, seen `counts[i]` times in training; most frequent first, ties in alphabetical order.
+
+    >>> vocab = trellis.Vocabulary.choose({"a": 3, "b": 1, "<eos>": 2})
+    >>> vocab.words
+    ['a', '<eos>', 'b', '<unk>']
+    """
 
     words: list[str]
     counts: list[int]

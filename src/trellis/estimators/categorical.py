@@ -24,7 +24,12 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     """A hidden Markov model whose states emit symbols: integers from 0, or strings.
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V];
-    `symbols_` [V] names the symbols where the model was fitted to strings."""
+    `symbols_` [V] names the symbols where the model was fitted to strings.
+
+    >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
+    >>> trellis.CategoricalHMM(2, random_state=0).fit(X).predict(X[:3]).shape
+    (3,)
+    """
 
     startprob_prior: Any = 1.0
     transmat_prior: Any = 1.0

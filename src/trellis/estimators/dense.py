@@ -30,7 +30,12 @@ from trellis.types import Counts
 
 @dataclass(repr=False, eq=False)
 class GaussianDenseHMM(DenseChain, GaussianHMM):
-    """A GaussianHMM whose start and transitions are composed of vectors."""
+    """A GaussianHMM whose start and transitions are composed of vectors.
+
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> trellis.GaussianDenseHMM(2, random_state=0).fit(X).means_.shape
+    (2, 2)
+    """
 
     _: KW_ONLY
     covariance_type: str = "diag"
@@ -46,7 +51,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
     """A CategoricalHMM composed of vectors: emissions too, B[i, j] ~ k(w_i, v_j).
 
     Fitted vectors, beside those of the chain: `w_` [K, l'] and `v_` [V, l']. Letters of `params` name what is trained,
-    `init_params` what is drawn first; "zv" trains z and v and leaves u, w and z_start as they were drawn."""
+    `init_params` what is drawn first; "zv" trains z and v and leaves u, w and z_start as they were drawn.
+
+    >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
+    >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape
+    (2, 2)
+    """
 
     _: KW_ONLY
     startprob_prior: Any = 1.0

@@ -29,7 +29,12 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     """Layers of hidden chains that emit symbols together: integers from 0, or strings; input as for CategoricalHMM.
 
     Fitted attributes: `model_`, the FHMM; `bounds_`, on the log-likelihood, by epoch; `symbols_`, the names of the
-    symbols where the model was fitted to strings."""
+    symbols where the model was fitted to strings.
+
+    >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
+    >>> trellis.FactorialHMM((2, 2), random_state=0).fit(X).predict(X[:3]).shape
+    (3, 2)
+    """
 
     sizes: tuple[int, ...] = (10, 10)  # states of each layer
     _: KW_ONLY

@@ -26,7 +26,12 @@ class GaussianHMM(BaseHMM):
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `means_` [K, F] and
     `covars_`, which is read as matrices [K, F, F] and set in the shape of its type: spherical [K], diag [K, F],
-    full [K, F, F], tied [F, F]."""
+    full [K, F, F], tied [F, F].
+
+    >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
+    >>> sorted(trellis.GaussianHMM(2, random_state=0).fit(X).means_[:, 0].round())
+    [0.0, 5.0]
+    """
 
     covariance_type: str = "diag"  # spherical | diag | full | tied
     min_covar: float = 1e-3  # added to the variances at the start

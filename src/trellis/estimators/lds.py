@@ -20,7 +20,12 @@ from trellis.families.lds.model import LDS
 
 @dataclass(repr=False, eq=False)
 class LDSVectors:
-    """Sentences, whitespace between their words, in; for each an array [tokens, dim] of unit vectors out."""
+    """Sentences, whitespace between their words, in; for each an array [tokens, dim] of unit vectors out.
+
+    >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
+    >>> trellis.LDSVectors(2).fit_transform(text)[0].shape
+    (5, 2)
+    """
 
     dim: int = 100
     iterations: int = 10

@@ -19,7 +19,12 @@ from trellis.estimators.inputs import Observations, check_features, read_numbers
 class PoissonHMM(BaseHMM):
     """A hidden Markov model whose states emit counts from Poisson distributions.
 
-    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `lambdas_` [K, F]."""
+    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `lambdas_` [K, F].
+
+    >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
+    >>> trellis.PoissonHMM(2, random_state=0).fit(X).lambdas_.shape
+    (2, 1)
+    """
 
     startprob_prior: Any = 1.0
     transmat_prior: Any = 1.0

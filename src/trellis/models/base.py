@@ -249,17 +249,13 @@ class PersistedModel(ABC):
 class LanguageModel(SequenceModel, PersistedModel):
     """The text face of a SequenceModel."""
 
-    @classmethod
-    def described(cls) -> str:
-        return "a language model: it gives words no probabilities"
-
     def sentence_start(self, batch: int) -> Any:
         """The state in which a new sentence begins."""
         return self.start(batch)
 
     @classmethod
     def described(cls) -> str:
-        return super().described() if hasattr(cls, "family") else "a language model: it gives words no probabilities"
+        return super().described() if cls is not LanguageModel else "a language model: it gives words no probabilities"
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:

@@ -26,7 +26,8 @@ class Tagger(PersistedModel):
 
     @classmethod
     def described(cls) -> str:
-        return "a tagger; train one by 'trellis tag train', where --with takes what other models have learned of words"
+        advice = "train one by 'trellis tag train', where --with takes what other models have learned of words"
+        return super().described() if cls is not Tagger else f"a tagger; {advice}"
 
     @property
     def units(self) -> str:

@@ -10,7 +10,11 @@ from typing import Any
 class Scores:
     """The figures of a model by name, and the rows of the table that shows them, beside its baselines where it has any.
 
-    Every row has the same keys; that of the model itself is the last one where rows are models."""
+    Every row has the same keys; that of the model itself is the last one where rows are models.
+
+    >>> trellis.train(["a b", "b a"] * 20, family="bigram").scores["test"] > 1
+    True
+    """
 
     title: str  # of the table
     values: dict[str, float]

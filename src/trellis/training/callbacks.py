@@ -13,7 +13,14 @@ SKIPPED = "step", "epoch", "tokens", "seconds"
 
 
 class Callback:
-    """Inherit, override what you need, and pass an instance to `trellis.train(..., callbacks=[...])`."""
+    """Inherit, override what you need, and pass an instance to `trellis.train(..., callbacks=[...])`.
+
+    >>> class Print(trellis.Callback):
+    ...     def on_evaluation(self, state, metrics):
+    ...         print(state.epoch, sorted(metrics)[0])
+    >>> _ = trellis.train(["a b"] * 20, states=2, epochs=1, callbacks=[Print()])
+    1 epoch
+    """
 
     def on_step(self, state: TrainState) -> None:
         """After every step; its figures may still be on the device, and reading them waits for it."""
@@ -23,7 +30,10 @@ class Callback:
 
 
 class TensorBoard(Callback):
-    """Write the metrics of every evaluation as TensorBoard scalars."""
+    """Write the metrics of every evaluation as TensorBoard scalars.
+
+    >>> trellis.train("ptb", callbacks=[trellis.TensorBoard("runs/ptb/events")])  # doctest: +SKIP
+    """
 
     def __init__(self, folder: str | Path) -> None:
         try:

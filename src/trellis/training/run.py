@@ -27,7 +27,12 @@ DECIDING = "data", "model", "batches"  # sections that make a training another o
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, its scores (None where the training was interrupted), its metrics, and the folder of its run."""
+    """A trained model, its scores (None where the training was interrupted), its metrics, and the folder of its run.
+
+    >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
+    >>> [line["epoch"] for line in trained.history]
+    [1, 2, 3]
+    """
 
     model: PersistedModel
     scores: Scores | None

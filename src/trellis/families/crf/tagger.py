@@ -42,7 +42,12 @@ Words = Sequence[Sequence[str]]
 
 
 class CRFTagger(Tagger):
-    """argmax_y p(y | x) of a CRF."""
+    """argmax_y p(y | x) of a CRF.
+
+    >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
+    >>> trellis.train(text, family="crf").model.tag([["the", "dog"]])
+    [['D', 'N']]
+    """
 
     family = "crf"
 

@@ -35,7 +35,12 @@ class FHMM(GradientModel, StateModel):
     """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
 
     Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
-    exact for a noisy-or, which has none."""
+    exact for a noisy-or, which has none.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
+    >>> model.num_states, model.posterior("a b").shape
+    (9, (2, 6))
+    """
 
     family = "fhmm"
 

@@ -37,7 +37,12 @@ LARGEST_BELIEFS = 1 << 25  # entries of beliefs over all states that exist at a 
 class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
-    `carry` says that sentences were trained as one stream, so a new sentence begins after an <eos>."""
+    `carry` says that sentences were trained as one stream, so a new sentence begins after an <eos>.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
+    >>> model.posterior("a b b").sum(1).round(3)
+    array([1., 1., 1.], dtype=float32)
+    """
 
     family = "hmm"
     visits: Tensor | None  # [K]: share of a text's tokens, where `long_run.estimate_long_run` has found it

@@ -33,7 +33,12 @@ WORDS = slice(1, None)  # the tags that words may have: all but that of a senten
 
 
 class HMMTagger(HMM, Tagger):
-    """An HMM whose symbols are words with or without tags (see `Product`)."""
+    """An HMM whose symbols are words with or without tags (see `Product`).
+
+    >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
+    >>> trellis.train(text, family="hmm-tagger", states=0, epochs=2).model.tag([["the", "dog"]])
+    [['D', 'N']]
+    """
 
     family = "hmm-tagger"
     params: TaggedParams

@@ -32,7 +32,13 @@ class Pair(NamedTuple):
 
 
 class LDS(PersistedModel):
-    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), w_t the one-hot word, centred and scaled."""
+    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), w_t the one-hot word, centred and scaled.
+
+    >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs and sees"] * 15
+    >>> model = trellis.train(text, family="lds", dim=2, epochs=1).model
+    >>> model.embed("the cat runs").shape
+    (3, 2)
+    """
 
     family: ClassVar[str] = "lds"
     embed_kinds: ClassVar = {  # whitened, of unit length

@@ -14,7 +14,12 @@ from trellis.families.neural.base import NeuralModel, State, at_least_one
 class FeedForward(NeuralModel):
     """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each layer g has d units.
 
-    With `hidden` units instead, a last linear map leads back to d."""
+    With `hidden` units instead, a last linear map leads back to d.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, family="feedforward", dim=4, window=2, epochs=1).model
+    >>> model.embed("a b").shape
+    (2, 4)
+    """
 
     family: ClassVar[str] = "feedforward"
 

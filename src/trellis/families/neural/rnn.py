@@ -27,7 +27,12 @@ class Recurrent(NeuralModel):
 
 
 class LSTM(Recurrent):
-    """f_t is the output of the last of `depth` LSTM layers that have read x_<t."""
+    """f_t is the output of the last of `depth` LSTM layers that have read x_<t.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, family="lstm", dim=4, epochs=1).model
+    >>> model.log_prob("a b") < 0
+    True
+    """
 
     family: ClassVar[str] = "lstm"
 
@@ -59,7 +64,12 @@ class RNN(Recurrent):
 
     `embedding` is B', `recurrent` A and `output` C. The steady-state filter of a linear dynamical system (transition
     A, emission C, gain K) is the same network without its non-linearities: A - K C A, K and C A in the places of
-    A, B and C, since h_t, like the filter's forecast, has not seen x_t."""
+    A, B and C, since h_t, like the filter's forecast, has not seen x_t.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, family="rnn", dim=4, epochs=1).model
+    >>> model.log_prob("a b") < 0
+    True
+    """
 
     family: ClassVar[str] = "rnn"
 

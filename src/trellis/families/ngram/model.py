@@ -24,6 +24,10 @@ class NGram(LanguageModel):
 
     The state is the last n - 1 tokens. An <eos> among them is the beginning of a sentence: a model that does not cross
     knows no n-gram that reaches over one, so it begins anew by itself. A new text begins after an <eos>.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, family="ngram", order=3).model
+    >>> model.predict("a", n=1)[0][0]
+    'b'
     """
 
     family: ClassVar[str] = "ngram"
