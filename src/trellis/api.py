@@ -82,7 +82,7 @@ def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
     >>> import trellis
     >>> corpus = trellis.read_corpus(["a b", "b c", "c a"] * 10)
     >>> len(corpus.vocab), corpus["train"].tokens.size
-    (5, 84)
+    (5, 78)
     """
     config = build(DataConfig, settings, "data.")
     if isinstance(data, str | PathLike):
