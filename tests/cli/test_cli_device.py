@@ -33,6 +33,7 @@ COMMANDS = {
     "eval": [],
     "sample": ["-n", "3"],
     "score": ["the cat sees the dog", "a dog runs"],
+    "score --tokens": ["the cat sees the dog"],
     "infill": ["the ___ sees the dog"],
     "embed": ["the cat sees the dog"],
     "states": [],
@@ -40,7 +41,7 @@ COMMANDS = {
 }
 ASKS = {
     "ngram": ["eval", "sample", "score"],
-    "lstm": ["eval", "sample", "score"],
+    "lstm": ["eval", "sample", "score --tokens"],  # torch packs sequences of several lengths on a real GPU alone
     "fhmm": ["eval", "sample", "score", "embed"],
     "lds": ["embed"],
 }
