@@ -150,7 +150,19 @@ def test_evaluate_takes_models_paths_and_texts(nowhere: Path) -> None:
     with pytest.raises(trellis.TrellisError, match="name one"):
         trellis.evaluate(trained.model)
     with pytest.raises(trellis.TrellisError, match="no perplexity"):
-        trellis.evaluate(trellis.train(TAGGED, family="crf", iterations=2).model, SENTENCES)
+        trellis.evaluate(trellis.train(SENTENCES, family="lds", **SMALL["lds"]).model, SENTENCES)
+
+
+@pytest.mark.parametrize("family", ["crf", "hmm-tagger"])
+def test_taggers_are_evaluated_by_their_tags(family: str, nowhere: Path) -> None:
+    file = nowhere / "text.conll"
+    file.write_text("\n\n".join("\n".join(f"{word} {tag}" for word, tag in row) for row in TAGGED) + "\n")
+    trained = trellis.train(file, family=family, run=nowhere / "run", device="cpu", **SMALL[family])
+    assert trellis.evaluate(trained.model).accuracy == pytest.approx(trained.scores["test_accuracy"] / 100)
+    found = [trellis.evaluate(nowhere / "run", data).accuracy for data in (TAGGED, file, str(file))]
+    assert len(set(found)) == 1
+    wrong = [[(word, "X") for word, _ in row] for row in TAGGED]
+    assert trellis.evaluate(trained.model, wrong).accuracy == 0.0
 
 
 def test_evaluate_reads_the_test_split_of_the_models_own_corpus(nowhere: Path) -> None:

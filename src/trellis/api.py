@@ -11,12 +11,15 @@ from typing import Any
 from trellis.config import DataConfig, RunConfig, with_settings
 from trellis.corpus import Corpus, load_corpus
 from trellis.corpus.load import corpus_of
+from trellis.corpus.tagged import read_splits
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.models.files import load
-from trellis.options import build
-from trellis.tasks.lm import ALL, READINGS, Evaluation, join, load_split
+from trellis.models.tagger import Tagger
+from trellis.options import build, choose
+from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, join, load_split
 from trellis.tasks.lm import evaluate as score_batches
+from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
 from trellis.training.callbacks import Callback
 
@@ -92,10 +95,12 @@ def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
 
 def evaluate(
     model: PersistedModel | str | PathLike[str], data: Any = None, split: str | None = None, device: str = "cpu"
-) -> Evaluation:
-    """The log-likelihood and perplexity of a text under a language model; by default of its corpus's test split.
+) -> Evaluation | TagScores:
+    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; by default on
+    the test split of the corpus that it was trained on.
 
-    `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`.
+    `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a
+    tagged data set, a file, or sentences of (word, tag) pairs.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
@@ -103,6 +108,8 @@ def evaluate(
     True
     """
     found = model if isinstance(model, PersistedModel) else load(Path(model), device=device)
+    if isinstance(found, Tagger):
+        return evaluate_tags(found, data, split)
     if not isinstance(found, LanguageModel):
         raise TrellisError(f"A model of the family {found.family} gives words no probabilities: it has no perplexity.")
     if data is None or isinstance(data, str | PathLike):
@@ -111,3 +118,13 @@ def evaluate(
         corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), found.vocab)
         text = join(list(corpus.splits.values())) if split in (None, ALL) else corpus[str(split)]
     return score_batches(found, READINGS[found.about.get("order", "sentences")](text))
+
+
+def evaluate_tags(model: Tagger, data: Any, split: str | None) -> TagScores:
+    """How good the tags are on tagged text."""
+    named = data is None or isinstance(data, str | PathLike)
+    config = replace(data_of(model), source=str(data)) if named and data is not None else data_of(model)
+    whole = replace(config, valid_fraction=0.0, test_fraction=0.0) if data is not None else config
+    splits = read_splits(whole, None if named else data)
+    text = choose(splits, split or ("test" if "test" in splits else "train"), "split")
+    return score_tags(text, model.tag(text.words, text.pos), model.units, model.word_counts)

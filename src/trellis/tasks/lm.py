@@ -15,7 +15,8 @@ from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.errors import TrellisError
-from trellis.models.base import LanguageModel
+from trellis.models.base import LanguageModel, PersistedModel
+from trellis.registry import find_family
 from trellis.types import Batch
 
 WINDOW, TOKENS, LANES = 4096, 1 << 14, 16
@@ -84,13 +85,18 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
     return result
 
 
+def data_of(model: PersistedModel) -> DataConfig:
+    """How the text of a model was read."""
+    return find_family(model.family).load("data")(**model.about.get("data", {}))
+
+
 def load_split(model: LanguageModel, source: str | None = None, name: str | None = None) -> Split:
     """A split of `source` (default: the corpus of the training) with the token ids of the model.
 
     Where none is named it is test, or all of a source that has no splits of its own."""
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not say on which corpus it was trained; name one (--data).")
-    config = DataConfig(**model.about.get("data", {}))
+    config = data_of(model)
     if source is not None and source != config.source:
         vocab = model.vocab
         alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -39,11 +39,12 @@ class Job:
     callbacks: Sequence[Callback] = ()
 
 
-class Fitted(NamedTuple):
+@dataclass
+class Fitted:
     """A trained model, and how its training went, where it went by steps."""
 
     model: PersistedModel
-    state: TrainState = TrainState()
+    state: TrainState = field(default_factory=TrainState)
 
 
 def directly(job: Job) -> Fitted:

@@ -58,7 +58,8 @@ def train(
     family, device = config.family, choose_device(config.device)
     corpus = family.load("read")(config, data)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
-        model, state = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks))
+        fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks))
+        model, state = fitted.model, fitted.state
         if state.interrupted:
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
