@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from trellis.config import DataConfig, RunConfig, with_settings
+from trellis.config import GIVEN, DataConfig, RunConfig, load_config, with_settings
 from trellis.corpus import Corpus, load_corpus
 from trellis.corpus.load import corpus_of
 from trellis.corpus.tagged import read_splits
@@ -43,8 +43,8 @@ def train(
     ----------
     data
         The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), a `Corpus`, or a
-        `RunConfig`, which decides everything else but `run` and `callbacks`. Taggers take the name of a tagged data
-        set, a file, or sentences of (word, tag) pairs.
+        `RunConfig` or a TOML file, which decide everything but `run` and `callbacks`. Taggers take the name of a tagged
+        data set, a file, or sentences of (word, tag) pairs.
     family
         The family of models; `trellis config FAMILY` prints its options.
     run
@@ -71,10 +71,11 @@ def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConf
     """The run that `train` is asked for, and its text where that came from Python."""
     if isinstance(data, RunConfig):
         return data, None
+    if isinstance(data, str | PathLike) and str(data).endswith(".toml"):
+        return load_config(str(data)), None
     config = with_settings(family, settings)
-    if isinstance(data, str | PathLike):
-        return replace(config, data=replace(config.data, source=str(data))), None
-    return config, data
+    source = str(data) if isinstance(data, str | PathLike) else GIVEN
+    return replace(config, data=replace(config.data, source=source)), None if source != GIVEN else data
 
 
 def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:

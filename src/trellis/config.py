@@ -22,6 +22,8 @@ from trellis.options import (
 )
 from trellis.registry import Family, find_family, resolve
 
+GIVEN = "<python>"  # the source of a text that was passed from Python
+
 
 @dataclass(frozen=True)
 class DataConfig(Options):
@@ -29,10 +31,8 @@ class DataConfig(Options):
 
     prefix: ClassVar[str] = "data."
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
-    reader: str | None = option(None, "text | fasta | csv; of tagged text conll | conllu | medpost | word_tag")
-    column: str | None = option(
-        None, 'csv: header or index of the sequences, "id:event" joins the rows of one id; tagged text: of the tags'
-    )
+    reader: str | None = option(None, "text | fasta | csv")
+    column: str | None = option(None, 'csv: header or index of the sequences; "id:event" joins the rows of one id')
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "where a document begins: file | blank | heading")
     heading: str | None = option(None, 'documents = "heading": the regular expression of a document\'s first line')
@@ -44,6 +44,18 @@ class DataConfig(Options):
     max_size: int | None = option(None, "words in the vocabulary, <eos> and <unk> included; 0: no limit")
     valid_fraction: float = option(0.05, "held out for validation where the source has no splits of its own")
     test_fraction: float = option(0.05, "held out for testing where the source has no splits of its own")
+
+
+@dataclass(frozen=True)
+class TaggedDataConfig(Options):
+    """Which tagged text (see trellis.corpus.tagged)."""
+
+    prefix: ClassVar[str] = "data."
+    source: str = option("", "a tagged data set by name, or a file")
+    reader: str | None = option(None, "format of a file: conll | conllu | medpost | word_tag")
+    column: str | None = option(None, "column of the tags: its number from 0 (conll), upos or xpos (conllu)")
+    valid_fraction: float = option(0.05, "held out of a file for validation")
+    test_fraction: float = option(0.05, "held out of a file for testing")
 
 
 @dataclass(frozen=True)
@@ -132,7 +144,7 @@ class RunConfig:
     256
     """
 
-    data: DataConfig = None  # type: ignore[assignment]
+    data: Any = None  # the family's: DataConfig or TaggedDataConfig
     model: Any = field(default_factory=default_model)  # the family's ModelConfig
     batches: BatchConfig = BatchConfig()
     train: Any = None  # the family's: TrainConfig, or another FitConfig

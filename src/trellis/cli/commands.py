@@ -28,7 +28,7 @@ from trellis.models.files import load
 from trellis.options import read_toml
 from trellis.registry import find_family, resolve
 from trellis.report.comparison import write_comparison
-from trellis.report.page import write_report
+from trellis.report.page import REPORT
 from trellis.tasks import lm
 from trellis.tasks.compare import compare
 from trellis.training import run
@@ -49,12 +49,11 @@ def trained(result: run.Trained, folder: Path) -> Answer:
         advice = f"Interrupted; continue with: trellis train --run {folder} --resume"
         return Answer({"run": str(folder), "training": result.training}, lambda: console.note(advice), 130)
     scores, corpus = result.scores, result.model.about["corpus"]
-    report = write_report(folder, result.model, scores)
 
     def show() -> None:
         console.note(corpus)
         console.show_rows(scores.title, list(scores.rows[0]), scores.rows)
-        console.note(f"Model, metrics and report are in {folder}; open {report}")
+        console.note(f"Model, metrics and report are in {folder}; open {folder / REPORT}")
 
     data = {"run": str(folder), "corpus": corpus, "training": result.training, "scores": asdict(scores)}
     return Answer(data, show)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trellis.config import GIVEN
 from trellis.corpus.cache import cache_folder, writing
 from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
@@ -69,6 +70,8 @@ def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
 
 
 def _from_path(path: Path) -> Source:
+    if str(path) == GIVEN:
+        raise TrellisError("The text of this run came from Python; pass it again, to trellis.train(..., resume=True).")
     if not path.exists():
         known = ", ".join(NAMED)
         raise TrellisError(f"There is no file or folder {path}, and no corpus of that name; known are {known}.")

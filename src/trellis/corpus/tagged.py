@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trellis.config import DataConfig
+from trellis.config import GIVEN, TaggedDataConfig
 from trellis.corpus.read import read_lines
 from trellis.corpus.sources import data_folder
 from trellis.corpus.tagsets import convert, units_of
@@ -232,34 +232,37 @@ def load_tagged(name: str, split: str) -> Tagged:
     return _without(data if source.parts is None else data[source.parts[split]], source.without)
 
 
-def read_splits(config: DataConfig, data: Any = None) -> dict[str, Tagged]:
+def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]:
     """The splits of a tagged data set, spans as IOB2; of a file, or of sentences [[(word, tag), ...], ...] from Python,
     some are held out."""
-    if data is None and config.source in TAGGED and config.reader is None:
-        return {name: load_tagged(config.source, name).in_iob2() for name in TAGGED[config.source].files}
-    if data is None:
-        return _held_out(read_tagged(config.source, config.reader or "conll", config.column), config)
     if isinstance(data, Tagged):
         return _held_out(data, config)
-    pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
-    return _held_out(Tagged(*([[pair[i] for pair in row] for row in pairs] for i in range(2))), config)
+    if data is not None:
+        pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
+        return _held_out(Tagged(*([[pair[i] for pair in row] for row in pairs] for i in range(2))), config)
+    if config.source in ("", GIVEN):
+        raise TrellisError(f"There is no tagged text: set data.source to a file, or to one of {', '.join(TAGGED)}.")
+    if config.source in TAGGED and config.reader is None:
+        return {name: load_tagged(config.source, name).in_iob2() for name in TAGGED[config.source].files}
+    return _held_out(read_tagged(config.source, config.reader or "conll", config.column), config)
 
 
-def _held_out(data: Tagged, config: DataConfig) -> dict[str, Tagged]:
-    """Every n-th sentence for validation and for testing."""
+def _held_out(data: Tagged, config: TaggedDataConfig) -> dict[str, Tagged]:
+    """Every n-th sentence for validation and for testing; a split without sentences is left out."""
     data, places = data.in_iob2(), np.arange(len(data))
     shares = {"valid": config.valid_fraction, "test": config.test_fraction}
-    every = {name: round(1 / share) for name, share in shares.items() if share > 0}
     home = np.full(len(data), "train", object)
-    for offset, (name, step) in enumerate(every.items()):
-        home[places % step == step - 1 - offset] = name
-    return {name: data[np.flatnonzero(home == name).tolist()] for name in ("train", *every)}
+    for offset, (name, share) in enumerate(shares.items()):
+        home[places % round(1 / share) == round(1 / share) - 1 - offset if share > 0 else []] = name
+    found = {name: data[np.flatnonzero(home == name).tolist()] for name in ("train", *shares)}
+    return {name: split for name, split in found.items() if len(split)}
 
 
-def describe_splits(config: DataConfig, splits: Mapping[str, Tagged]) -> str:
+def describe_splits(config: TaggedDataConfig, splits: Mapping[str, Tagged]) -> str:
     """Source and sizes in one line."""
+    origin = f"{sum(map(len, splits.values())):,} sentences" if config.source == GIVEN else config.source
     sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
-    return f"{config.source}: {sizes} tokens ({' / '.join(splits)})"
+    return f"{origin}: {sizes} tokens ({' / '.join(splits)})"
 
 
 def _plain_or_packed(path: Path) -> Path:

@@ -111,6 +111,13 @@ class PersistedModel(ABC):
     def restore(cls, saved: Saved) -> PersistedModel:
         """The model that was saved."""
 
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the model into a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
+        from trellis.models.files import FILE, save_model
+
+        file = pathlib.Path(path)
+        save_model(file if file.suffix == ".safetensors" else file / FILE, self)
+
     def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Write what does not go into the model's own file."""
 
@@ -128,8 +135,9 @@ class PersistedModel(ABC):
 
     def __repr__(self) -> str:
         facts = [f"{self.num_states:,} states"] if self.num_states else []
-        facts += [f"{len(self.vocab):,} words", *([str(self.about["corpus"])] if "corpus" in self.about else [])]
-        return f"<{type(self).__name__} ({self.family}): {', '.join(facts)}>"
+        facts += [f"{len(self.vocab):,} words"]
+        corpus = f", trained on {self.about['corpus'].split(':')[0]}" if "corpus" in self.about else ""
+        return f"<{type(self).__name__} ({self.family}): {', '.join(facts)}{corpus}>"
 
     def _repr_html_(self) -> str:
         facts = {"family": self.name, "states": self.num_states, "parameters": self.num_parameters()}
@@ -174,6 +182,15 @@ class PersistedModel(ABC):
         array([ True, False])
         """
         raise self.refusal("log_prob", *PROBABILITIES)
+
+    def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
+        """log p of every token given those before it, the end of the sentence last: [T + 1].
+
+        >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
+        >>> model.token_log_probs("a b").shape
+        (3,)
+        """
+        raise self.refusal("token_log_probs", *PROBABILITIES)
 
     def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
         """The n most probable next words after the beginning of a sentence.
@@ -259,7 +276,6 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        """log p of every token given those before it, the end of the sentence last: [T + 1]."""
         given = sentences_of(self, text)
 
         def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.errors import TrellisError
@@ -85,7 +84,7 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
     return result
 
 
-def data_of(model: PersistedModel) -> DataConfig:
+def data_of(model: PersistedModel) -> Any:
     """How the text of a model was read."""
     return find_family(model.family).load("data")(**model.about.get("data", {}))
 

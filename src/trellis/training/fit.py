@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,8 +50,11 @@ class Fitted:
 
 def directly(job: Job) -> Fitted:
     """By the learner itself: a function of the job."""
-    config = job.config
-    return resolve(config.family.learners[config.train.learner])(job)
+    begun, config = time.perf_counter(), job.config
+    fitted: Fitted = resolve(config.family.learners[config.train.learner])(job)
+    fitted.state.seconds = fitted.state.seconds or time.perf_counter() - begun
+    fitted.state.outcome = fitted.state.outcome or "fitted"
+    return fitted
 
 
 def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> Fitted:

@@ -15,6 +15,7 @@ from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
 from trellis.models.files import FILE, save_model
 from trellis.options import to_toml
+from trellis.report.page import write_report
 from trellis.storage import claimed, write_text
 from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
@@ -72,11 +73,12 @@ def train(
 
 
 def save(trained: Trained, folder: Path) -> None:
-    """Write the model and its results."""
+    """Write the model, its results, and a report of both."""
     model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
     save_model(folder / FILE, model)
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
     write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
+    write_report(folder, model, scores)
 
 
 @contextmanager

@@ -6,15 +6,12 @@ FAMILY = Family(
     name="crf",
     title="CRF tagger",
     config="trellis.families.crf.config:CRFTaggerConfig",
+    data="trellis.config:TaggedDataConfig",
     train="trellis.families.crf.config:CRFTrainConfig",
     model="trellis.families.crf.tagger:CRFTagger",
-    learners={
-        "lbfgs": "trellis.families.crf.learning:by_lbfgs",
-        "adagrad": "trellis.families.crf.learning:by_adagrad",
-        "crfsuite": "trellis.families.crf.learning:by_crfsuite",
-    },
+    learners=dict.fromkeys(("lbfgs", "adagrad", "crfsuite"), "trellis.families.crf.tagger:fit"),
     read="trellis.families.crf.tagger:read",
-    fit="trellis.families.crf.tagger:fit",
+    fit="trellis.training.fit:directly",
     evaluate="trellis.families.crf.tagger:evaluate",
     report="trellis.families.crf.tagger:sections",
 )

@@ -206,7 +206,7 @@ def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:
     ]
     values = {f"{name}_accuracy": 100 * score.accuracy for name, score in found.items()}
     values |= {f"{name}_f1": 100 * score.f1 for name, score in found.items()}
-    return Scores("tags", {"parameters": model.num_parameters(), **values}, rows)
+    return Scores("tags", {"parameters": model.num_parameters(), **values}, rows, headline="test_f1")
 
 
 def sections(model: CRFTagger) -> list[Markup]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trellis.config import DataConfig
+from trellis.config import TaggedDataConfig
 from trellis.families.hmm.config import HMMConfig
 from trellis.options import option
 
@@ -24,7 +24,7 @@ class HMMTaggerConfig(HMMConfig):
 
 
 @dataclass(frozen=True)
-class PartlyTaggedConfig(DataConfig):
+class PartlyTaggedConfig(TaggedDataConfig):
     """Tagged text (see trellis.corpus.tagged), and how much of it is read with its tags."""
 
     tagged_every: int = option(

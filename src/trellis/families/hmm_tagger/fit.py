@@ -30,6 +30,7 @@ from trellis.training.state import TrainState
 
 UNSEEN = 1e-3  # tokens of each tag that a state is taken to have had besides those that it has
 FIRST = "tagged"  # the folder of the training that comes before text without tags is added
+NAMES = {"oov_f1": "out of vocabulary", "many": "states many to one", "one": "states one to one"}  # of columns
 REST = "rest"  # data.untagged: the sentences whose tags are not used
 
 
@@ -110,8 +111,9 @@ def percent_wrong(model: HMMTagger, tagged: Tagged) -> float:
 def evaluate(model: HMMTagger, texts: Texts, run: RunConfig) -> Scores:
     """Accuracy on the validation and the test text."""
     found = tag_scores(model, texts)
-    rows = [{"tags": name.replace("_", ", "), "right, %": f"{value:.2f}"} for name, value in found.items()]
-    return Scores("tags", {"parameters": model.num_parameters(), **found}, rows)
+    kinds = dict.fromkeys(name.split("_", 1)[1] for name in found)
+    rows = [{"split": name} | {NAMES.get(k, k): found[f"{name}_{k}"] for k in kinds} for name in ("valid", "test")]
+    return Scores("tags right, %", {"parameters": model.num_parameters(), **found}, rows, headline="test_accuracy")
 
 
 def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:

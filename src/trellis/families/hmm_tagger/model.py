@@ -90,7 +90,7 @@ class HMMTagger(HMM, Tagger):
         return best[path.clamp(min=0)]
 
     def tag(
-        self, sentences: Sequence[Sentence], pos: Sequence[Sentence] | None = None, decode: str = "marginal"
+        self, sentences: Sequence[Sentence], pos: Sequence[Sentence] | None = None, *, decode: str = "marginal"
     ) -> list[list[str]]:
         """A tag for each word: the most probable of its own (marginal), or those of the best path (viterbi)."""
         check_sentences(sentences, pos)
