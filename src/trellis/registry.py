@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from trellis.errors import TrellisError
-from trellis.options import suggestion
+from trellis.options import RENAMED, suggestion
 
 GROUP = "trellis.families"
 FAMILIES = {
@@ -26,7 +26,6 @@ FAMILIES = {
     "rnn": "trellis.families.neural:RNN",
     "crf": "trellis.families.crf:FAMILY",
 }
-RENAMED = {"tag-hmm": "hmm-tagger"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def find_family(name: str) -> Family:
     """The family of that name, ours or that of an installed package."""
     if name in FAMILIES:
         return resolve(FAMILIES[name])
-    if name in RENAMED:
+    if RENAMED.get(name) in FAMILIES:
         raise TrellisError(f"The family {name!r} is now called {RENAMED[name]!r}.")
     found = {entry.name: entry.value for entry in entry_points(group=GROUP)}
     if name not in found:

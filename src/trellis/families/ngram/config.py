@@ -24,7 +24,7 @@ class BigramConfig(ModelConfig):
 
     family: str = "bigram"
     order: ClassVar[int] = 2
-    cross_sentences: bool = option(False, "contexts reach over the ends of sentences", was="model.crossing")
+    cross_sentences: bool = option(False, "contexts reach over the ends of sentences")
 
 
 @dataclass(frozen=True)
@@ -33,4 +33,4 @@ class NGramConfig(ModelConfig):
 
     family: str = "ngram"
     order: int = option(5, "words in the longest n-gram", within="[1, inf)")
-    cross_sentences: bool = option(False, "contexts reach over the ends of sentences", was="model.crossing")
+    cross_sentences: bool = option(False, "contexts reach over the ends of sentences")
