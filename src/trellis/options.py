@@ -52,9 +52,8 @@ class Option:
 
     def describe(self) -> str:
         """What it does, and what it may be."""
-        return "; ".join(
-            filter(None, (self.doc, " | ".join(filter(None, self.choices)), self.within and phrase(self.within)))
-        )
+        choices = " | ".join(filter(None, self.choices))
+        return "; ".join(filter(None, (self.doc, choices, self.within and phrase(self.within))))
 
 
 def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "") -> Any:

@@ -83,9 +83,7 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise TrellisError(
-                f"Another process is at work in {folder}; wait for it, or name another folder."
-            ) from error
+            raise TrellisError(f"Another process is at work in {folder}; wait, or name another folder.") from error
         yield
 
 

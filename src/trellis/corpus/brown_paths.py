@@ -28,9 +28,7 @@ class Clustering:
             raise TrellisError(f"{len(words)} words were given for a clustering of {len(self.assignment)}.")
         for word in words:
             if not word or "\t" in word or "\n" in word:
-                raise TrellisError(
-                    f"The word {word!r} cannot be written to {path}: it is empty or holds a tab or newline."
-                )
+                raise TrellisError(f"The word {word!r} cannot stand in {path}: it is empty or holds a tab or newline.")
         with atomic_write(path) as file:
             for i in np.lexsort((-self.counts, self.assignment)):
                 file.write(f"{self.paths[self.assignment[i]]}\t{words[i]}\t{self.counts[i]}\n".encode())

@@ -99,9 +99,7 @@ def universal(tags: list[str], tag_set: str = "penn") -> list[str]:
     try:
         return [table[tag.removesuffix("+")] for tag in tags]
     except KeyError as error:
-        raise TrellisError(
-            f"The tag {error} is not in the {tag_set} tag set; say which tag set the data has."
-        ) from error
+        raise TrellisError(f"The tag {error} is not in the {tag_set} tag set; say which one the data has.") from error
 
 
 MAPS: dict[str, Callable[[], Mapping[str, str]]] = {"penn": penn_map, "medpost": lambda: MEDPOST_MAP}

@@ -29,9 +29,7 @@ CHAIN = {"u": "u_", "z": "z_", "s": "z_start_"}
 class DenseParts(Parts):
     """Parts, and the vectors that compose them."""
 
-    def __init__(
-        self, vectors: Mapping[str, Tensor], start: Tensor, transition: Transition, emission: Emission
-    ) -> None:
+    def __init__(self, vectors: Mapping[str, Tensor], start: Tensor, transition: Transition, emission: Emission):
         super().__init__(start, transition, emission)
         self.vectors = vectors
 

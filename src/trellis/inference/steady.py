@@ -61,9 +61,7 @@ def schur(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) ->
     try:
         return symmetric(linalg.solve_discrete_are(transition.T, root, noise, np.eye(len(root))))
     except (np.linalg.LinAlgError, ValueError) as error:
-        raise TrellisError(
-            "The steady state of the filter was not found: its transition is too close to unstable."
-        ) from error
+        raise TrellisError("The filter has no steady state: its transition is too close to unstable.") from error
 
 
 def riccati_residual(

@@ -31,10 +31,7 @@ def paired_bootstrap(
 
 
 def bootstrap(
-    sums: np.ndarray,
-    difference: Callable[[np.ndarray], np.ndarray],
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    sums: np.ndarray, difference: Callable[[np.ndarray], np.ndarray], resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
     """Compare two models by sums [S, k] over each sentence; `difference` takes totals [..., k] to [...].
 

@@ -106,9 +106,8 @@ def sentence_counts(
     """Correct, predicted and gold units of each sentence, [S, 3]; with words, of those that begin with one."""
     rows = []
     for (gold, guess), sentence in zip(pairs, sentences, strict=True):
-        wanted, found = (
-            {unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess)
-        )
+        both = ({unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess))
+        wanted, found = both
         rows.append((len(wanted & found), len(found), len(wanted)))
     return np.array(rows)
 

@@ -74,9 +74,8 @@ class TrainState:
         return better
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in SAVED} | {
-            "window_log_likelihood": float(self.window_log_likelihood)
-        }
+        saved = {name: getattr(self, name) for name in SAVED}
+        return saved | {"window_log_likelihood": float(self.window_log_likelihood)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:

@@ -67,17 +67,18 @@ class Sweep(NamedTuple):
 
 
 def sweep(model: Filter, covariances: Covariances, horizon: int, workers: int) -> Sweep:
-    """The only part that touches the words: two products with every lag, and no more than a few [n, h] at a time."""
+    """The only part that touches the words: two products with every lag, Psi_k K' and Psi_k' K',
+    and no more than a few [n, h] at a time."""
     _, _, _, H, J, P = model.steady
     gain = model.gain
     ahead = now = np.zeros_like(gain)  # Y_{k+1}, Y_k
-    for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
+    for product in in_turn(lambda k: covariances[k].matmat(gain), range(horizon, -1, -1), workers):
         ahead, now = now, now @ H.T + product
     into = [np.linalg.matrix_power(J, horizon).T]  # what Psi_k' K' is multiplied with in F_0', k = 0..r
     for k in range(horizon - 1, -1, -1):
         into.insert(0, (np.linalg.matrix_power(J, k) @ P).T + H.T @ into[0])
     words, spread = now @ into[0], [now.T @ gain]
-    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
+    for k, product in enumerate(in_turn(lambda k: covariances[k].rmatmat(gain), range(1, horizon + 1), workers), 1):
         words += product @ into[k]
         spread.append(H @ spread[-1] + product.T @ gain)
     return Sweep(ahead, words, spread)
@@ -105,13 +106,6 @@ def expect(parameters: Parameters, covariances: Covariances, horizon: int, worke
     means = lyapunov(J, symmetric(mixed + mixed.T + P @ now @ P.T))
     moved = means @ J.T + toward @ P.T
     return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, log_likelihood(model, ahead, now))
-
-
-def products(
-    covariances: Covariances, gain: np.ndarray, lags: range, transposed: bool, workers: int
-) -> Iterator[np.ndarray]:
-    """Psi_k K' (or Psi_k' K') for one lag after the other; the next ones are computed meanwhile."""
-    return in_turn(lambda k: covariances[k].rmatmat(gain) if transposed else covariances[k].matmat(gain), lags, workers)
 
 
 def close_horizon(

@@ -24,9 +24,7 @@ LOG_ZERO = -1e30  # the logit of a probability that EM has estimated as zero: ex
 class Tables(WordParams, Maximisable):
     """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); a subclass adds the transitions."""
 
-    def __init__(
-        self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0
-    ) -> None:
+    def __init__(self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0):
         super().__init__()
         self.num_states = num_states
         generator = torch.Generator().manual_seed(seed)
@@ -127,9 +125,7 @@ class TableParams(Tables):
         given = {"start": start, "transition": transition, "emission": emission}
         for name, probs in given.items():
             if not torch.allclose(probs.sum(-1), probs.new_ones(()), atol=1e-4):
-                raise TrellisError(
-                    f"The {name} probabilities do not sum to one along the last axis; normalise them first."
-                )
+                raise TrellisError(f"The {name} probabilities do not sum to one along the last axis; normalise them.")
         table = emission.T if self.sets is None else emission.T.gather(1, self.sets)
         self.write(Parts(start, Dense(transition), Categorical(table.log(), None, self.num_states)))
 
