@@ -75,8 +75,3 @@ def find_family(name: str) -> Family:
     if not isinstance(family, Family):
         raise TrellisError(f"The entry point {name!r} of {GROUP} is {found[name]!r}, which is not a Family.")
     return family
-
-
-def family_names() -> list[str]:
-    """Every family that can be found."""
-    return [*FAMILIES, *(entry.name for entry in entry_points(group=GROUP))]

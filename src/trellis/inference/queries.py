@@ -45,11 +45,6 @@ class Chain(NamedTuple):
         return self._replace(gaps=self.emission.only(allowed))
 
 
-def next_word(chain: Chain) -> Tensor:
-    """log p(x_0) under the chain's prior: [B, V]."""
-    return chain.emission.predict(chain.prior.probs)
-
-
 def log_marginal(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
     """log p of the words that are there, the others summed out: [B]."""
     return log_likelihood(chain.prior, chain.transition, chain.potentials(tokens), lengths)
