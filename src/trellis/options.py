@@ -1,7 +1,5 @@
 """Options as dataclass fields: each carries its documentation, its choices and its range, and is checked by them."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import tomllib

@@ -1,8 +1,6 @@
 """Families of models by name. A family is one object that names its parts by import strings, so that its options can be
 listed and checked without loading them; other packages add families through the entry points `trellis.families`."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

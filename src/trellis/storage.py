@@ -1,7 +1,5 @@
 """Files that are either the old one or the new one, never half of each; and tensors in the safetensors format."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

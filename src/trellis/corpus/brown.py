@@ -6,8 +6,6 @@ cheapest pair first, into a binary tree whose paths name them. The class bigram 
 I(c; d) - H(w), so the best partition is also the most likely class bigram model.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

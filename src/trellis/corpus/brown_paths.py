@@ -1,7 +1,5 @@
 """A clustering in memory and in the de-facto file format, one `path<TAB>word<TAB>count` line per word."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

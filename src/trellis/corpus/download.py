@@ -1,7 +1,5 @@
 """Fetch a public file, checked and whole or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import zipfile

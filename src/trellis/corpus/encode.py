@@ -4,8 +4,6 @@ The text is tokenised once into provisional ids, numbered by first appearance. T
 and the vocabulary depend on, and a table look-up turns provisional ids into final ones.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

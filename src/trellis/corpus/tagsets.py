@@ -1,7 +1,5 @@
 """One tag set as another: spans as IOB1, IOB2 or IOBES, and parts of speech as the 12 universal ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache

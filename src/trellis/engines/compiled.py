@@ -1,7 +1,5 @@
 """The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward."""
 
-from __future__ import annotations
-
 import math
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType

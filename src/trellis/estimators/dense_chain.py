@@ -1,7 +1,5 @@
 """The chain of a DenseHMM: start and transitions composed of vectors, whatever its states emit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self, cast

@@ -1,7 +1,5 @@
 """Dense observations y = C x + N(0, D) as potentials of x, with gaps: steps that see alike share their information."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import NamedTuple

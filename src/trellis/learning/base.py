@@ -1,7 +1,5 @@
 """What the training loop asks of a learner, and a gradient learner of a model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """A trained model as one file: tensors, and in its header the family, the settings and the vocabulary as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

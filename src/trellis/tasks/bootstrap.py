@@ -1,7 +1,5 @@
 """Is one model better than another, or only luckier? The paired bootstrap over sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Models side by side on one text: perplexity, where it comes from, and whether a difference is more than luck."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Language modelling: the one perplexity function, for every model, and the text that it reads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

@@ -4,8 +4,6 @@ hidden states matched to tags.
 A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
 many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

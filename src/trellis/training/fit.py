@@ -1,7 +1,5 @@
 """How a family's model is fitted: step by step, or by a function of the whole job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Transitions by a softmax over products of embeddings, never written out."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The options of a CRF tagger."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import FitConfig, ModelConfig

@@ -1,7 +1,5 @@
 """Training a CRF: by L-BFGS on the whole text, by AdaGrad on batches of it, or by crfsuite."""
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from collections import deque

@@ -1,7 +1,5 @@
 """The options of a factorial HMM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import ModelConfig, RunConfig, TrainConfig

@@ -1,7 +1,5 @@
 """Parameters of a factorial HMM: a chain for every layer, and scores of words that the layers add up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

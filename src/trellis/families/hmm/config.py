@@ -1,7 +1,5 @@
 """The options of an HMM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

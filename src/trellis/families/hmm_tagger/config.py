@@ -1,7 +1,5 @@
 """The options of an HMM tagger."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import DataConfig

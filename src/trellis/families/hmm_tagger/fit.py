@@ -1,7 +1,5 @@
 """Training an HMM tagger: tagged text, and text without tags, become one split of symbols."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

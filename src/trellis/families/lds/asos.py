@@ -7,8 +7,6 @@ At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recurs
 closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
 however long the text is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple

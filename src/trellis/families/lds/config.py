@@ -1,7 +1,5 @@
 """The options of a linear dynamical system."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import FitConfig, ModelConfig

@@ -2,8 +2,6 @@
 
 Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.families.lds.onehot`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 

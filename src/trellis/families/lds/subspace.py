@@ -2,8 +2,6 @@
 
 The block Hankel matrix of the covariances is Gamma Delta_r, Gamma = [C; C A; ...], Delta_r = [... A G, G]."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

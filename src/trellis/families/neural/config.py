@@ -1,7 +1,5 @@
 """The options of neural language models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import ModelConfig

@@ -1,7 +1,5 @@
 """The options of an n-gram model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

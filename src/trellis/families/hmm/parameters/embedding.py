@@ -4,8 +4,6 @@
 
 u and z are what a state is to its predecessors and successors, w what it is to symbols, v what a symbol is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

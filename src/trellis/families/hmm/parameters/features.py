@@ -4,8 +4,6 @@ A `FeatureMap`, called with x [n, d] and the features to compute ([F'], None: al
 log phi(x) [n, F']. Whoever adds one to FEATURE_MAPS can name it in a configuration.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -1,7 +1,5 @@
 """Which states may emit a word, so that only k states are live at each token: all, sets [V, k], or those of a class."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
