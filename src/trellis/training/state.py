@@ -1,10 +1,8 @@
 """Where a training stands."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -78,7 +76,7 @@ class TrainState:
         return saved | {"window_log_likelihood": float(self.window_log_likelihood)}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> TrainState:
+    def from_json(cls, values: dict[str, Any]) -> Self:
         return cls(**{name: values[name] for name in SAVED})
 
 

@@ -1,10 +1,8 @@
 """The table parameterization: one logit per probability."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +96,7 @@ class TableParams(Tables):
     transition_logits: nn.Parameter
 
     @classmethod
-    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> TableParams:
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
         return cls(config.states, len(words), support, seed=seed)
 
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -130,7 +128,7 @@ class TableParams(Tables):
         self.write(Parts(start, Dense(transition), Categorical(table.log(), None, self.num_states)))
 
     @classmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TableParams:
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         params = cls(int(settings["states"]), len(words), restored_support(tensors))
         params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
         return params
