@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from experiments.tagging_config import TaggingRun
 from experiments.vectors_config import VectorRun
 from trellis.config import RunConfig, load_config
 from trellis.errors import TrellisError
-from trellis.options import apply_overrides, read_options, suggestion
+from trellis.options import build, parse_value, put, read_toml, split_override, suggestion
 
 HERE = Path(__file__).parent
 TABLES = "tables.toml"
@@ -120,7 +120,14 @@ class Experiment:
 def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
     if kind is RunConfig:
         return load_config(path, overrides)
-    return apply_overrides(read_options(path, kind), overrides)
+    tables = read_toml(path)
+    try:
+        tables = asdict(build(kind, tables))
+        for keys, text in map(split_override, overrides):
+            put(tables, keys, parse_value(text, kind, keys))
+        return build(kind, tables)
+    except TrellisError as error:
+        raise TrellisError(f"{path}: {error}") from error
 
 
 def find(name: str) -> tuple[Experiment, str | None]:

@@ -78,3 +78,43 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("epochs", "max_steps", "total"), [(2, 0, 20), (2, 7, 7), (2, 70, 20), (0, 7, 7)])
 def test_total_steps(epochs: int, max_steps: int, total: int) -> None:
     assert TrainConfig(epochs=epochs, max_steps=max_steps).total_steps(10) == total
+
+
+RENAMED_KEYS = {
+    "hmm": {
+        "alone": "singletons",
+        "shares": "class_sizes",
+        "live": "states_per_word",
+        "characters": "spelling",
+        "spread": "init_std",
+    },
+    "hmm-tagger": {"common": "min_kind", "backing": "backoff", "spread": "init_std"},
+    "lds": {"begin": "init", "words": "max_words"},
+    "rnn": {"start": "init_from"},
+    "bigram": {"crossing": "cross_sentences"},
+    "ngram": {"crossing": "cross_sentences"},
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "old", "new"), [(family, *pair) for family, pairs in RENAMED_KEYS.items() for pair in pairs.items()]
+)
+def test_a_renamed_key_says_its_new_name(family: str, old: str, new: str) -> None:
+    with pytest.raises(TrellisError, match=rf"^The key 'model\.{old}' is now 'model\.{new}'\.$"):
+        run_config({"model": {"family": family, old: 1}})
+
+
+def test_a_renamed_key_of_another_family_is_unknown() -> None:
+    with pytest.raises(TrellisError, match=r"^Unknown key 'model\.crossing' of the family hmm; "):
+        run_config({"model": {"crossing": True}})
+
+
+@pytest.mark.parametrize("family", ["hmm", "fhmm"])
+def test_a_renamed_value_says_its_new_name(family: str) -> None:
+    with pytest.raises(TrellisError, match=r"^model\.params = 'scalar' is now called 'table'\.$"):
+        run_config({"model": {"family": family, "params": "scalar"}})
+
+
+def test_a_renamed_family_says_its_new_name() -> None:
+    with pytest.raises(TrellisError, match=r"^The family 'tag-hmm' is now called 'hmm-tagger'\.$"):
+        run_config({"model": {"family": "tag-hmm"}})

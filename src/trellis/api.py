@@ -1,7 +1,5 @@
 """The library in four functions: train, load, evaluate, read_corpus."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from trellis.errors import TrellisError
-from trellis.options import (
-    Options,
-    build,
-    choose,
-    option,
-    options_of,
-    put,
-    read_toml,
-    split_override,
-    toml_value,
-    type_of,
-)
-from trellis.registry import Family, find_family, resolve
+from trellis.options import Options, build, choose, option, parse_value, put, read_toml, split_override
+from trellis.registry import Family, find_family
 
 GIVEN = "<python>"  # the source of a text that was passed from Python
 
@@ -111,15 +100,13 @@ class TrainConfig(FitConfig):
     beta2: float = option(0.999, "gradient: decay of the second moment", within="[0, 1)")
     weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, inf)")
     clip: float = option(5.0, "gradient: largest norm", within="[0, inf)")
-    schedule: str = option("constant", "gradient: learning-rate schedule", choices=("constant", "cosine", "plateau"))
+    schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
     lr_floor: float = option(0.0, "gradient: fraction of lr below which no schedule goes", within="[0, inf)")
     lr_factor: float = option(0.5, "plateau: what lr is multiplied by ...", within="[0, inf)")
     lr_patience: int = option(1, "plateau: ... after this many evaluations without improvement", within="[0, inf)")
     average: float = option(0.0, "gradient: decay of the exponential average of the weights", within="[0, 1)")
-    pseudocount: float = option(
-        1e-4, "em: added to every expected count of an epoch (stepwise: of a batch)", within="[0, inf)"
-    )
+    pseudocount: float = option(1e-4, "em: added to expected counts of an epoch, or a batch", within="[0, inf)")
     em_power: float = option(0.5, "stepwise-em: step k has rate (k + 2) ** -em_power", within="[0, inf)")
 
     def __post_init__(self) -> None:
@@ -132,10 +119,6 @@ class TrainConfig(FitConfig):
         return min((limit for limit in (self.epochs * steps_per_epoch, self.max_steps) if limit), default=0)
 
 
-def default_model() -> ModelConfig:
-    return find_family("hmm").load("config")()
-
-
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a run; sections that are left out are the family's defaults.
@@ -145,7 +128,7 @@ class RunConfig:
     """
 
     data: Any = None  # the family's: DataConfig or TaggedDataConfig
-    model: Any = field(default_factory=default_model)  # the family's ModelConfig
+    model: Any = field(default_factory=lambda: find_family("hmm").load("config")())  # the family's ModelConfig
     batches: BatchConfig = BatchConfig()
     train: Any = None  # the family's: TrainConfig, or another FitConfig
     seed: int = option(0, "of everything random", within="[0, inf)")
@@ -175,19 +158,13 @@ def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunC
         choose_family(changed, text)
     kinds = sections_of(changed)
     for keys, text in given:
-        kind = type_of(kinds.get(keys[0], RunConfig), keys[1:] if keys[0] in kinds else keys)
-        put(changed, keys, toml_value(text, kind))
-    renamed = {about.was: f"{name}.{one.name}" for name, kind in kinds.items() for one, about in options_of(kind)}
+        section, path = (kinds[keys[0]], keys[1:]) if keys[0] in kinds else (RunConfig, keys)
+        put(changed, keys, parse_value(text, section, path))
     owner = f" of the family {changed['model']['family']}"
     for name, kind in kinds.items():
         if name in changed:
-            changed[name] = build(kind, changed[name], f"{name}.", renamed, owner * (name == "model"))
+            changed[name] = build(kind, changed[name], f"{name}.", owner * (name == "model"))
     return build(RunConfig, changed)
-
-
-def with_overrides(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
-    """The same run with some values replaced, each given as "section.key=value"."""
-    return run_config(asdict(config), overrides)
 
 
 def choose_family(tables: dict[str, Any], family: str) -> None:
@@ -206,14 +183,8 @@ def sections_of(tables: dict[str, Any]) -> dict[str, type[Options]]:
     """The dataclass of every section; that of the model is its family's."""
     model = table_of(tables)
     model.setdefault("family", "hmm")
-    family = find_family(str(model["family"]))
-    kinds = {
-        "data": family.data,
-        "model": family.config,
-        "batches": "trellis.config:BatchConfig",
-        "train": family.train,
-    }
-    return {name: resolve(kind) for name, kind in kinds.items()}
+    load = find_family(str(model["family"])).load
+    return {"data": load("data"), "model": load("config"), "batches": BatchConfig, "train": load("train")}
 
 
 def table_of(tables: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Where tensors live, and draws that are the same everywhere."""
 
-from __future__ import annotations
-
 import re
 
 import torch

@@ -1,7 +1,5 @@
 """The M-step of a categorical distribution, one convention for all: a pseudocount p is a Dirichlet prior of p + 1."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,13 +1,10 @@
 """Options as dataclass fields: each carries its documentation, its choices and its range, and is checked by them."""
 
-from __future__ import annotations
-
 import difflib
 import json
-import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
@@ -15,7 +12,21 @@ from trellis.errors import TrellisError
 
 T = TypeVar("T")
 TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
-Tables = Mapping[str, Any]  # of TOML
+RENAMED = {  # families, options and values that had another name in an older version
+    "tag-hmm": "hmm-tagger",
+    "scalar": "table",
+    "alone": "singletons",
+    "shares": "class_sizes",
+    "live": "states_per_word",
+    "characters": "spelling",
+    "spread": "init_std",
+    "common": "min_kind",
+    "backing": "backoff",
+    "begin": "init",
+    "words": "max_words",
+    "start": "init_from",
+    "crossing": "cross_sentences",
+}
 
 
 @dataclass(frozen=True)
@@ -25,33 +36,28 @@ class Option:
     doc: str
     choices: tuple[str, ...] = ()
     within: str = ""  # an interval, as in "[0, 1)"
-    was: str = ""  # the dotted key that it had in an older version
-    renamed: Mapping[str, str] = field(default_factory=dict)  # old values and their names now
 
     def check(self, value: Any, name: str) -> None:
         """Refuse a value that is not among the choices, or outside the range."""
         if value is None:
             return
         if self.choices and value not in self.choices:
-            if value in self.renamed:
-                raise TrellisError(f"{name} = {value!r} is now called {self.renamed[value]!r}.")
+            if RENAMED.get(value) in self.choices:
+                raise TrellisError(f"{name} = {value!r} is now called {RENAMED[value]!r}.")
             raise TrellisError(f"{name} is {value!r}, which is not known{suggestion(value, self.choices)}")
         if self.within and not inside(value, self.within):
             raise TrellisError(f"{name} is {value}: it must be {phrase(self.within)}.")
 
+    def describe(self) -> str:
+        """What it does, and what it may be."""
+        choices = " | ".join(filter(None, self.choices))
+        return "; ".join(filter(None, (self.doc, choices, self.within and phrase(self.within))))
 
-def option(
-    default: Any,
-    doc: str,
-    *,
-    choices: Iterable[str] = (),
-    within: str = "",
-    was: str = "",
-    renamed: Mapping[str, str] | None = None,
-) -> Any:
-    """A dataclass field that is an option of a run."""
-    about = Option(doc, tuple(choices), within, was, renamed or {})
-    return field(default=default, metadata={"option": about})
+
+def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "") -> Any:
+    """A dataclass field that is an option of a run; choices may be written as one string, with spaces between them."""
+    names = choices.split() if isinstance(choices, str) else choices
+    return field(default=default, metadata={"option": Option(doc, tuple(names), within)})
 
 
 @dataclass(frozen=True)
@@ -61,33 +67,21 @@ class Options:
     prefix: ClassVar[str] = ""  # the table's name and a dot, for messages
 
     def __post_init__(self) -> None:
-        for one, about in options_of(self):
-            about.check(getattr(self, one.name), self.prefix + one.name)
-
-
-def ends(within: str) -> tuple[float, float]:
-    low, high = within[1:-1].split(",")
-    return float(low), float(high)
+        for one in fields(self):
+            if "option" in one.metadata:
+                one.metadata["option"].check(getattr(self, one.name), self.prefix + one.name)
 
 
 def inside(value: float, within: str) -> bool:
     """Whether a number lies in an interval."""
-    low, high = ends(within)
-    above = value >= low if within[0] == "[" else value > low
-    return above and (value <= high if within[-1] == "]" else value < high)
+    low, high = map(float, within[1:-1].split(","))
+    return low < value < high or (value == low and within[0] == "[") or (value == high and within[-1] == "]")
 
 
 def phrase(within: str) -> str:
     """An interval in words, where it has only a lower end."""
-    low, high = ends(within)
-    if high < math.inf:
-        return f"in {within}"
-    return f"{'at least' if within[0] == '[' else 'above'} {low:g}"
-
-
-def options_of(cls: Any) -> Iterator[tuple[Field[Any], Option]]:
-    """The fields of a dataclass that are options."""
-    return ((one, one.metadata["option"]) for one in fields(cls) if "option" in one.metadata)
+    low, high = within[1:-1].split(", ")
+    return f"in {within}" if high != "inf" else f"{'at least' if within[0] == '[' else 'above'} {low}"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -104,17 +98,16 @@ def choose(options: Mapping[str, T], name: str, what: str) -> T:
     return options[name]
 
 
-def build(cls: type[T], table: Any, where: str = "", renamed: Mapping[str, str] | None = None, owner: str = "") -> T:
-    """An instance of a config dataclass from a table, every key and value checked.
-
-    `renamed` are old keys, `owner` completes a message about unknown ones."""
+def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
+    """An instance of a config dataclass from a table, every key and value checked; `owner` completes a message about
+    unknown ones."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
-    hints, renamed = get_type_hints(cls), renamed or {}
+    hints = get_type_hints(cls)
     types = {one.name: hints[one.name] for one in fields(cast(Any, cls))}
     for key in table:
-        if where + key in renamed:
-            raise TrellisError(f"The key {where + key!r} is now {renamed[where + key]!r}.")
+        if key not in types and RENAMED.get(key) in types:
+            raise TrellisError(f"The key {where + key!r} is now {where + RENAMED[key]!r}.")
         if key not in types:
             raise TrellisError(f"Unknown key {where + key!r}{owner}{suggestion(key, types)}")
     return cls(**{key: _checked(types[key], value, where + key) for key, value in table.items()})
@@ -143,22 +136,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise TrellisError(f"{path}: {error}") from error
 
 
-def read_options(path: str | Path, kind: type[T]) -> T:
-    """Read what a dataclass describes from a TOML file."""
-    try:
-        return build(kind, read_toml(path))
-    except TrellisError as error:
-        raise TrellisError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-
-
-def apply_overrides(config: T, overrides: Iterable[str]) -> T:
-    """The same options with some values replaced, each given as "section.key=value"."""
-    tables: dict[str, Any] = asdict(cast(Any, config))
-    for keys, text in map(split_override, overrides):
-        put(tables, keys, toml_value(text, type_of(type(config), keys)))
-    return build(type(config), tables)
-
-
 def split_override(override: str) -> tuple[list[str], str]:
     """The keys and the value of "section.key=value"."""
     key, equals, text = override.partition("=")
@@ -177,15 +154,11 @@ def put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
     table[keys[-1]] = value
 
 
-def type_of(kind: Any, path: list[str]) -> Any:
-    """The type of the field of a dataclass that a path of keys leads to; None where it leads nowhere."""
+def parse_value(text: str, kind: Any, path: list[str]) -> Any:
+    """A value written on the command line, in TOML; what is not TOML stays a string, and so does what is for a string,
+    by the field of the dataclass `kind` that a path of keys leads to."""
     for key in path:
         kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
-    return kind
-
-
-def toml_value(text: str, kind: Any) -> Any:
-    """A value written on the command line, in TOML; what is to be a string, or is not TOML, stays a string."""
     if str in (kind, *get_args(kind)):
         return text
     try:
@@ -207,20 +180,8 @@ def to_toml(config: Any, comments: bool = False) -> str:
 
 def _toml_lines(config: Any, one: Field[Any], comments: bool) -> list[str]:
     value, about = getattr(config, one.name), one.metadata.get("option")
-    text = [f"# {_describe(about)}"] if comments and about else []
+    text = [f"# {about.describe()}"] if comments and about else []
     if value is None:
         return [*text, f"# {one.name} ="] if comments else []
-    return [*text, f"{one.name} = {_as_toml(value)}"]
-
-
-def _describe(about: Option) -> str:
-    notes = (
-        [" | ".join(filter(None, about.choices))] if about.choices else [phrase(about.within)] if about.within else []
-    )
-    return "; ".join([about.doc, *notes])
-
-
-def _as_toml(value: str | float | bool) -> str:
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    written = repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    return [*text, f"{one.name} = {written}".replace("\x7f", "\\u007f")]

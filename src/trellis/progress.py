@@ -1,7 +1,5 @@
 """One way to show progress: a rich bar on a terminal, a plain line now and then elsewhere, nothing when quiet."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import time

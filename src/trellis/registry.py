@@ -1,8 +1,6 @@
 """Families of models by name. A family is one object that names its parts by import strings, so that its options can be
 listed and checked without loading them; other packages add families through the entry points `trellis.families`."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from trellis.errors import TrellisError
-from trellis.options import suggestion
+from trellis.options import RENAMED, suggestion
 
 GROUP = "trellis.families"
 FAMILIES = {
@@ -26,7 +24,6 @@ FAMILIES = {
     "rnn": "trellis.families.neural:RNN",
     "crf": "trellis.families.crf:FAMILY",
 }
-RENAMED = {"tag-hmm": "hmm-tagger"}
 
 
 @dataclass(frozen=True)
@@ -72,17 +69,17 @@ def find_family(name: str) -> Family:
     """The family of that name, ours or that of an installed package."""
     if name in FAMILIES:
         return resolve(FAMILIES[name])
-    if name in RENAMED:
+    if RENAMED.get(name) in FAMILIES:
         raise TrellisError(f"The family {name!r} is now called {RENAMED[name]!r}.")
-    found = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    found = families()
     if name not in found:
-        raise TrellisError(f"model.family is {name!r}, which is not known{suggestion(name, [*FAMILIES, *found])}")
+        raise TrellisError(f"model.family is {name!r}, which is not known{suggestion(name, found)}")
     family = resolve(found[name])
     if not isinstance(family, Family):
         raise TrellisError(f"The entry point {name!r} of {GROUP} is {found[name]!r}, which is not a Family.")
     return family
 
 
-def family_names() -> list[str]:
-    """Every family that can be found."""
-    return [*FAMILIES, *(entry.name for entry in entry_points(group=GROUP))]
+def families() -> dict[str, str]:
+    """The import string of every family, those of installed packages last."""
+    return FAMILIES | {entry.name: entry.value for entry in entry_points(group=GROUP)}

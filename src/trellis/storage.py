@@ -1,7 +1,5 @@
 """Files that are either the old one or the new one, never half of each; and tensors in the safetensors format."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -83,9 +81,7 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise TrellisError(
-                f"Another process is at work in {folder}; wait for it, or name another folder."
-            ) from error
+            raise TrellisError(f"Another process is at work in {folder}; wait, or name another folder.") from error
         yield
 
 

@@ -97,7 +97,7 @@ def test_files_without_a_clustering_get_one_sentence(tmp_path: Path) -> None:
 def test_words_that_the_format_cannot_hold_are_refused_and_leave_the_file_alone(tmp_path: Path) -> None:
     clustering = Clustering(np.array([0, 1]), ["0", "1"], np.array([2, 1]))
     (tmp_path / "paths").write_text("old")
-    for words, sentence in ((["a\tb", "c"], "cannot be written"), (["a", ""], "cannot be written"), (["a"], "1 words")):
+    for words, sentence in ((["a\tb", "c"], "cannot stand"), (["a", ""], "cannot stand"), (["a"], "1 words")):
         with pytest.raises(TrellisError, match=sentence):
             clustering.save(tmp_path / "paths", words)
     assert (tmp_path / "paths").read_text() == "old"

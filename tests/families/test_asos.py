@@ -9,7 +9,7 @@ import pytest
 
 from lds_oracle import counted, log_density, markov_text, one_hot, written_out
 from trellis.errors import TrellisError
-from trellis.families.lds.asos import Filter, expect, find_edges, learn, maximise
+from trellis.families.lds.asos import Filter, expect, learn, maximise
 from trellis.families.lds.covariance import Covariances, Hankel
 from trellis.families.lds.parameters import NOISES, IndefiniteError, Parameters, restrict_noise
 from trellis.families.lds.subspace import OVERSAMPLING, decompose, identify, randomised_svd
@@ -127,33 +127,6 @@ def test_averages_of_an_e_step_are_those_of_passes_over_the_text(covariances, pa
     dense = written_out(parameters, covariances.coordinates)
     likelihood = log_density(passes.words - passes.forecasts, dense, covariances.coordinates).mean()
     assert found.log_likelihood == pytest.approx(likelihood, rel=1e-7)
-
-
-def test_edge_terms_make_an_e_step_exact_on_a_text_that_is_no_circle() -> None:
-    text = markov_text(tokens=400)
-    moments = counted(text, LONG, circular=False)
-    covariances = Covariances(moments, 3.0, 5.0, sums=True)
-    parameters = identify(Covariances(counted(text, LONG), 3.0, 5.0), 2, BLOCKS)["unit"]
-    model, rows = Filter(parameters, covariances.coordinates), moments.rows[text]
-    words, filtered, mean = one_hot(text, moments, covariances.coordinates), [], np.zeros(2)
-    for entry in words @ model.gain:
-        mean = model.steady.forget @ mean + entry
-        filtered.append(mean)
-    smoothed = filtered[-1:]
-    for state in filtered[-2::-1]:
-        smoothed.insert(0, model.steady.back @ smoothed[0] + model.steady.keep @ state)
-    x, size, errors = np.array(smoothed), len(text), []
-    for edges in (lambda model: find_edges(model, rows, LONG), None):
-        found = expect(parameters, covariances, LONG, edges=edges)
-        lagged = found.moved - model.steady.smoothed @ model.steady.back.T
-        pairs = (
-            (found.smoothed, x.T @ x / size),
-            (lagged, x[1:].T @ x[:-1] / size),
-            (found.words, words.T @ x / size),
-        )
-        errors.append(max(np.abs(ours - true).max() / np.abs(true).max() for ours, true in pairs))
-    assert errors[0] < 1e-6
-    assert errors[1] > 10 * errors[0]
 
 
 def test_a_short_horizon_is_a_close_approximation(covariances, parameters) -> None:

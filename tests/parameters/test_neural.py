@@ -317,7 +317,7 @@ def test_choices_that_do_not_go_together(support: str, choices: dict[str, Any], 
 
 
 def test_tables_have_no_embeddings_to_factor() -> None:
-    with pytest.raises(TrellisError, match="about embeddings"):
+    with pytest.raises(TrellisError, match="needs embeddings"):
         HMMConfig(emission="brown", factored=True)
 
 

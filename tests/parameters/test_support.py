@@ -83,7 +83,7 @@ def test_full_is_no_support() -> None:
         ({"emission": "brown", "states": 4, "classes": 2, "class_sizes": "lgo"}, "did you mean 'log'"),
         (
             {"emission": "brown", "states": 4, "classes": 9, "class_sizes": "log"},
-            "cannot be more of them",
+            "there are only 4 states",
         ),
         ({"emission": "uniform", "states": 40, "states_per_word": 3}, "at most 21"),
     ],

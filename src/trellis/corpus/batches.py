@@ -1,7 +1,5 @@
 """Splits as batches: resumable at any batch, and shuffled by (seed, epoch) alone."""
 
-from __future__ import annotations
-
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -15,6 +13,14 @@ from torch import Tensor
 from trellis.corpus.encode import Split
 from trellis.errors import TrellisError
 from trellis.types import Batch
+
+
+class Windows(NamedTuple):
+    """Row b shows `lengths[b]` tokens of the split from `starts[b]` on."""
+
+    starts: np.ndarray  # [B]
+    lengths: np.ndarray  # [B], each at least 1
+    fresh: np.ndarray  # [B] bool
 
 
 class Batches(ABC):
@@ -64,14 +70,6 @@ class Batches(ABC):
     def restore(self, state: dict[str, int]) -> None:
         """Go on from a `state()`."""
         self.epoch, self.position = state["epoch"], state["position"]
-
-
-class Windows(NamedTuple):
-    """Row b shows `lengths[b]` tokens of the split from `starts[b]` on."""
-
-    starts: np.ndarray  # [B]
-    lengths: np.ndarray  # [B], each at least 1
-    fresh: np.ndarray  # [B] bool
 
 
 def _batch(tokens: np.ndarray, windows: Windows) -> Batch:

@@ -6,8 +6,6 @@ cheapest pair first, into a binary tree whose paths name them. The class bigram 
 I(c; d) - H(w), so the best partition is also the most likely class bigram model.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -142,7 +140,7 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
     """Refuse a number of classes, or a class size, that the words cannot fill or do not fit."""
     if opened > words:
         raise TrellisError(
-            f"{classes} classes are more than the {words + closed} that the vocabulary can fill; ask for fewer."
+            f"{classes} classes are more than the {words + closed} that the words can fill; ask for fewer."
         )
     if opened < min(words, 1) or classes < 1:
         needed = closed + min(words, 1)
@@ -151,9 +149,7 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
             "alone or too rare to be clustered."
         )
     if max_size is not None and opened * max_size < words:
-        raise TrellisError(
-            f"{words} words do not fit into {opened} classes of at most {max_size}; raise the size or the number."
-        )
+        raise TrellisError(f"{words} words do not fit into {opened} classes of at most {max_size}; raise either.")
 
 
 def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:

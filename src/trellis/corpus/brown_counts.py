@@ -1,7 +1,5 @@
 """Word bigram counts taken by streaming, and the mutual information that a partition of the words keeps of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

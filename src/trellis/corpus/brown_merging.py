@@ -1,7 +1,5 @@
 """Merging classes, the cheapest pair first: the classic windowed clustering, and the tree over finished classes."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A clustering in memory and in the de-facto file format, one `path<TAB>word<TAB>count` line per word."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +26,7 @@ class Clustering:
             raise TrellisError(f"{len(words)} words were given for a clustering of {len(self.assignment)}.")
         for word in words:
             if not word or "\t" in word or "\n" in word:
-                raise TrellisError(
-                    f"The word {word!r} cannot be written to {path}: it is empty or holds a tab or newline."
-                )
+                raise TrellisError(f"The word {word!r} cannot stand in {path}: it is empty or holds a tab or newline.")
         with atomic_write(path) as file:
             for i in np.lexsort((-self.counts, self.assignment)):
                 file.write(f"{self.paths[self.assignment[i]]}\t{words[i]}\t{self.counts[i]}\n".encode())

@@ -1,7 +1,5 @@
 """The folder of what can be made again: encoded corpora, downloads, generated texts, classes of words."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

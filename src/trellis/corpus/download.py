@@ -1,7 +1,5 @@
 """Fetch a public file, checked and whole or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import zipfile
@@ -35,9 +33,7 @@ def unzip(archive: Path, path: Path) -> None:
         with zipfile.ZipFile(archive) as members, members.open(path.name) as packed, atomic_write(path) as file:
             shutil.copyfileobj(packed, file)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise TrellisError(
-            f"{archive} does not hold the file {path.name}: {error}; remove it and try again."
-        ) from error
+        raise TrellisError(f"{archive} does not hold the file {path.name}: {error}; remove it.") from error
     archive.unlink()
 
 
@@ -57,5 +53,5 @@ def _content(url: str, name: str) -> Iterator[bytes]:
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise TrellisError(
-            f"Cannot download {url}: {reason}; check the network, or place the file in $TRELLIS_DATA."
+            f"Cannot download {url}: {reason}; check the network, or put it in $TRELLIS_DATA."
         ) from error

@@ -4,8 +4,6 @@ The text is tokenised once into provisional ids, numbered by first appearance. T
 and the vocabulary depend on, and a table look-up turns provisional ids into final ones.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -202,9 +200,8 @@ def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vo
         counts += np.bincount(chunk, minlength=len(table))
     counts[table[EOS]] += _lacks_end(train)
     seen = {word: count for word, count in zip(table, counts.tolist(), strict=True) if count}
-    return Vocabulary.choose(
-        seen, recipe.min_count, recipe.max_size, recipe.unk, recipe.tokenizer, recipe.lower, recipe.digits
-    )
+    treatment = recipe.tokenizer, recipe.lower, recipe.digits
+    return Vocabulary.choose(seen, recipe.min_count, recipe.max_size, recipe.unk, *treatment)
 
 
 def _final_ids(table: dict[str, int], vocab: Vocabulary) -> np.ndarray:

@@ -1,7 +1,5 @@
 """A corpus ready to use: from the cache where it has been encoded before, else encoded now."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

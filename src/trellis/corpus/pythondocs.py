@@ -1,7 +1,5 @@
 """A corpus that is always there: the documentation inside the running Python's own standard library."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """How text becomes integers, every choice made: the user's, else the source's own, else the general default."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields

@@ -1,7 +1,5 @@
 """Where a corpus comes from: a named one, a file, a folder or standard input, as files per split."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

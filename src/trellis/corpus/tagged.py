@@ -195,9 +195,7 @@ class TaggedSource:
     without: str = ""  # a tag whose tokens are no words
 
 
-_EWT = {
-    split: (f"en_ewt-ud-{name}.conllu",) for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
-}
+_EWT = {"train": ("en_ewt-ud-train.conllu",), "valid": ("en_ewt-ud-dev.conllu",), "test": ("en_ewt-ud-test.conllu",)}
 _MEDPOST = {
     "train": ("tag_cl.ioc", "tag_mb.ioc", "tag_mb01.ioc", "tag_mb02.ioc", "tag_mb03.ioc"),
     "valid": tuple(f"tag_mb{i:02}.ioc" for i in range(4, 11)),
@@ -276,8 +274,6 @@ def _without(data: Tagged, tag: str) -> Tagged:
     """The data without the tokens of a tag, and without the sentences that had no others."""
     if not tag:
         return data
-    kept = [
-        [(w, t) for w, t in zip(*pair, strict=True) if t != tag] for pair in zip(data.words, data.tags, strict=True)
-    ]
-    kept = [sentence for sentence in kept if sentence]
+    sentences = (zip(*pair, strict=True) for pair in zip(data.words, data.tags, strict=True))
+    kept = [row for sentence in sentences if (row := [(w, t) for w, t in sentence if t != tag])]
     return Tagged([[w for w, _ in sentence] for sentence in kept], [[t for _, t in sentence] for sentence in kept])

@@ -1,7 +1,5 @@
 """One tag set as another: spans as IOB1, IOB2 or IOBES, and parts of speech as the 12 universal ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
@@ -99,9 +97,7 @@ def universal(tags: list[str], tag_set: str = "penn") -> list[str]:
     try:
         return [table[tag.removesuffix("+")] for tag in tags]
     except KeyError as error:
-        raise TrellisError(
-            f"The tag {error} is not in the {tag_set} tag set; say which tag set the data has."
-        ) from error
+        raise TrellisError(f"The tag {error} is not in the {tag_set} tag set; say which one the data has.") from error
 
 
 MAPS: dict[str, Callable[[], Mapping[str, str]]] = {"penn": penn_map, "medpost": lambda: MEDPOST_MAP}

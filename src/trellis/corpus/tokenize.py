@@ -1,7 +1,5 @@
 """Text to tokens and back. In a text a newline ends a sentence and a NUL begins a document; both are tokens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -1,8 +1,6 @@
 """The pass over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of live
 states on a GPU; plain torch elsewhere: homogeneous.py for one transition and all states live, reference.py for all."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import torch

@@ -1,7 +1,5 @@
 """The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward."""
 
-from __future__ import annotations
-
 import math
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
@@ -94,9 +92,7 @@ def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
     inside = torch.arange(rows.shape[1]) < lengths[:, None]
     highest = int(rows.masked_fill(~inside, -1).max())
     if highest >= len(table):
-        raise TrellisError(
-            f"Token {highest} is outside the vocabulary of {len(table)}; encode the text with the model's own."
-        )
+        raise TrellisError(f"Token {highest} is outside the vocabulary of {len(table)}; encode with the model's own.")
 
 
 def log(values: Array, out: Array | None = None) -> Array:

@@ -4,8 +4,6 @@ with the operator step by step, everything else for all steps at once, the gradi
 See reference.py for the recursions. Time comes first here, [T, B, K], so that a step is one piece of memory.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ An emission may make one state exp(1000) times likelier than the next; where onl
 numbers are all zero and the sequence looks impossible. Slow, in float64, with the matrix written out.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

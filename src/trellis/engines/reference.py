@@ -10,8 +10,6 @@ Each step has its live states (`ids`), or all of them where the observation of a
 so sparse models pay only for what is live, and a gap in the text is still exact.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The functions of reference.py for blocks [B, T-1, k, k] on a GPU, by the kernels of `trellis.kernels.scan.triton`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """How an HMM estimator is trained: everything but the emission."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy

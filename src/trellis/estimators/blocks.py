@@ -1,7 +1,5 @@
 """Sequences of similar length side by side, as inference takes them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

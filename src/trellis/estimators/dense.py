@@ -1,7 +1,5 @@
 """HMMs whose probabilities are composed of dense vectors (DenseHMM), by EM or from co-occurrences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chain of a DenseHMM: start and transitions composed of vectors, whatever its states emit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self, cast
@@ -29,9 +27,7 @@ CHAIN = {"u": "u_", "z": "z_", "s": "z_start_"}
 class DenseParts(Parts):
     """Parts, and the vectors that compose them."""
 
-    def __init__(
-        self, vectors: Mapping[str, Tensor], start: Tensor, transition: Transition, emission: Emission
-    ) -> None:
+    def __init__(self, vectors: Mapping[str, Tensor], start: Tensor, transition: Transition, emission: Emission):
         super().__init__(start, transition, emission)
         self.vectors = vectors
 

@@ -1,7 +1,5 @@
 """A factorial HMM for sequences of symbols, in the manner of scikit-learn: fit, transform, predict, score, sample."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 

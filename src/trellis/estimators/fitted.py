@@ -1,7 +1,5 @@
 """What an HMM with parameters answers: likelihoods, states, posteriors, samples."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass

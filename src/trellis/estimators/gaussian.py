@@ -1,7 +1,5 @@
 """The HMM of real vectors."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -121,7 +119,5 @@ class GaussianHMM(BaseHMM):
         features = np.shape(self.means_)[1] if hasattr(self, "means_") else covars.shape[-1]
         shape = self.kind.shape(self.n_components, features)
         if covars.shape != shape:
-            raise InputError(
-                f"covars_ of type {self.covariance_type!r} must have the shape {shape}, not {covars.shape}."
-            )
+            raise InputError(f"covars_ of type {self.covariance_type!r} must have shape {shape}, not {covars.shape}.")
         return self.kind.full(torch.from_numpy(covars), self.n_components, features)

@@ -3,8 +3,6 @@
 A missing observation is None, a masked entry or pandas.NA, or whatever equals `missing_values` (NaN, say, or -1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """When training ends: a record of the log-likelihood, iteration by iteration, for each restart."""
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

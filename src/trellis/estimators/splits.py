@@ -1,7 +1,5 @@
 """Sequences set aside to judge a training by."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What all language models have in common: perplexity beside that of n-grams, and sentences drawn from the model."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

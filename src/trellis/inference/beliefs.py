@@ -1,7 +1,5 @@
 """What a Kalman filter takes and gives: Gaussian beliefs, dynamics, potentials, and matrices that steps share."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

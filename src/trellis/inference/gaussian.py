@@ -6,8 +6,6 @@ covariances do not depend on what was observed, only on where: they are computed
 once they have settled; the steps after that are taken many at a time. None is inverted, so noise may be singular. The
 passes are in `trellis.inference.kalman`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

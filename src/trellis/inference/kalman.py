@@ -6,8 +6,6 @@ With m, P the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1:
 Covariances that have settled are not computed again; from there on the means follow linear recursions with constant
 matrices, which `recur` takes many steps at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

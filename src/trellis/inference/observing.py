@@ -1,7 +1,5 @@
 """Dense observations y = C x + N(0, D) as potentials of x, with gaps: steps that see alike share their information."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import NamedTuple
@@ -42,9 +40,7 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     try:
         information, vectors, constants = sense(observation, flat, patterns, rows)
     except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
-        raise TrellisError(
-            "The noise of the observations is not positive definite; give it a positive variance."
-        ) from error
+        raise TrellisError("The noise of the observations is not positive definite: give it a variance.") from error
     rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING)
     return Potentials(information, rows.view(shape), vectors.view(*shape, -1), constants.view(shape))
 

@@ -4,9 +4,7 @@ Every answer follows from two facts: a missing word is summed out by a potential
 is a ratio of two marginal ones.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -41,14 +39,9 @@ class Chain(NamedTuple):
         rows = torch.where(tokens < 0, len(known.table), known.rows)
         return Potentials(torch.cat([known.table, scores.unsqueeze(0)]), rows)
 
-    def only(self, allowed: Tensor) -> Chain:
+    def only(self, allowed: Tensor) -> Self:
         """The chain in which a missing word is one of the allowed [V] bool."""
         return self._replace(gaps=self.emission.only(allowed))
-
-
-def next_word(chain: Chain) -> Tensor:
-    """log p(x_0) under the chain's prior: [B, V]."""
-    return chain.emission.predict(chain.prior.probs)
 
 
 def log_marginal(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:

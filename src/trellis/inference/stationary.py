@@ -1,7 +1,5 @@
 """The long-run distribution of a chain, by one linear solve: exact, batched, differentiable."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

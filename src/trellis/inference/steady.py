@@ -5,8 +5,6 @@ x_t = A x_{t-1} + eta, and each observation has the potential exp(-x' Phi x / 2 
     filter    x^_t = H x^_{t-1} + Sigma_0 eta_t,  H = A - Sigma_0 Phi A
     smoother  x-_t = J x-_{t+1} + P x^_t,  J = Sigma_0 A' Sigma_1^-1,  P = I - J A"""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -61,9 +59,7 @@ def schur(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) ->
     try:
         return symmetric(linalg.solve_discrete_are(transition.T, root, noise, np.eye(len(root))))
     except (np.linalg.LinAlgError, ValueError) as error:
-        raise TrellisError(
-            "The steady state of the filter was not found: its transition is too close to unstable."
-        ) from error
+        raise TrellisError("The filter has no steady state: its transition is too close to unstable.") from error
 
 
 def riccati_residual(

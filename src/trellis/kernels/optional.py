@@ -1,7 +1,5 @@
 """Modules that may be absent, because they need numba or Triton."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from types import ModuleType

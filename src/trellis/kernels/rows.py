@@ -1,8 +1,6 @@
 """Operations on rows whose backward pass is not torch's own, which is slow: gathers where an index occurs many times,
 and sums over many rows."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

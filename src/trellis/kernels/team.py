@@ -2,8 +2,6 @@
 
 Each of them may use a BLAS of one thread; inside a parallel region of OpenMP that would quarrel, and wait busily."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import threading

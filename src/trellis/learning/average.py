@@ -1,7 +1,5 @@
 """An exponential average of the weights: a smoother model at no cost but memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """What the training loop asks of a learner, and a gradient learner of a model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -34,35 +32,27 @@ class Learner(Protocol):
     @property
     def rate(self) -> float:
         """The learning rate or step size of the latest step, for the log."""
-        ...
 
     def step(self, batch: Batch) -> StepResult:
         """Learn from one batch."""
-        ...
 
     def end_epoch(self) -> None:
         """All batches of an epoch were seen."""
-        ...
 
     def observe(self, valid: float) -> None:
         """An evaluation gave this valid perplexity."""
-        ...
 
     def evaluated(self) -> AbstractContextManager[None]:
         """Inside this block the model holds the weights to evaluate (the average where there is one)."""
-        ...
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything `restore` needs; names `model.<name>` are the model's state as `evaluated` shows it."""
-        ...
 
     def state_json(self) -> dict[str, Any]:
         """The rest of the state, as JSON values."""
-        ...
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         """Become the learner that `state_tensors` and `state_json` were taken from."""
-        ...
 
 
 class GradientModel(nn.Module):

@@ -5,8 +5,6 @@ observed Omega is dense where there are few symbols, and sparse where there are 
 m x m, since |B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B' Theta B> = <Theta, B Omega B'>.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 

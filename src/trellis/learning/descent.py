@@ -1,7 +1,5 @@
 """Gradient descent on small problems, many at once: each keeps the best that it has seen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """Gradient ascent on the log-likelihood: AdamW, clipping, a schedule, and an average of the weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

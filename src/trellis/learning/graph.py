@@ -1,7 +1,5 @@
 """Repeated work on a GPU as one CUDA graph, so that hundreds of small kernels cost one launch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 

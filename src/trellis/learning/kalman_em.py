@@ -1,7 +1,5 @@
 """Exact EM for a linear dynamical system with dense observations: Kalman smoothing, then least squares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

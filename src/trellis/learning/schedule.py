@@ -1,7 +1,5 @@
 """Learning rates over time: peak × warm-up × shape."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

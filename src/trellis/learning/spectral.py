@@ -61,9 +61,7 @@ def moments(tokens: NDArray[np.int64], size: int) -> Moments:
     """Of sequences [B, T] of `size` symbols."""
     tokens = np.asarray(tokens, np.int64)  # codes of triples need so many bits
     if tokens.ndim != 2 or not len(tokens) or tokens.shape[1] < 3:
-        raise TrellisError(
-            "Spectral learning counts three neighbours: give sequences [B, T] of three symbols at least."
-        )
+        raise TrellisError("Spectral learning counts triples: give sequences [B, T] of three symbols at least.")
     if tokens.min() < 0 or tokens.max() >= size:
         raise TrellisError(
             f"The symbols lie in {tokens.min()} to {tokens.max()}, not in 0 to {size - 1}: spectral learning needs "

@@ -1,7 +1,5 @@
 """A trained model as one file: tensors, and in its header the family, the settings and the vocabulary as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from trellis.corpus import Vocabulary
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel, Saved
-from trellis.registry import family_names, find_family, resolve
+from trellis.registry import families, find_family, resolve
 from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
 
 FORMAT, SCHEMA = "trellis.model", 2
@@ -71,7 +69,7 @@ def read_model(file: Path) -> PersistedModel:
 
 def foreign_reader(file: Path) -> Any:
     """What reads a file of another format, by the end of its name; None for our own."""
-    names = [] if file.name.endswith(".safetensors") else family_names()
+    names = [] if file.name.endswith(".safetensors") else [*families()]
     readers = ((end, path) for name in names for end, path in find_family(name).imports.items())
     return next((resolve(path) for end, path in readers if file.name.endswith(end)), None)
 

@@ -1,7 +1,5 @@
 """What every tagger can do, whatever model is in it, and where it is kept."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 

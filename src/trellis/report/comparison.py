@@ -53,9 +53,8 @@ def panel(title: str, rows: Sequence[Row], name: str) -> Markup:
     values = [height for one in heights for height in one if 0 < height < LARGEST] or [1.0]
     x = Scale(-0.5, len(base) - 0.5, LEFT, RIGHT)
     y = Scale(math.log(min(values) / MARGIN), math.log(max(values) * MARGIN), BOTTOM, TOP)
-    drawn = [
-        line(one, at, COLOURS[i % len(COLOURS)], x, y) for i, (one, at) in enumerate(zip(bands, heights, strict=True))
-    ]
+    pairs = enumerate(zip(bands, heights, strict=True))
+    drawn = [line(one, at, COLOURS[i % len(COLOURS)], x, y) for i, (one, at) in pairs]
     return element("g", element("text", title, x=0, y=16, class_="title"), *axes(bands[0], x, y), *drawn)
 
 

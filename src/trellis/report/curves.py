@@ -1,7 +1,5 @@
 """Training curves as SVG: perplexity (log axis) over tokens."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

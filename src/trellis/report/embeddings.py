@@ -1,7 +1,5 @@
 """Vectors of states and symbols as points in the plane."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

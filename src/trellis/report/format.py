@@ -1,7 +1,5 @@
 """How numbers and words are written, on a page and on a terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A picture of p(z' | z): rows lead to columns, states that behave alike stand side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """HTML and SVG that cannot be written unescaped: plain strings are text, only `element` makes markup."""
 
-from __future__ import annotations
-
 from html import escape
 
 

@@ -1,7 +1,5 @@
 """report.html: the results, the training and the states of a run on one page that needs nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trellis.models.base import PersistedModel

@@ -1,7 +1,5 @@
 """Where a model does well: perplexity by the frequency of the word, and by its place in the sentence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

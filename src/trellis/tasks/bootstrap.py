@@ -1,7 +1,5 @@
 """Is one model better than another, or only luckier? The paired bootstrap over sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,10 +29,7 @@ def paired_bootstrap(
 
 
 def bootstrap(
-    sums: np.ndarray,
-    difference: Callable[[np.ndarray], np.ndarray],
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    sums: np.ndarray, difference: Callable[[np.ndarray], np.ndarray], resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
     """Compare two models by sums [S, k] over each sentence; `difference` takes totals [..., k] to [...].
 

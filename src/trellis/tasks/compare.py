@@ -1,7 +1,5 @@
 """Models side by side on one text: perplexity, where it comes from, and whether a difference is more than luck."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,9 +114,7 @@ def score_text(paths: Sequence[Path], source: str | None, split: str | None, dev
 
 def require_same(first: Text, other: Text, first_path: Path, path: Path) -> None:
     """Refuse to compare models that do not share words or text."""
-    words = [
-        (text.vocab.tokenizer, text.vocab.lower, text.vocab.digits, set(text.vocab.words)) for text in (first, other)
-    ]
+    words = [(v.tokenizer, v.lower, v.digits, set(v.words)) for v in (first.vocab, other.vocab)]
     if words[0] != words[1]:
         raise TrellisError(
             f"{first_path} and {path} do not share a vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "

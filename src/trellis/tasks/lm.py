@@ -1,11 +1,9 @@
 """Language modelling: the one perplexity function, for every model, and the text that it reads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch

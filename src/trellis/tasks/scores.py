@@ -1,7 +1,5 @@
 """What an evaluation found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

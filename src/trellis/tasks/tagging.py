@@ -4,8 +4,6 @@ hidden states matched to tags.
 A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
 many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,9 +104,8 @@ def sentence_counts(
     """Correct, predicted and gold units of each sentence, [S, 3]; with words, of those that begin with one."""
     rows = []
     for (gold, guess), sentence in zip(pairs, sentences, strict=True):
-        wanted, found = (
-            {unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess)
-        )
+        both = ({unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess))
+        wanted, found = both
         rows.append((len(wanted & found), len(found), len(wanted)))
     return np.array(rows)
 

@@ -1,7 +1,5 @@
 """What others may do while a model is trained: log, draw, stop by raising."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

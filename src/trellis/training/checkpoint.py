@@ -1,7 +1,5 @@
 """A training at one moment as one file of tensors and JSON: written whole or not at all, never a pickle."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

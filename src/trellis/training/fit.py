@@ -1,7 +1,5 @@
 """How a family's model is fitted: step by step, or by a function of the whole job."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

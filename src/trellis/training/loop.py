@@ -1,7 +1,5 @@
 """The training loop: steps, evaluations, checkpoints, and an orderly end."""
 
-from __future__ import annotations
-
 import logging
 import math
 import signal

@@ -1,11 +1,9 @@
 """metrics.jsonl: one line of figures now and then, readable while the training runs."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from trellis.storage import atomic_write, explained
 
@@ -36,7 +34,7 @@ class MetricsFile:
                 self.file.flush()
         return line
 
-    def __enter__(self) -> MetricsFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

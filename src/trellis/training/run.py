@@ -1,7 +1,5 @@
 """The main job, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext

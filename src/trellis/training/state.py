@@ -1,10 +1,8 @@
 """Where a training stands."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -74,12 +72,11 @@ class TrainState:
         return better
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in SAVED} | {
-            "window_log_likelihood": float(self.window_log_likelihood)
-        }
+        saved = {name: getattr(self, name) for name in SAVED}
+        return saved | {"window_log_likelihood": float(self.window_log_likelihood)}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> TrainState:
+    def from_json(cls, values: dict[str, Any]) -> Self:
         return cls(**{name: values[name] for name in SAVED})
 
 

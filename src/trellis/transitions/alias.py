@@ -1,7 +1,5 @@
 """Alias tables (Walker 1977): a draw in O(1), however many outcomes there are."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The transition of several independent chains side by side: A = A_1 x A_2 x ... x A_M, never written out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import reduce

@@ -1,7 +1,5 @@
 """Transitions by a softmax over products of embeddings, never written out."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -21,9 +19,7 @@ class SoftmaxEntry(Tiled, Entry):
     The normalisers cost O(R K d) once, a block of k live states on each side O(k^2 d); nothing [R, K] is ever kept.
     Queries [R, d], keys [K, d]; `dtype` is the precision of the products (bfloat16 on a GPU), added up in float32."""
 
-    def __init__(
-        self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
         norms = row_logsumexp(queries, keys, mask, dtype)  # a row of which the mask keeps nothing is zero

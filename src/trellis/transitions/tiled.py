@@ -1,7 +1,5 @@
 """What operators that never write A out have in common: whatever needs whole rows takes a tile of them at a time."""
 
-from __future__ import annotations
-
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator

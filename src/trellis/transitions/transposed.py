@@ -1,7 +1,5 @@
 """The same transitions with time reversed: A' in the place of A."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from trellis.transitions.base import Transition

@@ -1,7 +1,5 @@
 """The options of a CRF tagger."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import FitConfig, ModelConfig
@@ -14,13 +12,9 @@ class CRFTaggerConfig(ModelConfig):
     """What the tagger looks at."""
 
     family: str = "crf"
-    template: str = option(
-        "",
-        "features of words; empty: pos for tokens, chunk for spans",
-        choices=("", "pos", "chunk", "ner", "huang"),
-    )
+    template: str = option("", "empty: pos for tokens, chunk for spans", choices=("", "pos", "chunk", "ner", "huang"))
     representations: str = option("", "of words, learned elsewhere: KIND:PATH, several with ; between them")
-    scheme: str = option("IOB2", "in which spans are learned", choices=("IOB1", "IOB2", "IOBES"))
+    scheme: str = option("IOB2", "in which spans are learned", choices="IOB1 IOB2 IOBES")
     scale: float = option(0.3, "root mean square of real-valued features that are not probabilities", within="(0, inf)")
     pos: bool = option(True, "look at parts of speech where the data has them")
     min_count: int = option(1, "tokens that a feature must have", within="[1, inf)")

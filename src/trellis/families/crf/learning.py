@@ -1,11 +1,9 @@
 """Training a CRF: by L-BFGS on the whole text, by AdaGrad on batches of it, or by crfsuite."""
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,13 @@ import torch
 from torch import Tensor
 
 from trellis.errors import TrellisError
+from trellis.families.crf import FAMILY
 from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.model import CRF, Features
 from trellis.learning.descent import OPTIMIZERS
 from trellis.options import choose
 from trellis.progress import progress
+from trellis.registry import resolve
 
 PERIOD = 10  # iterations over which the loss must go down by the fraction `tolerance`
 CURVATURE = 0.1  # about p (1 - p) of a label
@@ -28,7 +28,7 @@ def train_crf(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0
 ) -> CRF:
     """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""
-    learn = choose(LEARNERS, config.learner or "lbfgs", "train.learner")
+    learn = resolve(choose(FAMILY.learners, config.learner or "lbfgs", "train.learner"))
     learn(crf.to(device), features.to(device), gold.to(device), config, seed)
     return crf.cpu()
 
@@ -184,10 +184,3 @@ def stored_features(data: bytes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     table = np.frombuffer(data, FEATURE, count, begin + 12)
     kind, source, target = (torch.from_numpy(table[name].astype(np.int64)) for name in ("kind", "source", "target"))
     return kind, source, target, torch.from_numpy(table["weight"].copy())
-
-
-LEARNERS: dict[str, Callable[[CRF, Features, Tensor, CRFTrainConfig, int], None]] = {
-    "lbfgs": by_lbfgs,
-    "adagrad": by_adagrad,
-    "crfsuite": by_crfsuite,
-}

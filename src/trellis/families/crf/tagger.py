@@ -201,9 +201,7 @@ def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:
         name: score_tags(text, model.tag(text.words, text.pos), model.units, model.word_counts)
         for name, text in held_out.items()
     }
-    rows = [
-        {"split": name, "accuracy, %": 100 * score.accuracy, "F1, %": 100 * score.f1} for name, score in found.items()
-    ]
+    rows = [{"split": name, "accuracy, %": 100 * one.accuracy, "F1, %": 100 * one.f1} for name, one in found.items()]
     values = {f"{name}_accuracy": 100 * score.accuracy for name, score in found.items()}
     values |= {f"{name}_f1": 100 * score.f1 for name, score in found.items()}
     return Scores("tags", {"parameters": model.num_parameters(), **values}, rows, headline="test_f1")

@@ -1,8 +1,6 @@
 """Templates: which attributes the words of a sentence have. Each takes its words and parts of speech, and gives the
 attributes of every token as strings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain

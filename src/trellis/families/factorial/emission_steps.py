@@ -1,9 +1,7 @@
 """How the emissions of a factorial HMM follow its mean field: ways to raise their part of the bound."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +23,7 @@ class Seen(NamedTuple):
     tilts: Tensor  # [n, S]: c
 
     @classmethod
-    def of(cls, batch: Batch, field: Field) -> Seen:
+    def of(cls, batch: Batch, field: Field) -> Self:
         """The words of a batch, where the field is."""
         places = word_places(batch.tokens, batch.lengths)
         words, there = batch.tokens.flatten()[places], places.to(field.probs.device, non_blocking=True)

@@ -1,8 +1,6 @@
 """A factorial HMM as one HMM over joint states: what is exact about it."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -28,7 +26,7 @@ class Joint(NamedTuple):
     table: Tensor | None  # [V, K]: log p(x | z), where it is small
 
     @classmethod
-    def of(cls, params: LayeredParams, emission: LogLinear) -> Joint:
+    def of(cls, params: LayeredParams, emission: LogLinear) -> Self:
         starts, transitions = params.chains()
         start, partition = outer([start.unsqueeze(0) for start in starts])[0], emission.log_partition()
         words = torch.arange(emission.num_words, device=start.device)

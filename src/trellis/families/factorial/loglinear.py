@@ -1,8 +1,6 @@
 """Emissions of several layers at once: log-linear, p(x | z_1 ... z_M) = exp(bias_x + sum_m theta[x, m, z_m]) / Z(z), or
 noisy-or, where a word is spoken unless the leak and every layer are silent about it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce

@@ -1,7 +1,5 @@
 """Parameters of a factorial HMM: a chain for every layer, and scores of words that the layers add up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -24,15 +22,11 @@ class LayeredParams(nn.Module):
 
     unigram: Tensor
 
-    def __init__(
-        self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0, combine: str = "log-linear"
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], num_words: int, dim: int = 0, seed: int = 0, combine: str = "log-linear"):
         super().__init__()
         choose(COMBINATIONS, combine, "model.combine")
         if not sizes or min(sizes) < 1:
-            raise TrellisError(
-                f"The layers have {list(sizes)} states: give at least one layer, each of at least 1 state."
-            )
+            raise TrellisError(f"The layers have {list(sizes)} states: give at least one layer of at least 1 state.")
         self.sizes, self.dim, self.combine = tuple(sizes), dim, combine
         generator = torch.Generator().manual_seed(seed)
 

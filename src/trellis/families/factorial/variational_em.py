@@ -1,7 +1,5 @@
 """Variational EM for factorial HMMs: a mean field for the sentences, then parameters that raise the bound."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

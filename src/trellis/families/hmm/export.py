@@ -1,7 +1,5 @@
 """A trained HMM for other programs: plain arrays, or an hmmlearn model."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the states of an HMM have learned: a table of the most telling ones, and how they follow one another."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy as np

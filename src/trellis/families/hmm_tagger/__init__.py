@@ -8,10 +8,7 @@ FAMILY = Family(
     config="trellis.families.hmm_tagger.config:HMMTaggerConfig",
     data="trellis.families.hmm_tagger.config:PartlyTaggedConfig",
     model="trellis.families.hmm_tagger.model:HMMTagger",
-    learners={
-        "em": "trellis.learning.em:EMLearner",
-        "gradient": "trellis.learning.gradient:GradientLearner",
-    },
+    learners={"em": "trellis.learning.em:EMLearner", "gradient": "trellis.learning.gradient:GradientLearner"},
     read="trellis.families.hmm_tagger.fit:read",
     fit="trellis.families.hmm_tagger.fit:fit",
     evaluate="trellis.families.hmm_tagger.fit:evaluate",

@@ -1,7 +1,5 @@
 """Training an HMM tagger: tagged text, and text without tags, become one split of symbols."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -164,9 +162,8 @@ def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
     support = SUPPORTS[model.emission](words, model, config.seed)
     if isinstance(support, Partition):
         support = Partition(with_kinds(support.word_class, lexicon, model.rare), support.counts)
-    return HMMTagger.assemble(
-        lexicon, model, config.seed, support, states_of_tags(split.tokens, lexicon, model, support)
-    )
+    tags = states_of_tags(split.tokens, lexicon, model, support)
+    return HMMTagger.assemble(lexicon, model, config.seed, support, tags)
 
 
 def with_kinds(word_class: Tensor, lexicon: Lexicon, rare: int) -> Tensor:

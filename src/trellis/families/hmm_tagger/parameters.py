@@ -28,9 +28,7 @@ class TaggedParams(SavedParams):
     kind = "tagged"
     kinds: Tensor  # [V]
 
-    def __init__(
-        self, words: SavedParams, num_tags: int, kinds: Tensor, backoff: float = 0.0, hard: bool = False
-    ) -> None:
+    def __init__(self, words: SavedParams, num_tags: int, kinds: Tensor, backoff: float = 0.0, hard: bool = False):
         super().__init__()
         self.words, self.backoff, self.hard = words, backoff, hard
         self.num_states, self.num_features = words.num_states, words.num_features
@@ -71,10 +69,8 @@ class TaggedParams(SavedParams):
         inner = {name.removeprefix(INNER): value for name, value in tensors.items() if name.startswith(INNER)}
         base = resolve(PARAMS[settings["words"]["params"]]).restore(words, settings["words"], inner)
         logits, kinds = tensors["tag_logits"], tensors["kinds"]
-        params = with_tags(base, len(logits), kinds, float(settings["backoff"]), bool(settings["hard"])).to(
-            logits.dtype
-        )
-        params.tag_logits.data.copy_(logits)
+        params = with_tags(base, len(logits), kinds, float(settings["backoff"]), bool(settings["hard"]))
+        params.to(logits.dtype).tag_logits.data.copy_(logits)
         return params
 
 

@@ -7,9 +7,7 @@ At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recurs
 closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
 however long the text is."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -58,39 +56,6 @@ class Step(NamedTuple):
     parameters: Parameters
 
 
-class Edges(NamedTuple):
-    """What happens at the ends of a text that is no circle: x^_0 = 0, and nothing follows the last word."""
-
-    words: np.ndarray  # w_T, w_{T-1}, ..., w_{T-r}: [r + 1, n]
-    filtered: np.ndarray  # x^_T, ..., x^_{T-r}: [r + 1, h]
-    first: np.ndarray  # x-_1: [h]
-
-
-def no_edges(horizon: int, words: int, dim: int) -> Edges:
-    """Those of a circle."""
-    return Edges(np.zeros((horizon + 1, words)), np.zeros((horizon + 1, dim)), np.zeros(dim))
-
-
-def find_edges(model: Filter, rows: np.ndarray, horizon: int, memory: int = 500) -> Edges:
-    """From the first and the last `memory` tokens of a text, given as rows."""
-    coordinates, (_, _, _, H, J, P) = model.emission.coordinates, model.steady
-
-    def run(piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        words = np.repeat(-coordinates.mean[None], len(piece), 0)
-        words[np.arange(len(piece)), piece] += coordinates.scale[piece]
-        filtered = [np.zeros(len(H))]
-        for entry in words @ model.gain:
-            filtered.append(H @ filtered[-1] + entry)
-        return words, np.array(filtered[1:])
-
-    words, filtered = run(rows[-memory - horizon :])
-    beginning = run(rows[:memory])[1][::-1]
-    first = beginning[0]
-    for state in beginning[1:]:
-        first = J @ first + P @ state
-    return Edges(words[::-1][: horizon + 1], filtered[::-1][: horizon + 1], first)
-
-
 class Sweep(NamedTuple):
     """What the lags say, before the horizon is closed (as if X_r = 0)."""
 
@@ -99,68 +64,46 @@ class Sweep(NamedTuple):
     spread: list[np.ndarray]  # Z_k K' [h, h], k = 0..r
 
 
-def sweep(model: Filter, covariances: Covariances, horizon: int, edges: Edges, workers: int) -> Sweep:
-    """The only part that touches the words: two products with every lag, and no more than a few [n, h] at a time."""
+def sweep(model: Filter, covariances: Covariances, horizon: int, workers: int) -> Sweep:
+    """The only part that touches the words: two products with every lag, Psi_k K' and Psi_k' K',
+    and no more than a few [n, h] at a time."""
     _, _, _, H, J, P = model.steady
-    gain, last, share = model.gain, edges.filtered[0], 1 / covariances.tokens
-    ahead = now = -share * np.outer(model.forecast @ last, edges.filtered[horizon])  # Y_{k+1}, Y_k
-    for product in products(covariances, gain, range(horizon, -1, -1), False, workers):
+    gain = model.gain
+    ahead = now = np.zeros_like(gain)  # Y_{k+1}, Y_k
+    for product in in_turn(lambda k: covariances[k].matmat(gain), range(horizon, -1, -1), workers):
         ahead, now = now, now @ H.T + product
     into = [np.linalg.matrix_power(J, horizon).T]  # what Psi_k' K' is multiplied with in F_0', k = 0..r
     for k in range(horizon - 1, -1, -1):
         into.insert(0, (np.linalg.matrix_power(J, k) @ P).T + H.T @ into[0])
     words, spread = now @ into[0], [now.T @ gain]
-    for k, product in enumerate(products(covariances, gain, range(1, horizon + 1), True, workers), 1):
-        product -= share * np.outer(edges.words[k - 1], H @ last)
+    for k, product in enumerate(in_turn(lambda k: covariances[k].rmatmat(gain), range(1, horizon + 1), workers), 1):
         words += product @ into[k]
         spread.append(H @ spread[-1] + product.T @ gain)
     return Sweep(ahead, words, spread)
 
 
-def expect(
-    parameters: Parameters,
-    covariances: Covariances,
-    horizon: int,
-    workers: int = 2,
-    edges: Callable[[Filter], Edges] | None = None,
-) -> Statistics:
-    """The E-step; `edges` (see `find_edges`) corrects it for the ends of a short text whose covariances are `sums`."""
+def expect(parameters: Parameters, covariances: Covariances, horizon: int, workers: int = 2) -> Statistics:
+    """The E-step."""
     model = Filter(parameters, covariances.coordinates)
     _, _, smoothed, H, J, P = model.steady
     A, forecast, inner = model.transition, model.forecast, model.gain.T @ model.forecast  # A, C A, K C A
-    ends = edges(model) if edges else no_edges(horizon, *forecast.shape)
-    ahead, words, spread = sweep(model, covariances, horizon, ends, workers)
+    ahead, words, spread = sweep(model, covariances, horizon, workers)
     powers = [np.linalg.matrix_power(H, k) for k in range(2 * horizon + 2)]
     steps = [np.linalg.matrix_power(J, k) for k in range(horizon + 1)]
-    last, share = ends.filtered[0], 1 / covariances.tokens
-    leave = share * (J @ A @ last)  # what the last x^ adds to the x- before it
-
-    tail = share * np.outer(A @ last, ends.filtered[horizon])
-    far = close_horizon(A, H, powers[-1], inner, spread[horizon] - tail @ H.T)  # X_r
+    far = close_horizon(A, H, powers[-1], inner, spread[horizon])  # X_r
     ahead += forecast @ (far @ powers[horizon].T)
     reached = sum((steps[k] @ P @ powers[horizon + 1 + k] for k in range(horizon)), steps[horizon] @ powers[-1])
     words += forecast @ (far @ reached.T)
-    words += ends.words[:horizon].T @ np.array([steps[k] @ leave for k in range(horizon)])
-
     crossed = [far]  # X_0 .. X_r
     for k in range(horizon - 1, -1, -1):
         crossed.insert(0, crossed[0] @ H.T + spread[k] + powers[horizon + 1 + k] @ far.T @ inner.T)
     toward = far  # G_k = E[x-_{t+k} x^_t'], down to k = 1
     for k in range(horizon - 1, 0, -1):
-        toward = J @ toward + P @ crossed[k] + np.outer(leave, ends.filtered[k])
-    spent, mixed = symmetric(crossed[0]) - share * np.outer(last, last), J @ toward @ P.T
-    begin = share * np.outer(ends.first, ends.first)
-    rest = mixed + mixed.T + P @ spent @ P.T + share * np.outer(last, last) - J @ begin @ J.T
-    means = lyapunov(J, symmetric(rest))
-    moved = (means - begin) @ J.T + toward @ P.T
-    return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, log_likelihood(model, ahead, spent))
-
-
-def products(
-    covariances: Covariances, gain: np.ndarray, lags: range, transposed: bool, workers: int
-) -> Iterator[np.ndarray]:
-    """Psi_k K' (or Psi_k' K') for one lag after the other; the next ones are computed meanwhile."""
-    return in_turn(lambda k: covariances[k].rmatmat(gain) if transposed else covariances[k].matmat(gain), lags, workers)
+        toward = J @ toward + P @ crossed[k]
+    now, mixed = symmetric(crossed[0]), J @ toward @ P.T
+    means = lyapunov(J, symmetric(mixed + mixed.T + P @ now @ P.T))
+    moved = means @ J.T + toward @ P.T
+    return Statistics(means + smoothed, moved + smoothed @ J.T, words, means, log_likelihood(model, ahead, now))
 
 
 def close_horizon(

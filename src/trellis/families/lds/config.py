@@ -1,7 +1,5 @@
 """The options of a linear dynamical system."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import FitConfig, ModelConfig
@@ -17,15 +15,11 @@ class LDSConfig(ModelConfig):
     blocks: int = option(4, "lags that subspace identification looks back and ahead", within="[2, inf)")
     horizon: int = option(7, "lags that EM takes from the text", within="[1, inf)")
     pseudocounts: float = option(5.0, "of each word, in the scale that it is given", within="[0, inf)")
-    noise_prior: float = option(
-        5.0, "pseudocounts of each word in the noise, against overfitting rare words", within="[0, inf)"
-    )
-    noise: str = option("full", "covariance of the observations", choices=("full", "diagonal", "spherical", "bohning"))
+    noise_prior: float = option(5.0, "pseudocounts of each word in the noise, for rare words' sake", within="[0, inf)")
+    noise: str = option("full", "covariance of the observations", choices="full diagonal spherical bohning")
     whiten: bool = option(True, "scale words by their frequency before the subspace is identified")
-    init: str = option("subspace", "where EM begins", choices=("subspace", "random"), was="model.begin")
-    max_words: int = option(
-        0, "only so many words, the commonest, have vectors of their own; 0: all", within="[0, inf)", was="model.words"
-    )
+    init: str = option("subspace", "where EM begins", choices="subspace random")
+    max_words: int = option(0, "so many words, the commonest, have vectors of their own; 0: all", within="[0, inf)")
 
 
 @dataclass(frozen=True)

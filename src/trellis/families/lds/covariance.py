@@ -2,8 +2,6 @@
 
 Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.families.lds.onehot`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,16 +36,11 @@ class Lagged(LinearOperator):
 
 
 class Covariances:
-    """Psi_0 .. Psi_r of a counted text.
+    """Psi_0 .. Psi_r of a counted text; where it was not closed to a circle, each lag is centred by its own margins."""
 
-    Where it was not closed to a circle, each lag is centred by its own margins, or, with `sums`, the sum of its
-    w_{t+k} w_t' / T."""
-
-    def __init__(
-        self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True, sums: bool = False
-    ):
+    def __init__(self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
         """`pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise."""
-        self.moments, self.tokens, self.sums = moments, moments.tokens, sums
+        self.moments, self.tokens = moments, moments.tokens
         self.tempering = pseudocount, prior, whiten
         shares = pseudocount / self.tokens, prior / self.tokens
         self.coordinates = Whitening(moments.counts / self.tokens, *shares, whiten)
@@ -64,13 +57,9 @@ class Covariances:
         counts = self.moments.lags[lag - 1]
         if self.moments.circular:
             return Lagged(counts, self.tokens, scale, mean[:, None], mean[:, None])
-        pairs = counts.sum()
-        total = self.tokens if self.sums else pairs
+        total = counts.sum()
         later, earlier = (scale * np.asarray(counts.sum(axis)) / total for axis in (1, 0))
-        if not self.sums:
-            return Lagged(counts, total, scale, later[:, None], earlier[:, None])
-        left, right = np.stack([mean, later - pairs / total * mean], 1), np.stack([earlier, mean], 1)
-        return Lagged(counts, total, scale, left, right)
+        return Lagged(counts, total, scale, later[:, None], earlier[:, None])
 
 
 class Hankel(LinearOperator):

@@ -1,11 +1,9 @@
 """Train a linear dynamical system: EM goes on while the validation text becomes likelier."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
@@ -34,7 +32,7 @@ class Moment:
         save_model(path, self.model, {"iteration": self.iteration, "nats": self.nats})
 
     @classmethod
-    def load(cls, path: Path) -> Moment | None:
+    def load(cls, path: Path) -> Self | None:
         if not path.exists():
             return None
         model = load(path, LDS)

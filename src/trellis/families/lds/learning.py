@@ -1,7 +1,5 @@
 """An LDS from a text: count once, identify the subspace, improve it by EM that sees the counts alone."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from itertools import count, islice

@@ -8,12 +8,10 @@ Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' do
 all data, and its inverse and determinant are [h, h] matters:
     N = C' Delta^-1 C,  Phi = C'(D + g g')^-1 C = (I - N E)^-1 N,  C'(D + g g')^-1 = (I - N E)^-1 C' Delta^-1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -39,7 +37,7 @@ class Whitening:
         self.variance = frequency + prior  # [n] mu'
         self.delta = self.variance * self.scale**2  # [n]
 
-    def with_variance(self, variance: np.ndarray) -> Whitening:
+    def with_variance(self, variance: np.ndarray) -> Self:
         """The same coordinates with another mu' [n]; with E = 0 the noise is diagonal, given that words sum to 1."""
         other = copy(self)
         other.variance, other.delta = variance, variance * self.scale**2

@@ -1,7 +1,5 @@
 """What the report shows of a linear dynamical system: what it moves to what."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from trellis.families.lds.model import LDS, Pair

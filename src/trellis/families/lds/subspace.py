@@ -2,8 +2,6 @@
 
 The block Hankel matrix of the covariances is Gamma Delta_r, Gamma = [C; C A; ...], Delta_r = [... A G, G]."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -44,9 +42,7 @@ def decompose(covariances: Covariances, dim: int, blocks: int, seed: int) -> Spe
     left, values, right = randomised_svd(Hankel(covariances, blocks), dim, seed)
     if values[-1] <= SMALLEST * values[0]:
         rank = int((values > SMALLEST * values[0]).sum())
-        raise TrellisError(
-            f"The hidden vector has {dim} dimensions, but the text's rank is {rank}; use {rank} at most."
-        )
+        raise TrellisError(f"The hidden vector has {dim} dimensions, but the text's rank is {rank}; use {rank}.")
     root = np.sqrt(values)
     past = (root[:, None] * right).reshape(dim, blocks, size)  # Delta_r
     newer, older = past[:, :-1].reshape(dim, -1), past[:, 1:].reshape(dim, -1)

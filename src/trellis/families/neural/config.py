@@ -1,7 +1,5 @@
 """The options of neural language models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trellis.config import ModelConfig
@@ -15,11 +13,7 @@ class RNNConfig(ModelConfig):
     family: str = "rnn"
     dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, inf)")
     net_dropout: float = option(0.0, "dropout of whole units", within="[0, 1)")
-    init_from: str = option(
-        "",
-        "the run of an lds (or its TOML) whose filter it begins as; dim is then that of the lds and one",
-        was="model.start",
-    )
+    init_from: str = option("", "run (or TOML) of an lds whose filter it begins as, with dim that of the lds and one")
 
 
 @dataclass(frozen=True)
@@ -30,7 +24,7 @@ class LSTMConfig(ModelConfig):
     dim: int = option(256, "size of the embeddings and of the hidden vectors", within="[1, inf)")
     depth: int = option(1, "layers", within="[1, inf)")
     net_dropout: float = option(0.0, "dropout of whole units", within="[0, 1)")
-    tying: str = option("all", "whether input and output words share embeddings", choices=("all", "none"))
+    tying: str = option("all", "whether input and output words share embeddings", choices="all none")
 
 
 @dataclass(frozen=True)

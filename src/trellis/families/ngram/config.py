@@ -1,7 +1,5 @@
 """The options of an n-gram model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +22,7 @@ class BigramConfig(ModelConfig):
 
     family: str = "bigram"
     order: ClassVar[int] = 2
-    cross_sentences: bool = option(False, "contexts reach over the ends of sentences", was="model.crossing")
+    cross_sentences: bool = option(False, "contexts reach over the ends of sentences")
 
 
 @dataclass(frozen=True)
@@ -33,4 +31,4 @@ class NGramConfig(ModelConfig):
 
     family: str = "ngram"
     order: int = option(5, "words in the longest n-gram", within="[1, inf)")
-    cross_sentences: bool = option(False, "contexts reach over the ends of sentences", was="model.crossing")
+    cross_sentences: bool = option(False, "contexts reach over the ends of sentences")

@@ -1,7 +1,5 @@
 """Fitting an n-gram model: count, and smooth the counts."""
 
-from __future__ import annotations
-
 from trellis.families.ngram.model import NGram
 from trellis.training.fit import Fitted, Job
 

@@ -8,8 +8,6 @@ With a the count of an n-gram at the highest order, and below it the number of d
 where c' is c without its first word, D[1], D[2], D[3+] are estimated for each order, and p(x) falls back on 1 / V.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels of Brown clustering: compiled where numba is installed, plain NumPy with the same answers elsewhere."""
 
-from __future__ import annotations
-
 import logging
 from types import ModuleType
 

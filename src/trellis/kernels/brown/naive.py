@@ -4,8 +4,6 @@ Up to a constant, N times the average mutual information of a partition is
 Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n, so that a move or a merge changes few terms.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trellis.kernels.brown.state import Bigrams, Classes

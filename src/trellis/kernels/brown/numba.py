@@ -1,7 +1,5 @@
 """Exchange and agglomeration compiled: the same sums in the same order as `naive`, on all cores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The arrays that Brown clustering works on: sparse word bigrams and the dense class bigram table."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

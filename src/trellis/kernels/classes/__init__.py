@@ -1,7 +1,5 @@
 """Softmax over the words of each class; dispatched."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Softmax over the words of each class on a GPU: one program reads a class's words, then reads them again to write."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

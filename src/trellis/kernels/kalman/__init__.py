@@ -1,7 +1,5 @@
 """Kalman passes that miss observations, compiled where numba is installed; no gradients, and on the CPU only."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """x ← x + s (y − x) in place, with a number s that lives on the device; dispatched."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """x ← x + s (y − x) on a GPU."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -1,7 +1,5 @@
 """log sum_j exp(q_i . k_j) for every row i, without the matrix of all logits; dispatched."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Row normalisers by plain products over a few rows at a time, the backward pass by computing them again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

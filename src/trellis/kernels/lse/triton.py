@@ -4,8 +4,6 @@ The forward pass also adds up the mean key of each row, m_i = sum_j p_ij k_j, be
 the backward pass is left with dK = p' (g Q) alone: four products of R S d multiply-adds in all.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

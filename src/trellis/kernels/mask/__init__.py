@@ -4,8 +4,6 @@ The same numbers come out of the torch code here and of the Triton kernels, on e
 step, so a training that was interrupted goes on with the same masks.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

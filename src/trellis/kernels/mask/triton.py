@@ -1,7 +1,5 @@
 """The hash of mask/__init__.py on a GPU, in unsigned arithmetic."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """LayerNorm(x + y), scaled and shifted; dispatched."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from trellis.kernels.optional import installed

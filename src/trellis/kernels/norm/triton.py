@@ -1,7 +1,5 @@
 """LayerNorm(x + y) on a GPU in one pass; the backward pass adds up the gradients of scale and shift on its way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Logits between the states of neighbouring steps, out of the queries and keys of a few sets of states."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

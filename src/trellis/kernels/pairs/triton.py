@@ -1,7 +1,5 @@
 """Products of gathered matrices on a GPU, without writing down what is gathered."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -4,8 +4,6 @@ The recursions are those of engines/reference.py; the adjoint writes dL/d(logit)
 kept as logits, and dL/dP = a_{t-1} w_t for blocks kept as probabilities.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

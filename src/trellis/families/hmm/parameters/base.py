@@ -1,7 +1,5 @@
 """What every parameterization gives: the parts of an HMM, of the whole model or of what a draw of dropout leaves."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -44,7 +42,7 @@ class SavedParams(Params):
 
     @classmethod
     @abstractmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> SavedParams:
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         """The parameters that `settings` and `tensors` came from."""
 
 

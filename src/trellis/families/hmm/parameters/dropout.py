@@ -1,7 +1,5 @@
 """What a step of training leaves out: whole states of each class, single transitions, features."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -4,8 +4,6 @@
 
 u and z are what a state is to its predecessors and successors, w what it is to symbols, v what a symbol is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 
@@ -34,9 +32,7 @@ class EmbeddingParams(nn.Module):
     v: Tensor | None
     w: Tensor | None
 
-    def __init__(
-        self, vectors: Mapping[str, Tensor], kernel: str = "softmax", emission_kernel: str | None = None
-    ) -> None:
+    def __init__(self, vectors: Mapping[str, Tensor], kernel: str = "softmax", emission_kernel: str | None = None):
         super().__init__()
         self.kernel, self.emission_kernel = KERNELS[kernel], KERNELS[emission_kernel or kernel]
         for role in ROLES:
@@ -90,10 +86,8 @@ class EmbeddingParams(nn.Module):
     ) -> None:
         """The M-step of all vectors together, by gradient ascent on the expected log-likelihood of each model: it never
         falls, so neither does the likelihood. Where no step has gained anything, shorter ones are tried."""
-        added = zip(counts[1:], prior, strict=True)
-        counts = Counts(
-            counts.log_likelihood, *((count + (0.0 if p is None else p)).clamp(min=0) for count, p in added)
-        )
+        added = (count + (0.0 if p is None else p) for count, p in zip(counts[1:], prior, strict=True))
+        counts = Counts(counts.log_likelihood, *(count.clamp(min=0) for count in added))
         weights = self.weights(roles)
         size = counts.transition.sum((-2, -1)) + counts.start.sum(-1)
         for rate in (lr, lr / 10, lr / 100):

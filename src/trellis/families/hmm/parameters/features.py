@@ -4,8 +4,6 @@ A `FeatureMap`, called with x [n, d] and the features to compute ([F'], None: al
 log phi(x) [n, F']. Whoever adds one to FEATURE_MAPS can name it in a configuration.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -63,7 +61,7 @@ class Taylor(FeatureMap):
         order = max((n for n in range(1, 64) if math.comb(dim + n, n) <= features), default=0)
         if not order:
             raise TrellisError(
-                f"model.features is {features}: the Taylor map of {dim} dimensions needs {dim + 1} at least."
+                f"model.features is {features}: a Taylor map in {dim} dimensions has at least {dim + 1}."
             )
         chosen = [Counter(c) for n in range(order + 1) for c in combinations_with_replacement(range(dim), n)]
         self.register_buffer("exponents", torch.tensor([[float(one[i]) for i in range(dim)] for one in chosen]))

@@ -1,7 +1,5 @@
 """Parts given outright, such as an emission of one's own: parameters that EM re-estimates."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import cached_property
 from typing import Any, cast

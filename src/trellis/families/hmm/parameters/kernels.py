@@ -3,8 +3,6 @@
 Each takes x [..., n, l] and y [..., m, l] and gives log k [..., n, m]; s is the inner product x.y.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,11 +1,9 @@
 """Transitions through features, p(z' | z) ∝ phi(u_z) . phi(v_z') + B[z, z'], with B >= 0 inside a band: by nets over
 embeddings (`LowRankParams`), or as tables of numbers (`LowRankTable`), which EM can re-estimate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +83,7 @@ class LowRankTable(Tables):
         return {"row_logits": rows, "column_logits": (self.num_states, self.num_features)}
 
     @classmethod
-    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> LowRankTable:
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
         return cls(config.states, len(words), support, seed=seed, features=config.features, band=config.band)
 
     def factors(self, rows: Tensor | None, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
@@ -125,7 +123,7 @@ class LowRankTable(Tables):
         return super().settings() | {"features": self.num_features, "band": self.width}
 
     @classmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> LowRankTable:
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         sizes = {name: int(settings[name]) for name in ("features", "band")}
         params = cls(int(settings["states"]), len(words), restored_support(tensors), **sizes)
         params.to(tensors["start_logits"].dtype).load_state_dict(tensors)

@@ -1,7 +1,5 @@
 """Small nets that turn embeddings into parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from zlib import crc32
 

@@ -5,10 +5,8 @@
 Only the states of a draw of dropout are ever computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +121,7 @@ class NeuralParams(WordParams):
         self.class_logits = ClassLogits(self.partition.word_class) if self.partition else None
 
     @classmethod
-    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> NeuralParams:
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
         return cls(words, config, support, seed)
 
     @torch.no_grad()
@@ -204,7 +202,7 @@ class NeuralParams(WordParams):
         return super().settings() | self.choices
 
     @classmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> NeuralParams:
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         known = {name: settings[name] for name in cls.keys if name in settings}
         support = restored_support(tensors)
         emission = "cloned" if isinstance(support, Partition) else "full"

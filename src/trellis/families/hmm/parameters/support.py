@@ -1,7 +1,5 @@
 """Which states may emit a word, so that only k states are live at each token: all, sets [V, k], or those of a class."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -15,24 +13,18 @@ from trellis.emissions import Partition
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 
-SHARES: dict[str, Callable[[float], float]] = {
-    "equal": lambda count: 1.0,
-    "log": math.log1p,
-    "root": math.sqrt,
-}
+SHARES: dict[str, Callable[[float], float]] = {"equal": lambda count: 1.0, "log": math.log1p, "root": math.sqrt}
 
 
 def brown(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
     """Classes of words that occur in the same places, each with its share of the states."""
-    equal = (
-        [share(model.states, model.classes, "Brown classes")] * model.classes if model.class_sizes == "equal" else None
-    )
+    same = model.class_sizes == "equal"
+    equal = [share(model.states, model.classes, "Brown classes")] * model.classes if same else None
     tokens = corpus["train"].tokens
     classes = brown_classes(tokens, model.classes, len(corpus.vocab), seed, alone(corpus, model.singletons))
     counts = np.bincount(classes[tokens], minlength=model.classes).tolist()
-    return Partition(
-        torch.from_numpy(classes.astype(np.int64)), equal or apportion(model.states, counts, model.class_sizes)
-    )
+    sizes = equal or apportion(model.states, counts, model.class_sizes)
+    return Partition(torch.from_numpy(classes.astype(np.int64)), sizes)
 
 
 def alone(corpus: Corpus, count: int) -> tuple[int, ...]:

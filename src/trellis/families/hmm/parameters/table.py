@@ -1,10 +1,8 @@
 """The table parameterization: one logit per probability."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +22,7 @@ LOG_ZERO = -1e30  # the logit of a probability that EM has estimated as zero: ex
 class Tables(WordParams, Maximisable):
     """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); a subclass adds the transitions."""
 
-    def __init__(
-        self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0
-    ) -> None:
+    def __init__(self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0):
         super().__init__()
         self.num_states = num_states
         generator = torch.Generator().manual_seed(seed)
@@ -100,7 +96,7 @@ class TableParams(Tables):
     transition_logits: nn.Parameter
 
     @classmethod
-    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> TableParams:
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
         return cls(config.states, len(words), support, seed=seed)
 
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -127,14 +123,12 @@ class TableParams(Tables):
         given = {"start": start, "transition": transition, "emission": emission}
         for name, probs in given.items():
             if not torch.allclose(probs.sum(-1), probs.new_ones(()), atol=1e-4):
-                raise TrellisError(
-                    f"The {name} probabilities do not sum to one along the last axis; normalise them first."
-                )
+                raise TrellisError(f"The {name} probabilities do not sum to one along the last axis; normalise them.")
         table = emission.T if self.sets is None else emission.T.gather(1, self.sets)
         self.write(Parts(start, Dense(transition), Categorical(table.log(), None, self.num_states)))
 
     @classmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TableParams:
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         params = cls(int(settings["states"]), len(words), restored_support(tensors))
         params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
         return params
