@@ -20,7 +20,8 @@ from trellis.families.hmm_tagger.config import HMMTaggerConfig
 from trellis.families.hmm_tagger.fit import Texts
 from trellis.families.hmm_tagger.fit import fit as fit_tagger
 from trellis.families.hmm_tagger.model import HMMTagger
-from trellis.training.fit import Fitted, Job
+from trellis.training.fit import Job
+from trellis.training.state import TrainState
 
 NOUNS, VERBS = ["dog", "cat", "bird", "cow", "fox"], ["sees", "hears", "likes", "hits"]
 CONFIG = run_config(
@@ -79,9 +80,11 @@ def sentences(count: int, seed: int) -> Tagged:
     return Tagged([[str(w) for w in line] for line in words], [["D", "N", "V", "D", "N"]] * count)
 
 
-def fit(config: RunConfig, corpus: Texts, folder: Path | None = None) -> Fitted:
+def fit(config: RunConfig, corpus: Texts, folder: Path | None = None) -> tuple[HMMTagger, TrainState]:
     """A tagger, and how its training went."""
-    return fit_tagger(Job(config, corpus, "cpu", folder))
+    fitted = fit_tagger(Job(config, corpus, "cpu", folder))
+    assert isinstance(fitted.model, HMMTagger)
+    return fitted.model, fitted.state
 
 
 def texts(**changes) -> Texts:

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import trellis
+from running import run
 from trellis.config import DataConfig, RunConfig
 from trellis.corpus import Corpus
+from trellis.families.crf.config import CRFTaggerConfig
 from trellis.families.ngram.config import BigramConfig
 from trellis.models.base import LanguageModel
 
@@ -59,7 +61,8 @@ def test_train_from_a_list_writes_nothing(family: str, nowhere: Path) -> None:
     assert trained.run is None
     assert not trained.interrupted
     assert list(nowhere.iterdir()) == []
-    assert trained.model.about["corpus"] in repr(trained.model)
+    assert repr(trained.model).endswith("words, trained on 60 sentences>")
+    assert trained.model.about["corpus"].startswith("60 sentences: ")
 
 
 @pytest.mark.parametrize("family", SMALL)
@@ -196,6 +199,35 @@ def test_load_checks_the_kind_that_is_asked_for(nowhere: Path) -> None:
         trellis.load(nowhere / "run", trellis.HMM)
 
 
+def test_a_model_is_saved_from_python(nowhere: Path) -> None:
+    model = trellis.train(SENTENCES, states=3, epochs=1, device="cpu").model
+    model.save("folder")
+    model.save(nowhere / "model.safetensors")
+    for path in ("folder", "model.safetensors"):
+        assert trellis.load(path).log_prob("the cat") == model.log_prob("the cat")
+
+
+def test_a_text_from_python_cannot_be_resumed_from_the_command_line(nowhere: Path) -> None:
+    trellis.train(SENTENCES, run="run", states=3, epochs=1, device="cpu")
+    assert run("train", "--run", "run", "--resume") == 2
+    more = trellis.train(SENTENCES, run="run", resume=True, states=3, epochs=2, device="cpu")
+    assert more.training["epoch"] == 2
+
+
+def test_a_toml_file_is_a_run(nowhere: Path) -> None:
+    (nowhere / "text.txt").write_text("\n".join(SENTENCES) + "\n")
+    (nowhere / "run.toml").write_text('[data]\nsource = "text.txt"\n[model]\nfamily = "bigram"\n')
+    assert trellis.train("run.toml").model.family == "ngram"
+
+
+def test_few_sentences() -> None:
+    assert trellis.train(TAGGED[:4], family="crf", iterations=5).scores is not None
+    with pytest.raises(trellis.TrellisError, match="no valid split"):
+        trellis.train(TAGGED[:4], family="hmm-tagger")
+    with pytest.raises(trellis.TrellisError, match=r"set data\.source to a file, or to one of conll2000"):
+        trellis.train(trellis.RunConfig(model=CRFTaggerConfig()))
+
+
 class Heard(trellis.Callback):
     """Remembers what it was called with."""
 
@@ -254,7 +286,7 @@ def test_names_are_imported_when_first_used() -> None:
 
 def test_models_show_themselves() -> None:
     model = trellis.train(SENTENCES, states=3, epochs=1, device="cpu").model
-    assert repr(model).startswith("<HMM (hmm): 3 states, 9 words, 60 sentences: ")
+    assert repr(model) == "<HMM (hmm): 3 states, 9 words, trained on 60 sentences>"
     assert "<th>states</th><td>3</td>" in model._repr_html_()
     model.about = {"corpus": "<b>"}
     assert "&lt;b&gt;" in model._repr_html_()

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from trellis.families.lds.learning import STARTS
 from trellis.families.lds.parameters import NOISES
 from trellis.learning.schedule import SCHEDULES
 from trellis.models.base import PersistedModel
-from trellis.options import options_of, to_toml
+from trellis.options import Option, to_toml
 from trellis.registry import FAMILIES, Family, find_family, resolve
 from trellis.tasks.lm import READINGS
 from trellis.training.fit import BATCHES
@@ -45,6 +46,11 @@ TABLES: dict[str, dict[str, Collection[str]]] = {  # the code behind each choice
     "lds": {"model.noise": NOISES, "model.init": STARTS},
     "crf": {"model.template": ["", *TEMPLATES], "model.scheme": SCHEMES},
 }  # fmt: skip
+
+
+def options_of(config: Any) -> list[tuple[str, Option]]:
+    """The options of a section by name."""
+    return [(one.name, one.metadata["option"]) for one in dataclasses.fields(config) if "option" in one.metadata]
 
 
 def defaults(name: str) -> RunConfig:
@@ -80,17 +86,17 @@ def test_every_option_is_documented_and_its_default_allowed(name: str) -> None:
     run = defaults(name)
     for section in SECTIONS:
         config = getattr(run, section)
-        documented = {one.name for one, _ in options_of(config)}
+        documented = {key for key, _ in options_of(config)}
         assert {one.name for one in dataclasses.fields(config)} - documented <= {"family"}
-        for one, about in options_of(config):
+        for key, about in options_of(config):
             assert about.doc.strip()
-            about.check(getattr(config, one.name), one.name)
+            about.check(getattr(config, key), key)
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, tables in TABLES.items() for key in tables])
 def test_choices_are_those_that_the_code_has(name: str, key: str) -> None:
     section, option = key.split(".")
-    (about,) = (about for one, about in options_of(getattr(defaults(name), section)) if one.name == option)
+    about = dict(options_of(getattr(defaults(name), section)))[option]
     assert set(about.choices) == set(TABLES[name][key])
 
 

@@ -1,6 +1,5 @@
 """How a family's model is fitted: step by step, or by a function of the whole job."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,11 +47,8 @@ class Fitted:
 
 def directly(job: Job) -> Fitted:
     """By the learner itself: a function of the job."""
-    begun, config = time.perf_counter(), job.config
-    fitted: Fitted = resolve(config.family.learners[config.train.learner])(job)
-    fitted.state.seconds = fitted.state.seconds or time.perf_counter() - begun
-    fitted.state.outcome = fitted.state.outcome or "fitted"
-    return fitted
+    config = job.config
+    return resolve(config.family.learners[config.train.learner])(job)
 
 
 def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> Fitted:

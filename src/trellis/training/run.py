@@ -1,6 +1,7 @@
 """The main job, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -57,8 +58,10 @@ def train(
     family, device = config.family, choose_device(config.device)
     corpus = family.load("read")(config, data)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
+        begun = time.perf_counter()
         fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks))
         model, state = fitted.model, fitted.state
+        state.seconds, state.outcome = state.seconds or time.perf_counter() - begun, state.outcome or "fitted"
         if state.interrupted:
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)

@@ -9,9 +9,13 @@ FAMILY = Family(
     data="trellis.config:TaggedDataConfig",
     train="trellis.families.crf.config:CRFTrainConfig",
     model="trellis.families.crf.tagger:CRFTagger",
-    learners=dict.fromkeys(("lbfgs", "adagrad", "crfsuite"), "trellis.families.crf.tagger:fit"),
+    learners={
+        "lbfgs": "trellis.families.crf.learning:by_lbfgs",
+        "adagrad": "trellis.families.crf.learning:by_adagrad",
+        "crfsuite": "trellis.families.crf.learning:by_crfsuite",
+    },
     read="trellis.families.crf.tagger:read",
-    fit="trellis.training.fit:directly",
+    fit="trellis.families.crf.tagger:fit",
     evaluate="trellis.families.crf.tagger:evaluate",
     report="trellis.families.crf.tagger:sections",
 )
