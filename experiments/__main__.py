@@ -12,7 +12,7 @@ from pathlib import Path
 from experiments import plots, running, tables
 from experiments.analyses import describe
 from experiments.experiment import Experiment, find
-from trellis.cli import parser as cli
+from trellis.cli import arguments as cli
 from trellis.errors import TrellisError
 
 

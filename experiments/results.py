@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 import trellis
-from trellis.cli.parser import finite
+from trellis.cli.main import finite
 from trellis.config import RunConfig, run_config
 from trellis.errors import TrellisError
 from trellis.options import build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trellis.cli.parser import main
+from trellis.cli.main import main
 
 SENTENCES = [
     "the cat sees the dog",

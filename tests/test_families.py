@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from running import run
-from trellis.cli import tag_arguments
+from trellis.cli.commands import tag
 from trellis.config import RunConfig, load_config, run_config
 from trellis.corpus.tagged import FORMATS, TAGGED
 from trellis.corpus.tagsets import SCHEMES
@@ -102,8 +102,8 @@ def test_choices_are_those_that_the_code_has(name: str, key: str) -> None:
 
 def test_other_lists_of_names_are_complete() -> None:
     assert set(BATCHES) == set(READINGS)
-    assert set(tag_arguments.DATA_SETS) == set(TAGGED)
-    assert set(tag_arguments.FORMATS) == set(FORMATS)
+    assert set(tag.DATA_SETS) == set(TAGGED)
+    assert set(tag.FORMATS) == set(FORMATS)
 
 
 @EVERY

@@ -1,6 +1,6 @@
 """python -m trellis"""
 
-from trellis.cli.parser import main
+from trellis.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -95,6 +95,14 @@ def save_tensors(
     path: str | Path, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write named tensors and a few strings as one safetensors file, atomically and with a checksum."""
+    with atomic_write(path) as file:
+        write_tensors(file, tensors, metadata)
+
+
+def write_tensors(
+    file: BinaryIO, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    """The same into an open file."""
     arrays = {name: _as_tensor(name, value) for name, value in tensors.items()}
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].element_size(), item[0])))
     header: dict[str, Any] = {"__metadata__": {key: str(value) for key, value in (metadata or {}).items()}}
@@ -108,10 +116,9 @@ def save_tensors(
     header["__metadata__"][CHECKSUM] = f"{checksum:08x}"
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with atomic_write(path) as file:
-        file.write(len(encoded).to_bytes(8, "little") + encoded)
-        for array in arrays.values():
-            file.write(_bytes(array))
+    file.write(len(encoded).to_bytes(8, "little") + encoded)
+    for array in arrays.values():
+        file.write(_bytes(array))
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:

@@ -7,11 +7,14 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from trellis.cli import console
+from trellis.cli.commands import score
+from trellis.cli.commands.eval import tables
+from trellis.cli.commands.infill import RANKED, completed
+from trellis.cli.commands.states import SUMMARIES
+from trellis.cli.console import Block, Facts, Lines, Table
 from trellis.families.hmm.states import StateSummary
 from trellis.models.base import Infilled
 from trellis.report.format import Column, perplexity
@@ -36,8 +39,9 @@ def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def run(show: Callable[..., None], *args: Any) -> str:
-        show(*args)
+    def run(*blocks: Block) -> str:
+        for block in blocks:
+            block.show()
         captured = capsys.readouterr()
         assert captured.err == ""
         assert all(len(line.rstrip()) <= WIDTH for line in captured.out.splitlines())
@@ -48,13 +52,13 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 def test_figures_fit_and_are_formatted(shown: Callable[..., str]) -> None:
     out = shown(
-        console.show_rows,
-        "perplexity",
-        NAMES,
-        [
-            dict(zip(NAMES, ["unigram", None, 8624, 437.61, 390.14, 387.58, 1259506.4], strict=True)),
-            dict(zip(NAMES, ["hmm", 32768, 1_234_567_890, 1e6 / 3, math.inf, math.nan, 0.4], strict=True)),
-        ],
+        Table(
+            "perplexity",
+            [
+                dict(zip(NAMES, ["unigram", None, 8624, 437.61, 390.14, 387.58, 1259506.4], strict=True)),
+                dict(zip(NAMES, ["hmm", 32768, 1_234_567_890, 1e6 / 3, math.inf, math.nan, 0.4], strict=True)),
+            ],
+        )
     )
     lines = out.splitlines()
     assert ["model", "states", "parameters", "train", "valid", "test", "tokens/s"] in [line.split() for line in lines]
@@ -63,20 +67,21 @@ def test_figures_fit_and_are_formatted(shown: Callable[..., str]) -> None:
 
 
 def test_numbers_are_aligned_to_the_right(shown: Callable[..., str]) -> None:
-    out = shown(console.table, "", [Column("name"), Column("x", perplexity)], [("a", 1.0), ("b", 1000.0)])
+    out = shown(Table("", [("a", 1.0), ("b", 1000.0)], {0: Column("name"), 1: Column("x", perplexity)}))
     one, thousand = (next(line.rstrip() for line in out.splitlines() if end in line) for end in ("1.0", "1,000.0"))
     assert len(one) == len(thousand)
 
 
 def test_states_fold_without_losing_a_word(shown: Callable[..., str]) -> None:
     words = [(f"word-number-{i}", 0.1) for i in range(10)]
-    out = shown(console.show_states, [StateSummary(7, 0.0312, 1.0, words, [(3, 0.9), (12345, 0.0512)])])
+    state = StateSummary(7, 0.0312, 1.0, words, [(3, 0.9), (12345, 0.0512)])
+    out = shown(Table("states", [state._asdict()], SUMMARIES))
     assert all(word in out for word, _ in words)
     assert {"7", "3.1%", "(.900)", "12345", "(.051)"} <= set(out.split())
 
 
 def test_hostile_words_are_text(shown: Callable[..., str]) -> None:
-    out = shown(console.show_ranked, "\x1b[31mgap", [("[bold]x[/bold]", 0.25), ("\x1b[2J", 0.125), ("w" * 500, 0.1)])
+    out = shown(Table("\x1b[31mgap", [("[bold]x[/bold]", 0.25), ("\x1b[2J", 0.125), ("w" * 500, 0.1)], RANKED))
     assert "[bold]x[/bold]" in out
     assert "\x1b" not in out
     assert r"\x1b[2J" in out
@@ -90,7 +95,7 @@ def test_comparison_gives_every_model_a_letter(shown: Callable[..., str]) -> Non
     against = Against(Difference(-28.4, -30.0, -26.5, 0.0002), [], contexts)
     other = replace(first, model="runs/b", perplexity=120.0, order="streams", against_first=against)
     mixed = replace(other, family="interpolated", order="mixed", weights=[0.25, 0.75])
-    lines = [line.split() for line in shown(console.show_comparison, [first, other, mixed]).splitlines()]
+    lines = [line.split() for line in shown(*tables([first, other, mixed])).splitlines()]
     assert ["A", "runs/a", "hmm", "148.4", "100", "reset"] in lines
     assert ["B", "runs/b", "hmm", "120.0", "100", "carried"] in lines
     assert ["C", "0.250", "A", "+", "0.750", "B", "interpolated", "120.0", "100", "mixed"] in lines
@@ -102,33 +107,33 @@ def test_comparison_gives_every_model_a_letter(shown: Callable[..., str]) -> Non
 
 def test_infilled_shows_every_answer(shown: Callable[..., str]) -> None:
     answer = Infilled([[("of", 0.5)], [("is", 0.75)]], "a of b is", ["a x b y", "a z b w"])
-    out = shown(console.show_infilled, "a ___ b ___", answer)
+    out = shown(*completed("a ___ b ___", answer))
     assert ["best", "a", "of", "b", "is"] in [line.split() for line in out.splitlines()]
     assert all(part in out for part in ("a ___ b ___", "gap 1", "0.500", "gap 2", "0.750", "a x b y", "a z b w"))
 
 
 def test_scores_with_tokens(shown: Callable[..., str]) -> None:
     row = {"log_prob": -12.345, "perplexity": 1234.56, "text": "the cat"}
-    out = shown(console.show_scores, [row, row | {"tokens": [("the", -2.0), (" ", -math.inf)]}])
+    out = shown(*score.tables([row, row | {"tokens": [("the", -2.0), (" ", -math.inf)]}]))
     assert out.count("-12.35") + out.count("-12.34") == 2
     assert ["the", "-2.00"] in [line.split() for line in out.splitlines()]
     assert "␣" in out
 
 
 def test_rows_are_written_in_the_way_of_their_names(shown: Callable[..., str]) -> None:
-    rows = [{"model": "runs/ptb", "perplexity": 123.456, "tokens": 82430, "left out": 1}]
-    out = shown(console.show_rows, "evaluation", ["model", "perplexity", "tokens"], rows)
+    rows = [{"model": "runs/ptb", "perplexity": 123.456, "tokens": 82430}]
+    out = shown(Table("evaluation", rows))
     assert out.splitlines()[0].strip() == "evaluation"
     assert ["runs/ptb", "123.5", "82,430"] in [line.split() for line in out.splitlines()]
 
 
 def test_nothing_to_show_is_said(shown: Callable[..., str]) -> None:
-    assert shown(console.show_rows, "cache", ["name", "size"], []) == "cache: nothing to show\n"
+    assert shown(Table("cache", [])) == "cache: nothing to show\n"
 
 
 def test_facts_are_aligned(shown: Callable[..., str]) -> None:
     facts = {"family": "hmm", "parameters": 556096, "carry": False, "figures": {"test": 164.86, "tokens_per_second": 9}}
-    assert shown(console.show_facts, facts).splitlines() == [
+    assert shown(Facts(facts)).splitlines() == [
         "family               hmm",
         "parameters           556,096",
         "carry                False",
@@ -139,5 +144,5 @@ def test_facts_are_aligned(shown: Callable[..., str]) -> None:
 
 
 def test_lines_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_lines(["a " * 100 + "[b]", "tab\there"])
+    Lines(["a " * 100 + "[b]", "tab\there"]).show()
     assert capsys.readouterr().out == "a " * 100 + "[b]\n" + r"tab\there" + "\n"

@@ -1,1 +1,1 @@
-"""The command line: `parser` says what the commands are called, `commands` what they do, `console` how it looks."""
+"""The command line: `main` finds the commands, each a module of `commands`; `console` prints what they answer."""

@@ -1,65 +1,92 @@
-"""How answers look on a terminal: tables by rich where it is installed, aligned columns where it is not."""
+"""What a command answers, as blocks for people and as data for machines; tables by rich where it is installed."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-import string
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from trellis.report.format import (
-    COLUMNS,
-    Column,
-    columns_of,
-    difference,
-    log_prob,
-    p_value,
-    percent,
-    perplexity,
-    probability,
-    text,
-    word,
-)
-
-if TYPE_CHECKING:
-    from trellis.models.base import Infilled, Ranked, StateSummary
-    from trellis.tasks.compare import Context, Row
+from trellis.report.format import COLUMNS, Column, columns_of, text
 
 GAP = "  "
 NARROWEST = 12  # characters left to a column of text
-STATES = {"streams": "carried", "documents": "carried in documents", "sentences": "reset"}  # by the order of batches
-BANDS = {"by_frequency": "training count", "by_position": "words before"}
+
+
+class Block(Protocol):
+    """A piece of an answer that can be printed."""
+
+    def show(self) -> None: ...
 
 
 class Answer(NamedTuple):
-    """What a command found: for machines, and for people."""
+    """What a command found: JSON values, and how a terminal shows them."""
 
     data: Any
-    show: Callable[[], None]
+    blocks: Sequence[Block] = ()
     exit_code: int = 0
 
 
-def note(sentence: str) -> None:
+class Note(NamedTuple):
     """One line of plain text."""
-    sys.stdout.write(text(sentence) + "\n")
+
+    sentence: str
+
+    def show(self) -> None:
+        sys.stdout.write(text(self.sentence) + "\n")
 
 
-def show_lines(lines: Iterable[str]) -> None:
-    """Sentences, one a line, as another program would want to read them."""
-    for line in lines:
-        note(line)
+class Lines(NamedTuple):
+    """Text, one sentence a line, as another program would read it."""
+
+    lines: Iterable[str]
+
+    def show(self) -> None:
+        for line in self.lines:
+            Note(line).show()
 
 
-def table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
-    """A table, the best value of a column in bold where there is one; only a note where there are no rows."""
-    if not rows:
-        return note(f"{title or 'answer'}: nothing to show")
-    draw = _plain_table if importlib.util.find_spec("rich") is None else _rich_table
-    draw(text(title), columns, rows)
+class Table(NamedTuple):
+    """Rows by key; `columns` says which keys are shown, and how (by default all, each in the way of its name)."""
+
+    title: str
+    rows: Sequence[Any]  # mappings, or sequences whose keys are their places
+    columns: Mapping[Any, Column] | None = None
+
+    def show(self) -> None:
+        """Print the table, the best value of a column in bold where there is one; a note where there are no rows."""
+        if not self.rows:
+            return Note(f"{self.title or 'answer'}: nothing to show").show()
+        columns = self.columns or dict(zip(self.rows[0], columns_of(self.rows[0]), strict=True))
+        draw = _plain_table if importlib.util.find_spec("rich") is None else _rich_table
+        draw(text(self.title), list(columns.values()), [[row[key] for key in columns] for row in self.rows])
+
+
+class Facts(NamedTuple):
+    """Names and values, one a line; a table inside is indented."""
+
+    facts: Mapping[str, Any]
+
+    def show(self) -> None:
+        lines: list[tuple[str, str]] = []
+        for name, value in self.facts.items():
+            inside = value.items() if isinstance(value, Mapping) else ()
+            lines.append((name, "" if inside else _fact(name, value)))
+            lines += ((f"  {inner}", _fact(inner, entry)) for inner, entry in inside)
+        widest = max((len(name) for name, _ in lines), default=0)
+        Lines(f"{name:<{widest}}  {value}".rstrip() for name, value in lines).show()
+
+
+def _fact(name: str, value: Any) -> str:
+    """A value in the way of its name; other numbers to four digits, integers with thousands separators."""
+    if name in COLUMNS and isinstance(value, int | float):
+        return COLUMNS[name].write(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if type(value) is int else text(value)
 
 
 def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
@@ -105,108 +132,3 @@ def _folded(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
     align = [str.ljust if column.is_text else str.rjust for column in columns]
     for line in zip_longest(*pieces, fillvalue=""):
         yield GAP.join(put(cell, width) for put, cell, width in zip(align, line, widths, strict=True)).rstrip()
-
-
-def show_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table of some keys of each row, each written in the way of its name."""
-    table(title, columns_of(columns), [[row[name] for name in columns] for row in rows])
-
-
-def show_comparison(rows: Sequence[Row]) -> None:
-    """Models side by side; the first table gives each a letter."""
-    names = [string.ascii_uppercase[i] if i < 26 else str(i + 1) for i in range(len(rows))]
-    lettered = list(zip(names, rows, strict=True))
-    _show_perplexities(lettered)
-    for kind, heading in BANDS.items():
-        bands = zip(*(getattr(row, kind) for row in rows), strict=True)
-        columns = Column(heading), COLUMNS["tokens"], *(Column(name, perplexity) for name in names)
-        values = [(same[0].name, same[0].tokens, *(band.perplexity for band in same)) for same in bands]
-        table(f"perplexity by {heading}", columns, values)
-    others = [(name, row.against_first) for name, row in lettered if row.against_first is not None]
-    if others:
-        signed = (Column(heading, difference) for heading in ("minus A", "95% from", "to"))
-        shown = [(name, *vars(other.perplexity).values()) for name, other in others]
-        table("difference in perplexity, paired bootstrap", (Column(""), *signed, Column("p", p_value)), shown)
-    for name, other in others:
-        show_contexts("A", name, other.gains)
-        show_contexts(name, "A", other.losses)
-
-
-def _show_perplexities(rows: Sequence[tuple[str, Row]]) -> None:
-    """One line for each model; an interpolation is written as a sum of models."""
-
-    def mixed(row: Row) -> str:
-        return " + ".join(f"{weight:.3f} {name}" for weight, (name, _) in zip(row.weights or (), rows, strict=False))
-
-    shown = [
-        (name, mixed(row) or row.model, row.family, row.perplexity, row.tokens, STATES.get(row.order, row.order))
-        for name, row in rows
-    ]
-    figures = Column("perplexity", perplexity, min), COLUMNS["tokens"]
-    columns = Column(""), Column("model"), Column("family"), *figures, Column("state")
-    table("every token counts, <eos> and <unk> too", columns, shown)
-
-
-def show_contexts(loser: str, winner: str, contexts: Sequence[Context]) -> None:
-    """Words in their sentences, with both log-probabilities."""
-    if contexts:
-        columns = Column("context"), Column(f"log p {loser}", log_prob), Column(winner, log_prob)
-        table(f"where {loser} loses most to {winner}", columns, [tuple(vars(context).values()) for context in contexts])
-
-
-def show_states(summaries: Sequence[StateSummary]) -> None:
-    """What states say and where they lead."""
-    columns = COLUMNS["state"], Column("share", percent), Column("words"), Column("next states")
-    rows = [
-        (
-            state.state,
-            state.occupancy,
-            " ".join(word(token) for token, _ in state.words),
-            " ".join(f"{z} ({probability(p).removeprefix('0')})" for z, p in state.next_states),
-        )
-        for state in summaries
-    ]
-    table("most telling states", columns, rows)
-
-
-def show_ranked(title: str, ranked: Ranked) -> None:
-    """Words with their probabilities."""
-    table(title, (Column("word", word), COLUMNS["probability"]), ranked)
-
-
-def show_infilled(line: str, answer: Infilled) -> None:
-    """A sentence with gaps: the words for each gap, the most probable completion and some drawn ones."""
-    note(line)
-    for number, ranked in enumerate(answer.gaps, 1):
-        show_ranked(f"gap {number}", ranked)
-    note(f"best    {answer.best}")
-    show_lines(f"sample  {sample}" for sample in answer.samples)
-
-
-def show_scores(rows: Sequence[Mapping[str, Any]]) -> None:
-    """log p and perplexity of each sentence, then of each of its tokens where asked."""
-    columns = Column("log p", log_prob), COLUMNS["perplexity"], Column("text")
-    table("", columns, [(row["log_prob"], row["perplexity"], row["text"]) for row in rows])
-    for row in rows:
-        if "tokens" in row:
-            table(row["text"], (COLUMNS["token"], Column("log p", log_prob)), row["tokens"])
-
-
-def show_facts(facts: Mapping[str, Any]) -> None:
-    """Names and values, one a line; a table inside is indented."""
-    lines: list[tuple[str, str]] = []
-    for name, value in facts.items():
-        inside = value.items() if isinstance(value, Mapping) else ()
-        lines.append((name, "" if inside else _fact(name, value)))
-        lines += ((f"  {inner}", _fact(inner, entry)) for inner, entry in inside)
-    widest = max((len(name) for name, _ in lines), default=0)
-    show_lines(f"{name:<{widest}}  {value}".rstrip() for name, value in lines)
-
-
-def _fact(name: str, value: Any) -> str:
-    """A value in the way of its name; other numbers to four digits, whole ones with thousands separators."""
-    if name in COLUMNS and isinstance(value, int | float):
-        return COLUMNS[name].write(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if type(value) is int else text(value)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 NOTHING = "–"
@@ -19,15 +20,16 @@ def word(token: str, longest: int = 40) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def finite(pattern: str) -> Callable[[float | None], str]:
+@dataclass(frozen=True)
+class finite:  # noqa: N801
     """A way to write numbers that also has a sign for the missing and the infinite."""
 
-    def write(value: float | None) -> str:
+    pattern: str
+
+    def __call__(self, value: float | None) -> str:
         if value is None or math.isnan(value):
             return NOTHING
-        return pattern.format(value) if math.isfinite(value) else "∞" if value > 0 else "-∞"
-
-    return write
+        return self.pattern.format(value) if math.isfinite(value) else "∞" if value > 0 else "-∞"
 
 
 perplexity, log_prob, whole = finite("{:,.1f}"), finite("{:.2f}"), finite("{:,.0f}")
@@ -56,7 +58,7 @@ class Column(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        return self.write in (text, word, plain)
+        return not (isinstance(self.write, finite) or self.write in (percent, compact))
 
     def best_of(self, values: Sequence[Any]) -> set[int]:
         """The rows that hold the best value, where there is a choice."""

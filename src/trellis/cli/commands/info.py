@@ -1,0 +1,24 @@
+"""trellis info"""
+
+from __future__ import annotations
+
+import argparse
+
+from trellis.cli.arguments import add_model
+from trellis.cli.console import Answer, Facts
+
+SUMMARY = "family, size, corpus and scores of a model"
+EXAMPLE = "trellis info runs/demo --json"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    from trellis.models.files import load
+
+    model = load(args.model)
+    facts = {"family": model.family, **model.settings(), "parameters": model.num_parameters()}
+    facts |= {"words": len(model.vocab), "tokenizer": model.vocab.tokenizer, **model.about}
+    return Answer(facts, [Facts(facts)])

@@ -1,0 +1,45 @@
+"""trellis states"""
+
+from __future__ import annotations
+
+import argparse
+
+from trellis.cli.arguments import add_corpus, add_device, add_model, positive
+from trellis.cli.console import Answer, Facts, Table
+from trellis.report.format import COLUMNS, Column, percent, probability, word
+
+SUMMARY = "what the states have learned"
+EXAMPLE = "trellis states runs/demo -n 20"
+SUMMARIES = {
+    "state": COLUMNS["state"],
+    "occupancy": Column("share", percent),
+    "words": Column("words", lambda ranked: " ".join(word(token) for token, _ in ranked)),
+    "next_states": Column(
+        "next states", lambda states: " ".join(f"{z} ({probability(p).removeprefix('0')})" for z, p in states)
+    ),
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("-n", type=positive, default=10, help="how many states")
+    parser.add_argument("--words", type=positive, default=8, help="words to show for each")
+    parser.add_argument("--measures", action="store_true", help="instead: how many states a text uses, and entropies")
+    add_corpus(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    from trellis.models.files import load
+
+    if not args.measures:
+        rows = [state._asdict() for state in load(args.model, None, args.device).states(args.n, args.words)]
+        return Answer(rows, [Table("most informative states", rows, SUMMARIES)])
+    from trellis.families.hmm.model import HMM
+    from trellis.families.hmm.states import measure_states
+    from trellis.tasks.lm import READINGS, load_split
+
+    model = load(args.model, HMM, args.device)
+    read = READINGS[model.about.get("order", "sentences")]
+    facts = measure_states(model, read(load_split(model, args.data, args.split)))._asdict()
+    return Answer(facts, [Facts(facts)])

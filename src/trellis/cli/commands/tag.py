@@ -1,0 +1,190 @@
+"""trellis tag train | eval | apply"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from trellis.cli.arguments import lines_of
+from trellis.cli.console import Answer, Block, Facts, Lines, Note, Table
+from trellis.config import run_config
+from trellis.errors import TrellisError
+
+if TYPE_CHECKING:
+    from trellis.models.tagger import Tagger
+    from trellis.tasks.tagging import Comparison, TagScores
+
+SUMMARY = "taggers: train, eval, apply"
+EXAMPLE = (
+    "trellis tag train --data conll2003 --with brown:paths.txt --run runs/ner; trellis tag eval runs/ner "
+    "--data conll2003"
+)
+DATA_SETS = (
+    "conll2000", "conll2000-pos", "conll2003", "conll2003-pos", "ud_ewt", "ud_ewt-xpos", "genia", "medpost",
+    "treebank_sample",
+)  # fmt: skip
+FORMATS = "conll", "conllu", "medpost", "word_tag"
+FAMILIES = {"crf": "crf", "hmm": "hmm-tagger"}  # of --model
+SEPARATOR = "_"  # between a word and its tag
+CONFUSIONS = 8  # to be shown
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="train | eval | apply")
+    for name, action in ACTIONS.items():
+        sub = actions.add_parser(name, help=action.summary, description=action.summary.capitalize() + ".")
+        action.arguments(sub)
+        for flag in ("--json", "--quiet"):
+            sub.add_argument(flag, action="store_true", default=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    return ACTIONS[args.action].run(args)
+
+
+def data_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", required=True, metavar="NAME|FILE", help=f"a file, or one of {', '.join(DATA_SETS)}")
+    parser.add_argument("--format", choices=FORMATS, help="of a file (default conll)")
+    parser.add_argument("--column", help="of the tags: its number from 0 (conll), upos or xpos (conllu)")
+
+
+def train_arguments(parser: argparse.ArgumentParser) -> None:
+    data_arguments(parser)
+    parser.add_argument("--model", choices=FAMILIES, default="crf", help="crf (features) or hmm (default crf)")
+    parser.add_argument("--template", help="crf: pos, chunk, ner or huang (default: pos; chunk for spans)")
+    parser.add_argument("--with", dest="representations", action="append", default=[], metavar="KIND:PATH",
+                        help="crf: a representation of words; may be given again")  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option, as train.l2=0.1")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-tagger)")
+
+
+def train(args: argparse.Namespace) -> Answer:
+    model = {"family": FAMILIES[args.model], "template": args.template}
+    model |= {"representations": ";".join(args.representations)}
+    tables = {"model": {name: value for name, value in model.items() if value}, "data": data_table(args)}
+    config = run_config(tables, args.set)
+    from trellis.models.files import FILE
+    from trellis.training import run as job
+
+    folder = args.run or Path("runs") / f"{Path(args.data).stem}-tagger"
+    if (folder / FILE).exists():
+        raise TrellisError(f"{folder} already holds a tagger or another model; name another folder.")
+    result = job.train(config, folder)
+    if result.interrupted:
+        advice = f"Interrupted; continue with: trellis train --run {folder} --resume"
+        return Answer({"run": str(folder), "training": result.training}, [Note(advice)], 130)
+    tagger = cast("Tagger", result.model)
+    facts = {"run": str(folder), "kind": args.model, "tags": len(tagger.labels), "words": len(tagger.word_counts)}
+    return Answer(facts, [Facts(facts)])
+
+
+def data_table(args: argparse.Namespace) -> dict[str, Any]:
+    """The [data] of a run; a CRF is trained on all of a file, an HMM needs some of it for validation."""
+    table = {"source": args.data, "reader": args.format, "column": args.column}
+    whole = args.model == "crf" and args.data not in DATA_SETS
+    table |= {"valid_fraction": 0.0, "test_fraction": 0.0} if whole else {}
+    return {name: value for name, value in table.items() if value is not None}
+
+
+def eval_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("taggers", nargs="+", type=Path, metavar="TAGGER", help="the folders of taggers")
+    data_arguments(parser)
+    parser.add_argument("--split", default="test", help="of a data set (default test)")
+    parser.add_argument("--allow-unknown", action="store_true", help="count tags that a tagger never saw as errors")
+
+
+def evaluate(args: argparse.Namespace) -> Answer:
+    """One tagger or several on the same text; the others are compared with the first."""
+    from trellis.corpus.tagged import load_tagged, read_tagged
+    from trellis.models.files import load
+    from trellis.models.tagger import Tagger
+    from trellis.tasks.tagging import compare_tags, score_tags
+
+    named = args.data in DATA_SETS and args.format is None
+    text = load_tagged(args.data, args.split) if named else read_tagged(args.data, args.format or "conll", args.column)
+    data, taggers = text.in_iob2(), [load(path, Tagger) for path in args.taggers]
+    for path, tagger in zip(args.taggers, taggers, strict=True):
+        tagger.check(data.tag_set(), args.allow_unknown, f"The tagger {path}")
+    predicted = [tagger.tag(data.words, data.pos) for tagger in taggers]
+    scores = [score_tags(data, tags, t.units, t.word_counts) for t, tags in zip(taggers, predicted, strict=True)]
+    compared = [None, *(compare_tags(data, predicted[0], tags, taggers[0].units) for tags in predicted[1:])]
+    rows = list(zip(map(str, args.taggers), scores, compared, strict=True))
+    answer = [
+        {"tagger": path, **summary(score)} | ({"beside_first": asdict(c)} if c else {}) for path, score, c in rows
+    ]
+    blocks = [block for path, score, _ in rows for block in score_blocks(path, score)]
+    blocks += [block for path, _, c in rows if c for block in comparison_blocks(path, str(args.taggers[0]), c)]
+    return Answer(answer, blocks)
+
+
+def summary(scores: TagScores) -> dict[str, Any]:
+    """Scores for machines."""
+
+    def rows(table: dict[str, Any]) -> dict[str, Any]:
+        return {k: {**asdict(s), "precision": s.precision, "recall": s.recall, "f1": s.f1} for k, s in table.items()}
+
+    head = {"units": scores.units, "accuracy": scores.accuracy, "f1": scores.f1}
+    return head | {"buckets": rows(scores.buckets), "kinds": rows(scores.kinds), "confusions": scores.confusions}
+
+
+def score_blocks(name: str, scores: TagScores) -> list[Block]:
+    rows = [
+        {"bucket": bucket, f"gold {scores.units}": f"{s.gold:,}", "precision": percent(s.precision, s.predicted),
+         "recall": percent(s.recall, s.gold), "F1": percent(s.f1, s.predicted + s.gold)}
+        for bucket, s in scores.buckets.items()
+    ]  # fmt: skip
+    wrong = [{"gold": g, "predicted": p, "times": n} for g, p, n in scores.confusions[:CONFUSIONS]]
+    title = f"{name}: {100 * scores.accuracy:.2f} % of the tags are right"
+    return [Table(title, rows), Table("most frequent confusions", wrong)]
+
+
+def comparison_blocks(name: str, first: str, beside: Comparison) -> list[Block]:
+    facts = {"right where the first is wrong": beside.only_second, "the other way round": beside.only_first,
+             "p (exact binomial)": beside.p_value, "difference in F1": beside.f1.difference,
+             "p (bootstrap)": beside.f1.p_value}  # fmt: skip
+    return [Note(f"{name} beside {first}"), Facts(facts)]
+
+
+def percent(share: float, units: int) -> str:
+    """A share of so many units; undefined for none."""
+    return f"{100 * share:.2f}" if units else "-"
+
+
+def apply_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tagger", type=Path, metavar="TAGGER", help="the folder of a tagger")
+    parser.add_argument("text", nargs="*", help="tokenised sentences; without any they are read from standard input")
+    parser.add_argument("--pos", action="store_true", help="tokens are word_POS: the tagger uses parts of speech")
+
+
+def apply(args: argparse.Namespace) -> Answer:
+    from trellis.models.files import load
+    from trellis.models.tagger import Tagger
+
+    tagger = load(args.tagger, Tagger)
+    rows = [line.split() for line in lines_of(args)]
+    pairs = [[token.rpartition(SEPARATOR)[::2] if args.pos else (token, "") for token in row] for row in rows]
+    words, pos = ([[pair[i] for pair in row] for row in pairs] for i in range(2))
+    if args.pos and not all(word and tag for row in pairs for word, tag in row):
+        raise TrellisError("With --pos every token is a word, an underscore and its part of speech, as in dogs_NNS.")
+    tags = tagger.tag(words, pos if args.pos else None)
+    tagged = [list(zip(*row, strict=True)) for row in zip(words, tags, strict=True)]
+    lines = [" ".join(f"{word}{SEPARATOR}{tag}" for word, tag in row) for row in tagged]
+    return Answer([[{"word": w, "tag": t} for w, t in row] for row in tagged], [Lines(lines)])
+
+
+class Action(NamedTuple):
+    """One of the three."""
+
+    summary: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], Answer]
+
+
+ACTIONS = {
+    "train": Action("train a tagger on labelled text", train_arguments, train),
+    "eval": Action("score taggers: accuracy or spans, rare words, confusions, significance", eval_arguments, evaluate),
+    "apply": Action("tag sentences", apply_arguments, apply),
+}

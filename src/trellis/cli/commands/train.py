@@ -1,0 +1,69 @@
+"""trellis train"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trellis.cli.arguments import add_device, seed
+from trellis.cli.console import Answer, Block, Note, Table
+from trellis.config import RunConfig, run_config
+from trellis.errors import TrellisError
+from trellis.options import read_toml
+
+if TYPE_CHECKING:
+    from trellis.training.run import Trained
+
+SUMMARY = "train a model and evaluate it"
+EXAMPLE = "trellis train --data ptb --states 256 --set train.learner=em --run runs/ptb"
+CONFIG, REPORT = "config.toml", "report.html"  # in the folder of a run
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", type=Path, help="a run as TOML; options that it leaves out have defaults")
+    parser.add_argument("--model", metavar="NAME", help="family of models (default hmm)")
+    parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default python-docs); - reads standard input")
+    parser.add_argument("--states", type=int, help="hidden states (default 256)")
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option of the run")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-MODEL)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    add_device(parser, None)
+    parser.add_argument("--seed", type=seed, help="of everything random (default 0)")
+
+
+def run(args: argparse.Namespace) -> Answer:
+    config = run_of(args, {} if args.config is None else read_toml(args.config))
+    name = {"-": "stdin"}.get(config.data.source, Path(config.data.source).stem)
+    folder = args.run or Path("runs") / f"{name}-{config.model.family}"
+    if args.resume and args.config is None and (folder / CONFIG).exists():
+        config = run_of(args, read_toml(folder / CONFIG))
+    from trellis.training.run import train
+
+    return trained(train(config, folder, args.resume), folder)
+
+
+def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
+    """The run that TOML tables describe, changed by the command line."""
+    given = {"data.source": args.data, "model.family": args.model, "model.states": args.states}
+    given |= {"device": args.device, "seed": args.seed}
+    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    try:
+        return run_config(tables, [*overrides, *args.set])
+    except TrellisError as error:
+        raise TrellisError(f"{args.config}: {error}" if args.config else str(error)) from error
+
+
+def trained(result: Trained, folder: Path) -> Answer:
+    """The scores of a finished training, with a report in its folder; how to resume one that was interrupted."""
+    data: dict[str, Any] = {"run": str(folder), "training": result.training}
+    if result.scores is None:
+        return Answer(data, [Note(f"Interrupted; continue with: trellis train --run {folder} --resume")], 130)
+    corpus = result.model.about["corpus"]
+    blocks: list[Block] = [
+        Note(corpus),
+        Table(result.scores.title, result.scores.rows),
+        Note(f"Model, metrics and report are in {folder}; open {folder / REPORT}"),
+    ]
+    return Answer(data | {"corpus": corpus, "scores": asdict(result.scores)}, blocks)

@@ -1,0 +1,104 @@
+"""The `trellis` program: finds its commands, parses their arguments, prints what they answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import pkgutil
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
+
+from trellis import __version__
+from trellis.cli import commands
+from trellis.errors import TrellisError
+from trellis.progress import set_quiet
+
+GROUP = "trellis.commands"  # entry points by which other packages add commands
+ORDER = "train", "eval", "sample", "score", "infill", "embed", "states", "neighbours", "dynamics", "info", "export"
+
+
+def find_commands() -> dict[str, ModuleType]:
+    """Every command by name: a module of `commands`, or of another package."""
+    own = {found.name: f"{commands.__name__}.{found.name}" for found in pkgutil.iter_modules(commands.__path__)}
+    names = [*(name for name in ORDER if name in own), *(name for name in sorted(own) if name not in ORDER)]
+    paths = {name: own[name] for name in names} | {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    return {name: module for name, path in paths.items() if (module := load_command(name, path)) is not None}
+
+
+def load_command(name: str, path: str) -> ModuleType | None:
+    """The module of a command; None, with a warning, where another package is broken."""
+    try:
+        return import_module(path)
+    except ImportError as error:
+        print(f"trellis: the command {name!r} cannot be loaded from {path}: {error}.", file=sys.stderr)
+        return None
+
+
+def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser("trellis", description="Exact latent-state models of discrete sequences.")
+    parser.add_argument("--version", action="version", version=f"trellis {__version__}")
+    choices = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in found.items():
+        about = {"help": command.SUMMARY, "description": command.SUMMARY[:1].upper() + command.SUMMARY[1:] + "."}
+        sub = choices.add_parser(name, epilog=f"example: {command.EXAMPLE}", **about)
+        command.arguments(sub)
+        sub.add_argument("--json", action="store_true", help="print the answer as JSON")
+        sub.add_argument("--quiet", action="store_true", help="no progress, no log")
+    return parser
+
+
+def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argparse.Namespace:
+    """The arguments of a command; sentences may also come after its options."""
+    parser = build_parser(found)
+    args, more = parser.parse_known_args(argv)
+    if more and (not isinstance(getattr(args, "text", None), list) or any(word.startswith("-") for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:
+        args.text += more
+    return args
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run one command; user errors print one line and exit with code 2."""
+    found = find_commands()
+    args = parse(found, argv)
+    logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
+    set_quiet(args.quiet)
+    try:
+        answer = found[args.command].run(args)
+        if args.json:
+            print(json.dumps(finite(answer.data), ensure_ascii=False))
+        else:
+            for block in answer.blocks:
+                block.show()
+        sys.stdout.flush()
+    except TrellisError as error:
+        fail(str(error), 2)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        fail(f"The system refused: {error}.", 2)
+    sys.exit(answer.exit_code)
+
+
+def finite(value: Any) -> Any:
+    """The same JSON value with null for what JSON cannot say: infinities and NaN."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
+
+
+def fail(sentence: str, code: int) -> None:
+    print(f"trellis: {sentence}", file=sys.stderr)
+    sys.exit(code)
