@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trellis.report.curves import LARGEST, Scale, log_ticks
 from trellis.report.format import compact, percent, perplexity, text
-from trellis.report.markup import Markup, element, picture
+from trellis.report.markup import SVG, Markup, element, picture
 from trellis.storage import write_text
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def draw_comparison(rows: Sequence[Row]) -> Markup:
         for number, (name, how) in enumerate(PANELS.items())
     ]
     size = f"-16 -8 {WIDTH} {max(PANEL * len(PANELS), TOP + LEGEND * (len(rows) + 1))}"
-    return picture(STYLE, size, "Perplexity of models by word frequency and by position", *panels, legend(rows))
+    return picture(STYLE, size, "Perplexity of models by word frequency and by position", *panels, legend(rows), **SVG)
 
 
 def panel(title: str, rows: Sequence[Row], name: str) -> Markup:

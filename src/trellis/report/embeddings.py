@@ -6,7 +6,7 @@ import numpy as np
 
 from trellis.report.curves import Scale
 from trellis.report.format import word
-from trellis.report.markup import Markup, element, picture
+from trellis.report.markup import SVG, Markup, element, picture
 
 SIDE, MARGIN, GAP = 420, 40, 40  # pixels
 LONGEST_NAME, MOST_NAMES = 12, 200
@@ -36,7 +36,7 @@ def draw_embeddings(
     """Two panels: the vectors that compose the transitions, and those that compose the emissions; an SVG of its own."""
     panels = [_panel(plane(vectors), symbols, i * (SIDE + GAP)) for i, vectors in enumerate((chain, emission))]
     size = f"0 0 {2 * SIDE + GAP} {SIDE + MARGIN}"
-    return picture(STYLE, size, "Vectors of states and symbols", *panels)
+    return picture(STYLE, size, "Vectors of states and symbols", *panels, **SVG)
 
 
 def _panel(points: Mapping[str, np.ndarray], symbols: Sequence[str], left: float) -> Markup:

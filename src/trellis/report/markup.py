@@ -26,10 +26,12 @@ def section(heading: str, caption: str, *content: Markup) -> Markup:
     return element("section", element("h2", heading), element("p", caption, class_="caption"), *content)
 
 
-def picture(style: str, size: str, label: str, *parts: Markup) -> Markup:
-    """An SVG that is a file of its own."""
-    own = element("style", Markup(style))
-    return element("svg", own, *parts, xmlns="http://www.w3.org/2000/svg", viewBox=size, role="img", aria_label=label)
+SVG = {"xmlns": "http://www.w3.org/2000/svg"}  # of a picture that is a file of its own
+
+
+def picture(style: str, size: str, label: str, *parts: Markup, **look: object) -> Markup:
+    """An SVG with its style, for a page or, with the attributes SVG, as a file."""
+    return element("svg", element("style", Markup(style)), *parts, viewBox=size, role="img", aria_label=label, **look)
 
 
 def _attribute(value: object) -> str:

@@ -24,10 +24,11 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.families.lds.model import LDS
     from trellis.families.lds.sections import draw_dynamics
     from trellis.models.files import load
+    from trellis.report.markup import SVG
     from trellis.storage import write_text
 
     pairs = load(args.model, LDS).dynamics(args.n, args.words)
     if args.plot is not None:
-        write_text(args.plot, f"{draw_dynamics(pairs)}\n")
+        write_text(args.plot, f"{draw_dynamics(pairs, **SVG)}\n")
     rows = [{"value": p.value, "from": " ".join(p.before), "to": " ".join(p.after)} for p in pairs]
     return Answer(rows, [Table("singular vector pairs", rows)])

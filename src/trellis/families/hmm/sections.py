@@ -7,6 +7,7 @@ import torch
 
 from trellis.corpus import GAP
 from trellis.errors import TrellisError
+from trellis.families.hmm.lattice import sentence_trellis
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.states import summarise_states
 from trellis.families.language_model import LONGEST, SENTENCES, samples_section
@@ -14,17 +15,31 @@ from trellis.models.base import Infilled, StateSummary
 from trellis.report.format import percent, probability, text, word
 from trellis.report.heatmap import draw_transitions, shade
 from trellis.report.markup import Markup, element, section
+from trellis.report.trellis import draw_trellis
 
 MOST_STATES, WORDS, FOLLOWERS = 40, 8, 3
 LONGEST_WORD = 24
 ANSWERS = 6  # for the gap in a sentence
+MOST_WORDS = 10  # of the sentence whose trellis is drawn
 DEAD = 0.02  # share of tokens, in units of the average state, below which a state is not worth a row
 
 
 def sections(model: HMM) -> list[Markup]:
     """What the report shows of an HMM."""
     sentences = model.sample(SENTENCES, LONGEST)
-    return [*state_sections(model), samples_section(sentences, *_cloze(model, sentences))]
+    samples = samples_section(sentences, *_cloze(model, sentences))
+    return [*state_sections(model), *sentence_sections(model, sentences[0]), samples]
+
+
+def sentence_sections(model: HMM, sentence: str) -> list[Markup]:
+    """The trellis of the beginning of a sentence, where it can be read again."""
+    words = model.vocab.split(sentence)[:MOST_WORDS]
+    try:
+        drawn = draw_trellis(sentence_trellis(model, model.vocab.join(words)))
+    except TrellisError:
+        return []
+    caption = "Circles: p(state | sentence). Lines: p(step | sentence). Rings: the most probable path (Viterbi)."
+    return [section("A sentence", caption, element("div", drawn, class_="wide"))]
 
 
 def state_sections(model: HMM) -> list[Markup]:

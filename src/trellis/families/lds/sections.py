@@ -9,9 +9,9 @@ WIDTH, HEIGHT, MARGIN = 1100, 30, 16  # pixels: of the whole, of a pair, around
 ARROW = 440, 660  # where arrows begin and end
 BROADEST = 10.0  # arrow
 STYLE = """
-svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #2b2f36; }
-path { fill: none; stroke: #1c5d8c; stroke-linecap: round; opacity: .75; } .value { fill: #fff; font-size: 11px; }
-.plate { fill: #1c5d8c; }
+.dynamics { background: #fff; font: 13px system-ui, sans-serif; } .dynamics text { fill: #2b2f36; }
+.dynamics path { fill: none; stroke: #1c5d8c; stroke-linecap: round; opacity: .75; }
+.dynamics .value { fill: #fff; font-size: 11px; } .dynamics .plate { fill: #1c5d8c; }
 """
 
 
@@ -21,12 +21,12 @@ def sections(model: LDS) -> list[Markup]:
     return [section("Dynamics", caption, element("div", draw_dynamics(model.dynamics()), class_="wide"))]
 
 
-def draw_dynamics(pairs: Sequence[Pair]) -> Markup:
+def draw_dynamics(pairs: Sequence[Pair], **look: object) -> Markup:
     """One line for each singular vector pair, its arrow as broad as its singular value is large."""
     largest = max((pair.value for pair in pairs), default=1.0)
     lines = [draw_pair(pair, MARGIN + HEIGHT * (i + 0.5), largest) for i, pair in enumerate(pairs)]
     size = f"0 0 {WIDTH} {2 * MARGIN + HEIGHT * len(pairs)}"
-    return picture(STYLE, size, "Singular vector pairs of the transition", *lines)
+    return picture(STYLE, size, "Singular vector pairs of the transition", *lines, class_="dynamics", **look)
 
 
 def draw_pair(pair: Pair, y: float, largest: float) -> Markup:

@@ -1,0 +1,62 @@
+"""The trellis of a sentence: posteriors, steps and path agree with every path of the model; the picture shows them."""
+
+from itertools import product
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from corpora import hmm
+from oracle import Paths
+from running import run
+from trellis.families.hmm import lattice
+from trellis.families.hmm.lattice import sentence_trellis
+from trellis.models.files import save_model
+from trellis.report.markup import SVG
+from trellis.report.trellis import FAINTEST, draw_trellis
+
+EXACT = 1e-9
+SENTENCE = "the cat sees"
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lattice, "WORTH", 0.0)
+
+
+def test_it_agrees_with_every_path(everything: None) -> None:
+    model = hmm().double()
+    found = sentence_trellis(model, SENTENCE)
+    with torch.no_grad():
+        start, transition, emission = model.parts()
+        tokens = model.encode_line(SENTENCE, eos=True)[0]
+        matrix, potentials = transition.dense().numpy(), emission.dense().exp()[tokens].numpy()
+    paths = Paths(start.numpy(), np.broadcast_to(matrix, (len(tokens) - 1, *matrix.shape)), potentials)
+    words = np.argsort(-emission.dense().detach().numpy().T, -1, kind="stable")[:, :3]
+    order = [found.names.index(", ".join(model.vocab.decode(row.tolist()))) for row in words]
+    np.testing.assert_allclose(found.posterior[:, order], paths.smoothed(), rtol=0, atol=EXACT)
+    np.testing.assert_allclose(found.steps[:, order][:, :, order], paths.pairs(), rtol=0, atol=EXACT)
+    every = product(range(len(matrix)), repeat=len(tokens))
+    assert tuple(order.index(z) for z in found.path) == max(every, key=lambda path: paths.weight(np.array(path)))
+
+
+def test_states_without_weight_have_no_row() -> None:
+    found = sentence_trellis(hmm().double(), SENTENCE)
+    assert (found.posterior.max(0) >= lattice.WORTH).all()
+    assert found.steps.shape == (3, len(found.names), len(found.names))
+
+
+def test_the_picture_has_a_circle_for_each_probable_state(tmp_path: Path) -> None:
+    model = hmm()
+    found = sentence_trellis(model, SENTENCE)
+    tree = ElementTree.fromstring(str(draw_trellis(found, **SVG)))
+    circles = [one.get("class") for one in tree.iter("{http://www.w3.org/2000/svg}circle")]
+    assert circles.count("state") == int((found.posterior > FAINTEST).sum())
+    assert circles.count("best") == sum(z >= 0 for z in found.path)
+    save_model(tmp_path / "model.safetensors", model)
+    assert run("draw", tmp_path, SENTENCE, "-o", tmp_path / "x.svg") == 0
+    assert (tmp_path / "x.svg").read_text().startswith("<svg")
+    assert run("draw", tmp_path, SENTENCE, "-o", tmp_path / "x.png") == 2
+    assert run("draw", tmp_path, "", "-o", tmp_path / "x.svg") == 2
