@@ -189,5 +189,5 @@ def test_a_gpu_says_the_same() -> None:
     assert torch.allclose(here[0], there[0].cpu(), atol=EXACT, rtol=0)
     assert torch.equal(here[1], there[1].cpu())
     trained = train_crf(CRF(LABELS, ATTRIBUTES, 2), features._replace(dense=features.dense.float()), gold,
-                        CRFTrainConfig(device="cuda"))  # fmt: skip
+                        CRFTrainConfig(), "cuda")  # fmt: skip
     assert trained.attribute.device.type == "cpu"
