@@ -4,13 +4,13 @@ listed and checked without loading them; other packages add families through the
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 from trellis.errors import TrellisError
+from trellis.extensions import FAMILIES as GROUP
+from trellis.extensions import entries
 from trellis.options import RENAMED, suggestion
 
-GROUP = "trellis.families"
 FAMILIES = {
     "hmm": "trellis.families.hmm:FAMILY",
     "hmm-tagger": "trellis.families.hmm_tagger:FAMILY",
@@ -82,4 +82,4 @@ def find_family(name: str) -> Family:
 
 def families() -> dict[str, str]:
     """The import string of every family, those of installed packages last."""
-    return FAMILIES | {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    return FAMILIES | entries(GROUP)

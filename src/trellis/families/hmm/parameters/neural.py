@@ -95,6 +95,7 @@ class NeuralParams(WordParams):
     """See the head of this file; `config` has the choices."""
 
     kind = "neural"
+    drops = ("state", "unstructured")
     keys: tuple[str, ...] = SETTINGS
     state_class: Tensor | None
 
