@@ -42,6 +42,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "estimators": {"corpus", "inference", "learning", "families", "tasks", "report"} | CORE | TOOLS,
     "api": {"corpus", "models", "tasks", "training"} | TOOLS,
     "cli": {"corpus", "models", "families", "tasks", "training", "report", "__version__"} | TOOLS,
+    "testing": {"inference", "learning", "corpus", "models", "tasks", "training", "families", "cli"} | CORE | TOOLS,
 }
 TOP = {"__init__", "__main__"}
 

@@ -46,8 +46,8 @@ def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
     reader = chosen.get("reader") or reader_of_suffix(suffix)
-    own = {"reader": reader} | dict(find_reader(reader).choices) | dict(SOURCE_CHOICES.get(config.source, {}))
-    recipe = Recipe(**(own | chosen))
+    own = {**find_reader(reader).choices, **SOURCE_CHOICES.get(config.source, {})}
+    recipe = Recipe(**{"reader": reader, **own, **chosen})
     _check(recipe)
     return recipe
 
