@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from mixture_family import FAMILY
+
+from trellis.testing import check_family
 
 HERE = Path(__file__).parent
 TEXT = "the cat sees the dog\n" * 30 + "stocks fell and bonds rose\n" * 30
@@ -53,6 +56,10 @@ def test_a_family_is_configured_trained_evaluated_saved_loaded_and_reported(plac
     report = (run / "report.html").read_text()
     assert "Mixture of unigrams" in report
     assert "Components" in report
+
+
+def test_conformance() -> None:
+    check_family(FAMILY, components=2)
 
 
 def test_its_options_are_checked_before_anything_is_read(place: Path) -> None:

@@ -39,12 +39,14 @@ def run_checks(name: str, case: Any, checks: Iterable[Check]) -> None:
         except Exception as error:
             failed.append((claim(check), error))
     if failed:
-        lines = [f"- {said}\n{indented(error)}" for said, error in failed]
+        reasons = [indented(error) for _, error in failed]
+        shown = [reason if reason not in reasons[:i] else "    the same" for i, reason in enumerate(reasons)]
+        lines = [f"- {said}\n{reason}" for (said, _), reason in zip(failed, shown, strict=True)]
         raise AssertionError("\n".join([f"{name}: {len(failed)} of {tried} checks fail.", *lines])) from failed[0][1]
 
 
 def claim(check: Check) -> str:
-    return " ".join((check.__doc__ or getattr(check, "__name__", "check")).split())
+    return " ".join((check.__doc__ or str(check)).split())
 
 
 def indented(error: Exception) -> str:

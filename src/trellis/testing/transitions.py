@@ -206,8 +206,10 @@ def enumeration(case: Case) -> None:
 def missing_words(case: Case) -> None:
     """Posteriors of missing observations are those of the matrix."""
     for given in case.problems(7):
-        chains = (queries.Chain(given.prior, one, None) for one in (case.operator, Dense(case.operator.dense())))
-        assert_close(*(queries.cavity(chain, given.potentials, given.lengths) for chain in chains))
+        operators, no_emission = (case.operator, Dense(case.operator.dense())), cast(Any, None)
+        chains = (queries.Chain(given.prior, one, no_emission) for one in operators)
+        ours, theirs = (queries.cavity(chain, given.potentials, given.lengths) for chain in chains)
+        assert_close(ours, theirs)
 
 
 def gradients_of_inference(case: Case) -> None:
