@@ -33,6 +33,8 @@ def check_emission(emission: Emission, prior: Any = 0.0, observations: Any = Non
         3 sequences of 5 observations, some of them missing. By default all symbols of a `SymbolEmission`, which is then
         checked symbol by symbol, or else `Vectors` that the emission itself draws.
 
+    >>> import torch
+    >>> from trellis.emissions import Categorical
     >>> from trellis.testing import check_emission
     >>> check_emission(Categorical(torch.randn(4, 3, dtype=torch.float64).log_softmax(0), None, 3))
     """

@@ -43,7 +43,9 @@ def check_transition(
     inverts
         Whether its samples are inversions of whole rows, and so the same as those of a matrix.
 
+    >>> import torch
     >>> from trellis.testing import check_transition
+    >>> from trellis.transitions import Dense
     >>> check_transition(lambda logits: Dense(logits.softmax(-1)), torch.randn(3, 3, dtype=torch.float64))
     """
     case = Case(build, parameters, statistics or own_statistics, inverts)
@@ -173,8 +175,12 @@ def gradients(case: Case) -> None:
         operator = case.build(*parameters)
         return operator.forward(left), operator.backward(right), operator.blocks(*ids), operator.dense()
 
-    if case.given:
-        torch.autograd.gradcheck(everything, [p.requires_grad_() for p in case.parameters])
+    if not case.given:
+        return
+    parameters = [p.requires_grad_() for p in case.parameters]
+    for name, found in zip(("forward", "backward", "blocks", "dense"), everything(*parameters), strict=True):
+        require(found.requires_grad, f"`{name}` has lost the gradient")  # gradcheck looks only at what has one
+    torch.autograd.gradcheck(everything, parameters)
 
 
 def gradients_of_vectors(case: Case) -> None:
