@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from strategies import distributions
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.families.factorial.mean_field import Chains
+from trellis.testing.problems import distributions
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import outer
 from trellis.types import Belief, Potentials

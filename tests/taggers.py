@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from corpora import vocabulary
-from oracle import Paths
 from trellis.config import RunConfig, run_config
 from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged
@@ -20,6 +19,7 @@ from trellis.families.hmm_tagger.config import HMMTaggerConfig
 from trellis.families.hmm_tagger.fit import Texts
 from trellis.families.hmm_tagger.fit import fit as fit_tagger
 from trellis.families.hmm_tagger.model import HMMTagger
+from trellis.testing.oracle import Paths
 from trellis.training.fit import Job
 from trellis.training.state import TrainState
 

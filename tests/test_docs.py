@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
+RECIPES = Path(__file__).parent / "extending"
+FILE = re.compile(r"\*\*`([\w/.]+)`\*\*\n\n```python\n(.*?)```", re.DOTALL)
+SHARED = {"conftest.py", "outside.py", "grouped.py"}  # of the tests themselves
 
 
 def test_kernel_mean_embeddings() -> None:
@@ -22,3 +26,19 @@ def test_the_library_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     failed, tried = doctest.testfile(str(DOCS / "python.md"), module_relative=False, encoding="utf-8")
     assert failed == 0
     assert tried > 40
+
+
+def test_recipes_are_the_files_that_are_tested() -> None:
+    shown = dict(FILE.findall((DOCS / "extending.md").read_text(encoding="utf-8")))
+    files = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.py")}
+    recipes = {name: path for name, path in files.items() if name not in SHARED and not name.startswith("test_")}
+    assert shown.keys() == recipes.keys()
+    for name, path in recipes.items():
+        assert shown[name] == path.read_text(encoding="utf-8"), name
+
+
+def test_entry_points_are_those_that_are_tested() -> None:
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    table = page.split("```toml\n")[1].split("```")[0]
+    plain = table.replace('[project.entry-points."', "[").replace('"]', "]").replace('"', "")
+    assert f'ENTRY_POINTS = """{plain}"""' in (RECIPES / "outside.py").read_text(encoding="utf-8")

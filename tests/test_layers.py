@@ -13,12 +13,13 @@ import pytest
 import trellis
 
 ROOT = Path(trellis.__file__).parent
-TOOLS = {"errors", "options", "registry", "config", "devices", "progress", "storage"}
+TOOLS = {"errors", "extensions", "options", "registry", "config", "devices", "progress", "storage"}
 CORE = {"types", "kernels", "dirichlet", "transitions", "emissions", "parts"}
 MAY_IMPORT = {  # from the lowest to the highest
     "errors": set(),
-    "options": {"errors"},
-    "registry": {"errors", "options"},
+    "extensions": set(),
+    "options": {"errors", "extensions"},
+    "registry": {"errors", "extensions", "options"},
     "config": {"errors", "options", "registry"},
     "devices": {"errors"},
     "storage": {"errors"},
@@ -41,6 +42,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "estimators": {"corpus", "inference", "learning", "families", "tasks", "report"} | CORE | TOOLS,
     "api": {"corpus", "models", "tasks", "training"} | TOOLS,
     "cli": {"corpus", "models", "families", "tasks", "training", "report", "__version__"} | TOOLS,
+    "testing": {"inference", "learning", "corpus", "models", "tasks", "training", "families", "cli"} | CORE | TOOLS,
 }
 TOP = {"__init__", "__main__"}
 

@@ -20,7 +20,7 @@ class DataConfig(Options):
 
     prefix: ClassVar[str] = "data."
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
-    reader: str | None = option(None, "text | fasta | csv")
+    reader: str | None = option(None, "text | fasta | csv, or that of another package")
     column: str | None = option(None, 'csv: header or index of the sequences; "id:event" joins the rows of one id')
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "where a document begins: file | blank | heading")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
 from trellis.errors import TrellisError
+from trellis.extensions import entries
 
 T = TypeVar("T")
 TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
@@ -36,28 +37,35 @@ class Option:
     doc: str
     choices: tuple[str, ...] = ()
     within: str = ""  # an interval, as in "[0, 1)"
+    group: str = ""  # entry points whose names are choices too, see `trellis.extensions`
 
     def check(self, value: Any, name: str) -> None:
         """Refuse a value that is not among the choices, or outside the range."""
         if value is None:
             return
-        if self.choices and value not in self.choices:
+        if self.choices and value not in self.choices and value not in self.added:
             if RENAMED.get(value) in self.choices:
                 raise TrellisError(f"{name} = {value!r} is now called {RENAMED[value]!r}.")
-            raise TrellisError(f"{name} is {value!r}, which is not known{suggestion(value, self.choices)}")
+            known = *self.choices, *self.added
+            raise TrellisError(f"{name} is {value!r}, which is not known{suggestion(value, known)}")
         if self.within and not inside(value, self.within):
             raise TrellisError(f"{name} is {value}: it must be {phrase(self.within)}.")
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The choices that other packages add."""
+        return tuple(entries(self.group)) if self.group else ()
+
     def describe(self) -> str:
         """What it does, and what it may be."""
-        choices = " | ".join(filter(None, self.choices))
+        choices = " | ".join(filter(None, (*self.choices, *self.added)))
         return "; ".join(filter(None, (self.doc, choices, self.within and phrase(self.within))))
 
 
-def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "") -> Any:
+def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "", group: str = "") -> Any:
     """A dataclass field that is an option of a run; choices may be written as one string, with spaces between them."""
     names = choices.split() if isinstance(choices, str) else choices
-    return field(default=default, metadata={"option": Option(doc, tuple(names), within)})
+    return field(default=default, metadata={"option": Option(doc, tuple(names), within, group)})
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,14 @@ def parse_value(text: str, kind: Any, path: list[str]) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def parse_options(kind: type[T], text: str, where: str) -> T:
+    """An instance of a config dataclass from "key=value, key=value", every key and value checked."""
+    table: dict[str, Any] = {}
+    for keys, value in map(split_override, filter(None, (part.strip() for part in text.split(",")))):
+        put(table, keys, parse_value(value.strip(), kind, keys))
+    return build(kind, table, f"{where}.")
 
 
 def to_toml(config: Any, comments: bool = False) -> str:

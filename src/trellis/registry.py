@@ -2,15 +2,16 @@
 listed and checked without loading them; other packages add families through the entry points `trellis.families`."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 from trellis.errors import TrellisError
+from trellis.extensions import FAMILIES as GROUP
+from trellis.extensions import entries
 from trellis.options import RENAMED, suggestion
 
-GROUP = "trellis.families"
 FAMILIES = {
     "hmm": "trellis.families.hmm:FAMILY",
     "hmm-tagger": "trellis.families.hmm_tagger:FAMILY",
@@ -67,6 +68,8 @@ def resolve(path: str) -> Any:
 
 def find_family(name: str) -> Family:
     """The family of that name, ours or that of an installed package."""
+    if name in KNOWN:
+        return KNOWN[name]
     if name in FAMILIES:
         return resolve(FAMILIES[name])
     if RENAMED.get(name) in FAMILIES:
@@ -82,4 +85,17 @@ def find_family(name: str) -> Family:
 
 def families() -> dict[str, str]:
     """The import string of every family, those of installed packages last."""
-    return FAMILIES | {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    return FAMILIES | entries(GROUP) | dict.fromkeys(KNOWN, "")
+
+
+@contextmanager
+def known(family: Family) -> Iterator[None]:
+    """Inside this block the family is found by its name, installed or not: for tests, and for notebooks."""
+    KNOWN[family.name] = family
+    try:
+        yield
+    finally:
+        del KNOWN[family.name]
+
+
+KNOWN: dict[str, Family] = {}

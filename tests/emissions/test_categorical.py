@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracle import SMALLEST_P, chi_square
-from strategies import assert_close, distributions
 from trellis.emissions import Categorical
 from trellis.engines import reference
 from trellis.inference import discrete, queries
 from trellis.inference.discrete import to_dense
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, chi_square
+from trellis.testing.problems import distributions
 from trellis.transitions import Dense
 from trellis.types import Belief
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
-from conformance import seeded
-from emission_conformance import BATCH, STEPS, EmissionConformance, SymbolConformance, VectorConformance
-from strategies import assert_close, distributions
 from trellis.emissions import Categorical, Gaussian, Partition, Poisson, Product
 from trellis.emissions.gaussian import COVARIANCES, GaussianPrior
 from trellis.emissions.poisson import GammaPrior
 from trellis.families.hmm.parameters.base import normalised
+from trellis.testing import check_emission
+from trellis.testing.close import assert_close
+from trellis.testing.emissions import BATCH, STEPS
+from trellis.testing.problems import distributions, seeded
 
 STATES, WORDS, TAGS, FEATURES = 4, 6, 3, 2
 SUPPORTS = {
@@ -29,58 +29,41 @@ def categorical(kind: str) -> Categorical:
     return normalised(torch.randn(WORDS, live, generator=seeded(1), dtype=torch.float64), support, STATES)
 
 
-@pytest.fixture(params=SUPPORTS)
-def support(request: pytest.FixtureRequest) -> str:
-    return request.param
+EVERY = pytest.mark.parametrize("support", SUPPORTS)
 
 
-class TestCategorical(SymbolConformance):
-    @pytest.fixture
-    def emission(self, support: str) -> Categorical:
-        return categorical(support)
-
-    def build(self) -> Categorical:
-        return categorical("full")
-
-    def test_pseudocounts_reach_every_word_that_a_state_may_emit_and_no_other(self, emission: Categorical) -> None:
-        even = emission.maximised(torch.zeros_like(emission.table), 0.5).dense().exp()
-        possible = emission.dense() > -torch.inf
-        assert_close(even, possible / possible.sum(0).double())
+@EVERY
+def test_categorical(support: str) -> None:
+    check_emission(categorical(support))
 
 
-class TestProduct(EmissionConformance):
-    @pytest.fixture
-    def emission(self, support: str) -> Product:
-        return Product(categorical(support), distributions(seeded(2), STATES, TAGS).T.log())
+@EVERY
+def test_pseudocounts_reach_every_word_that_a_state_may_emit_and_no_other(support: str) -> None:
+    emission = categorical(support)
+    even = emission.maximised(torch.zeros_like(emission.table), 0.5).dense().exp()
+    possible = emission.dense() > -torch.inf
+    assert_close(even, possible / possible.sum(0).double())
 
-    def build(self) -> Product:
-        return Product(categorical("full"), distributions(seeded(2), STATES, TAGS).T.log())
 
-    def observe(self, emission: Product) -> Tensor:
-        """Words with tags and without."""
-        symbols = torch.randint(WORDS * (TAGS + 1), (BATCH, STEPS), generator=seeded(3))
-        symbols[0, 1] = symbols[2, 4] = -1
-        return symbols
+@EVERY
+def test_product(support: str) -> None:
+    """Words with tags and without."""
+    symbols = torch.randint(WORDS * (TAGS + 1), (BATCH, STEPS), generator=seeded(3))
+    symbols[0, 1] = symbols[2, 4] = -1
+    emission = Product(categorical(support), distributions(seeded(2), STATES, TAGS).T.log())
+    check_emission(emission, observations=symbols)
 
 
 @pytest.mark.parametrize("kind", COVARIANCES)
-class TestGaussian(VectorConformance):
+def test_gaussian(kind: str) -> None:
+    root = torch.randn(STATES, FEATURES, FEATURES, generator=seeded(5), dtype=torch.float64)
+    full = root @ root.mT + torch.eye(FEATURES)
+    covars = {"full": full, "tied": full[0], "diag": full.diagonal(dim1=1, dim2=2), "spherical": full[:, 0, 0]}
+    means = 3 * torch.randn(STATES, FEATURES, generator=seeded(6), dtype=torch.float64)
     prior = GaussianPrior(*(torch.tensor(value).double() for value in (0.0, 0.0, 0.0, 1.0)))
-
-    @pytest.fixture
-    def emission(self, kind: str) -> Gaussian:
-        root = torch.randn(STATES, FEATURES, FEATURES, generator=seeded(5), dtype=torch.float64)
-        full = root @ root.mT + torch.eye(FEATURES)
-        covars = {"full": full, "tied": full[0], "diag": full.diagonal(dim1=1, dim2=2), "spherical": full[:, 0, 0]}
-        means = 3 * torch.randn(STATES, FEATURES, generator=seeded(6), dtype=torch.float64)
-        return Gaussian(means, covars[kind], kind)
-
-    def build(self) -> Gaussian:
-        return Gaussian(torch.zeros(1, 1).double(), torch.ones(1, 1).double(), "diag")
+    check_emission(Gaussian(means, covars[kind], kind), prior)
 
 
-class TestPoisson(VectorConformance):
-    prior = GammaPrior(torch.tensor(0.0).double(), torch.tensor(0.0).double())
-
-    def build(self) -> Poisson:
-        return Poisson(5 * torch.rand(STATES, FEATURES, generator=seeded(7), dtype=torch.float64) + 0.5)
+def test_poisson() -> None:
+    rates = 5 * torch.rand(STATES, FEATURES, generator=seeded(7), dtype=torch.float64) + 0.5
+    check_emission(Poisson(rates), GammaPrior(torch.tensor(0.0).double(), torch.tensor(0.0).double()))

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from corpora import STATES, SUPPORTS, WORDS
-from strategies import assert_close, distributions
 from taggers import TAGS, symbol
 from trellis.emissions import Product
 from trellis.families.hmm.parameters import TableParams
+from trellis.testing.close import assert_close
+from trellis.testing.problems import distributions
 
 EVERY = pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from oracle import SMALLEST_P, chi_square
-from strategies import Problem, assert_close, random_problem
 from trellis.emissions import Categorical
 from trellis.engines import log_space, reference
 from trellis.inference import discrete, queries
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, chi_square
+from trellis.testing.problems import Problem, random_problem
 from trellis.transitions import Dense, LowRank, Transition
 from trellis.types import Belief, Potentials
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import Problem, assert_close, random_problem, transition_of
 from trellis import engines
 from trellis.engines import compiled, homogeneous, reference
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.kernels.scan import lanes, serial
+from trellis.testing.close import assert_close
+from trellis.testing.problems import Problem, random_problem, transition_of
 from trellis.transitions import Dense, LowRank
 from trellis.types import Belief, Potentials
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import random_problem, transition_of
 from trellis.engines import reference
+from trellis.testing.problems import random_problem, transition_of
 from trellis.transitions import LogitBlocks
 from trellis.types import Belief, Potentials
 

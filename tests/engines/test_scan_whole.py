@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from operators import of_band, of_features
-from strategies import Problem, assert_close, random_problem
 from trellis.engines import homogeneous, reference
+from trellis.testing.close import assert_close
+from trellis.testing.problems import Problem, random_problem
 from trellis.transitions import Dense, LowRank, Softmax, Sum, Transition
 from trellis.types import Belief, Potentials
 

@@ -13,7 +13,7 @@ import torch
 from estimator_cases import CATEGORICAL, GAUSSIANS, LENGTHS, assert_close
 from sklearn.base import clone
 
-from oracle import cooccurrences
+from cooccurring import cooccurrences
 from trellis.errors import InputError
 from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM
 from trellis.families.hmm.parameters.embedding import dense_freedom

@@ -21,10 +21,10 @@ from estimator_cases import (
     set_by_hand,
 )
 
-from oracle import Paths
 from trellis.estimators import CategoricalHMM, GaussianHMM, PoissonHMM
 from trellis.estimators.base import BaseHMM
 from trellis.learning.em import expect_together
+from trellis.testing.oracle import Paths
 
 SWITCHING = [[0.9, 0.1], [0.1, 0.9]]
 

@@ -10,10 +10,10 @@ import torch
 
 from corpora import split, vocabulary
 from experiments.dropout_variance import dense_logits, draw, dropout_variance, restricted_loss
-from oracle import SMALLEST_P, chi_square
 from trellis.corpus.batches import Streams
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
+from trellis.testing.oracle import SMALLEST_P, chi_square
 from trellis.types import Batch
 
 EXACT = 1e-9

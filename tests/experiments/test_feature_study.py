@@ -10,11 +10,11 @@ import torch
 from corpora import split, vocabulary
 from experiments import analyses, feature_study
 from experiments.pictures import Series, draw
-from strategies import assert_close
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
+from trellis.testing.close import assert_close
 
 NEAR = 0.3
 CORPUS = Corpus(vocabulary(), {"train": split()}, "made up")

@@ -7,11 +7,8 @@ import pytest
 import torch
 from grouped import Grouped, GroupedHMM
 
-from conformance import seeded
 from corpora import split, vocabulary
-from emission_conformance import SymbolConformance
 from operators import of_band, of_features
-from strategies import assert_close, distributions
 from trellis.config import TrainConfig
 from trellis.corpus import Sentences
 from trellis.emissions import Partition
@@ -20,6 +17,9 @@ from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import PartsParams
 from trellis.families.hmm.parameters.base import normalised
 from trellis.learning.em import EMLearner, StepwiseEMLearner
+from trellis.testing import check_emission
+from trellis.testing.close import assert_close
+from trellis.testing.problems import distributions, seeded
 from trellis.transitions import Dense, Sum
 
 GROUPS = torch.tensor([0, 1, 0, 2, 1, 2, 0])
@@ -30,9 +30,8 @@ def emission() -> Grouped:
     return Grouped(GROUPS, distributions(seeded(1), STATES, 3).T)
 
 
-class TestGrouped(SymbolConformance):
-    def build(self) -> Grouped:
-        return emission()
+def test_conformance() -> None:
+    check_emission(emission())
 
 
 def test_as_an_estimator() -> None:

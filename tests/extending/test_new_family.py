@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from mixture_family import FAMILY
+from outside import trellis
 
-HERE = Path(__file__).parent
-TEXT = "the cat sees the dog\n" * 30 + "stocks fell and bonds rose\n" * 30
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a text, and the metadata of an installed distribution that has the family."""
-    folder = tmp_path_factory.mktemp("outside")
-    info = folder / "mixture_family-0.1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mixture-family\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[trellis.families]\nmixture = mixture_family:FAMILY\n")
-    (folder / "text.txt").write_text(TEXT)
-    return folder
-
-
-def trellis(place: Path, *words: object, code: int = 0) -> str:
-    """What a command prints, in a process that sees the distribution."""
-    paths = [str(HERE), str(place), *(path for path in sys.path if path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRELLIS_CACHE": str(place / "cache")}
-    command = [sys.executable, "-m", "trellis", *map(str, words)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ended.returncode == code, ended.stderr
-    return ended.stderr if code else ended.stdout
+from trellis.testing import check_family
 
 
 def test_a_family_is_configured_trained_evaluated_saved_loaded_and_reported(place: Path) -> None:
@@ -55,6 +31,10 @@ def test_a_family_is_configured_trained_evaluated_saved_loaded_and_reported(plac
     assert "Components" in report
 
 
+def test_conformance() -> None:
+    check_family(FAMILY, components=2)
+
+
 def test_its_options_are_checked_before_anything_is_read(place: Path) -> None:
     for setting, message in {
         "model.components=0": "model.components is 0: it must be at least 1",
@@ -71,9 +51,10 @@ def test_an_unknown_family_names_the_nearest(place: Path) -> None:
 
 
 def test_a_family_that_cannot_be_imported_is_one_sentence(place: Path) -> None:
-    entry = place / "mixture_family-0.1.dist-info" / "entry_points.txt"
+    entry = place / "recipes-0.1.dist-info" / "entry_points.txt"
     before = entry.read_text()
-    entry.write_text(before + "gone = no_such_package:FAMILY\nwrong = mixture_family.config:MixtureConfig\n")
+    wrong = "gone = no_such_package:FAMILY\nwrong = mixture_family.config:MixtureConfig\n"
+    entry.write_text(before.replace("[trellis.families]\n", f"[trellis.families]\n{wrong}"))
     try:
         assert "'no_such_package:FAMILY' cannot be imported" in trellis(place, "config", "gone", code=2)
         assert "which is not a Family" in trellis(place, "config", "wrong", code=2)

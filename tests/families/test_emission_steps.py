@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from corpora import fhmm, split
-from strategies import assert_close
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
 from trellis.families.factorial.config import FHMMTrainConfig
@@ -18,6 +17,7 @@ from trellis.families.factorial.loglinear import emission_slope
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.tasks.lm import evaluate
+from trellis.testing.close import assert_close
 
 ROUNDING, AGREEMENT = 1e-9, 1e-4
 

@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from corpora import WORDS, fhmm, split, vocabulary
-from oracle import SMALLEST_P, chi_square
-from strategies import assert_close
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
 from trellis.corpus.batches import Sentences
@@ -22,6 +20,8 @@ from trellis.families.factorial.model import FHMM, build
 from trellis.families.factorial.parameters import LayeredParams
 from trellis.models.files import load, save_model
 from trellis.tasks.lm import evaluate
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, chi_square
 from trellis.types import Batch
 
 SAMPLING = 0.05

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from corpora import SUPPORTS, split
-from strategies import assert_close
 from taggers import TAGS, paths, symbol, tagger
 from trellis.config import TrainConfig
 from trellis.corpus import Sentences
 from trellis.errors import TrellisError
 from trellis.learning.em import EMLearner
 from trellis.models.files import load, save_model
+from trellis.testing.close import assert_close
 from trellis.types import Batch
 
 EVERY = pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from layered import layered
-from oracle import SMALLEST_P, chi_square
-from strategies import assert_close
 from trellis.families.factorial.loglinear import LogLinear, emission_slope
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, chi_square
 
 SIZES = [(4,), (2, 3), (3, 1, 2)]
 STEP, DIFFERENCE = 1e-5, 1e-7

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from corpora import WORDS, split, vocabulary
 from ngram_oracle import KneserNey
-from oracle import SMALLEST_P, chi_square
 from trellis.config import DataConfig
 from trellis.corpus import Sentences, Split, Streams, Vocabulary, load_corpus
 from trellis.errors import TrellisError
 from trellis.families.ngram import kneser_ney
 from trellis.families.ngram.model import NGram
 from trellis.tasks.lm import evaluate
+from trellis.testing.oracle import SMALLEST_P, chi_square
 
 EXACT = 1e-12
 NEAR_PUBLISHED = 2.0  # perplexity

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from corpora import fhmm, split
-from oracle import SMALLEST_P, Paths, chi_square
-from strategies import assert_close
 from trellis.config import TrainConfig
 from trellis.corpus.batches import Sentences
 from trellis.errors import TrellisError
@@ -22,6 +20,8 @@ from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.models.files import load, save_model
 from trellis.tasks.lm import evaluate
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, Paths, chi_square
 
 SIZES = (2, 3)
 TOKENS = torch.tensor([[1, 2, 4, 0], [5, 3, 2, 6]])

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layered import Layered, layered
-from oracle import Paths
-from strategies import assert_close
 from trellis.families.factorial import mean_field
 from trellis.families.factorial.loglinear import LogLinear
 from trellis.inference import discrete
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import Paths
 from trellis.transitions.kronecker import marginals
 
 EXACT, ROUNDING, SAMPLING = 1e-10, 1e-9, 0.05

@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oracle import SMALLEST_P, Paths, cells, chi_square, log
-from strategies import TOLERANCE, Problem, assert_close, distributions, problems, random_problem, transition_of
+from strategies import problems
 from trellis import engines
 from trellis.engines import reference
 from trellis.inference import discrete
+from trellis.testing.close import TOLERANCE, assert_close
+from trellis.testing.oracle import SMALLEST_P, Paths, cells, chi_square, log
+from trellis.testing.problems import Problem, distributions, random_problem, transition_of
 from trellis.types import Belief, Counts, Potentials
 
 DTYPES = (torch.float32, torch.float64)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from strategies import distributions
 from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
 from trellis.parts import Prior
+from trellis.testing.problems import distributions
 from trellis.types import Belief, Counts
 
 hmm = pytest.importorskip("hmmlearn.hmm")

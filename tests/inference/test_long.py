@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from strategies import Problem, assert_close, distributions, random_problem, transition_of
 from trellis import engines
 from trellis.inference import discrete
+from trellis.testing.close import assert_close
+from trellis.testing.problems import Problem, distributions, random_problem, transition_of
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 

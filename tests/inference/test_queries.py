@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oracle import SMALLEST_P, Paths, cells, chi_square, completions, log, marginal, sentences
-from strategies import assert_close, distributions, transition_of
 from trellis.emissions import Categorical
 from trellis.inference import queries
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, Paths, cells, chi_square, completions, log, marginal, sentences
+from trellis.testing.problems import distributions, transition_of
 from trellis.transitions import Dense
 from trellis.types import Belief
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from conformance import seeded
-from strategies import assert_close, distributions
 from trellis.inference.stationary import stationary
+from trellis.testing.close import assert_close
+from trellis.testing.problems import distributions, seeded
 
 
 def test_it_stays_where_it_is() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import assert_close
 from trellis.emissions import Partition
 from trellis.kernels import classes
+from trellis.testing.close import assert_close
 
 CLASSES = torch.tensor([2, 0, 2, 1, 1, 2, 4, 0])  # class 3 has no word
 PARTITION = Partition(CLASSES, [3, 3, 3, 3, 3])

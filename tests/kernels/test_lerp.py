@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strategies import assert_close
 from trellis.kernels import lerp
+from trellis.testing.close import assert_close
 
 TOLERANCE = 1e-6
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import assert_close
 from trellis.kernels import lse, mask
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask
+from trellis.testing.close import assert_close
 
 SIZES = [(1, 1), (5, 3), (70, 200), (129, 130)]
 DIM = 32

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import assert_close
 from trellis.kernels import norm
 from trellis.kernels.rows import rectified
+from trellis.testing.close import assert_close
 
 TOLERANCE = 1e-4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strategies import assert_close
 from trellis.kernels import pairs
 from trellis.kernels.rows import pick, take
+from trellis.testing.close import assert_close
 
 SIZES = [(1, 1, 1), (5, 17, 3), (40, 70, 20)]
 TOLERANCE = 1e-4

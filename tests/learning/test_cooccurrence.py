@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import seeded
-from oracle import cooccurrences, sentences
-from strategies import assert_close, distributions
+from cooccurring import cooccurrences
 from trellis.families.hmm.parameters.embedding import EmbeddingParams, random_vectors
 from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import (
@@ -21,6 +19,9 @@ from trellis.learning.cooccurrence import (
     match,
     objective,
 )
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import sentences
+from trellis.testing.problems import distributions, seeded
 
 STATES, SYMBOLS = 3, 7
 

@@ -8,7 +8,6 @@ import torch
 from scipy import sparse
 
 from experiments.spectral_hmm import error, fit, random_hmm, sampled
-from oracle import sentences
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
@@ -29,6 +28,7 @@ from trellis.learning.spectral import (
     misfit,
     moments,
 )
+from trellis.testing.oracle import sentences
 from trellis.types import Batch
 
 STATES, SYMBOLS = 3, 6

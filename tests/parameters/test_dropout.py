@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from oracle import SMALLEST_P, chi_square
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters import Dropout
 from trellis.families.hmm.parameters.dropout import STAGES
 from trellis.families.hmm.parameters.support import apportion
+from trellis.testing.oracle import SMALLEST_P, chi_square
 
 EVEN = Partition(torch.tensor([0, 1, 0, 2, 1]), [4, 4, 4])
 UNEVEN = Partition(torch.tensor([0, 1, 0, 2, 1]), [1, 5, 3])

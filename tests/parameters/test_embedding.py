@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from conformance import seeded
-from oracle import Paths
-from strategies import assert_close
 from trellis.families.hmm.parameters.embedding import (
     ROLES,
     EmbeddingParams,
@@ -19,6 +16,9 @@ from trellis.families.hmm.parameters.embedding import (
 )
 from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
 from trellis.inference import discrete
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import Paths
+from trellis.testing.problems import seeded
 from trellis.types import Belief
 
 STATES, SYMBOLS, LENGTH, OTHER = 4, 6, 2, 3

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from strategies import assert_close
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.features import FEATURE_MAPS, Exponential, FeatureMap, Taylor, gaussian, orthogonal
+from trellis.testing.close import assert_close
 
 DIM, MANY = 3, 60_000
 SIX_DEVIATIONS = 6.0

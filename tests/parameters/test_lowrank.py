@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from corpora import CLASSES, STATES, SUPPORTS, vocabulary
-from strategies import Largest, assert_close
+from strategies import Largest
 from trellis.config import TrainConfig
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
@@ -23,6 +23,7 @@ from trellis.families.hmm.parameters.features import FEATURE_MAPS
 from trellis.learning.em import EMLearner
 from trellis.learning.gradient import GradientLearner
 from trellis.models.files import load, save_model
+from trellis.testing.close import assert_close
 from trellis.transitions import LowRank, Sum
 from trellis.types import Batch
 

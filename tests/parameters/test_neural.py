@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from corpora import STATES, SUPPORTS, split, vocabulary
-from strategies import assert_close
 from trellis.config import TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
@@ -24,6 +23,7 @@ from trellis.inference import discrete
 from trellis.inference.carry import Carry
 from trellis.learning.gradient import GradientLearner
 from trellis.models.base import Saved
+from trellis.testing.close import assert_close
 from trellis.types import Batch, Belief
 
 VOCABULARY = vocabulary()

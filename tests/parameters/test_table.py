@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies import assert_close, distributions
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
 from trellis.parts import Prior
+from trellis.testing.close import assert_close
+from trellis.testing.problems import distributions
 from trellis.types import Belief, Counts
 
 STATES, WORDS = 5, 6

@@ -9,7 +9,6 @@ from scipy import stats
 
 from corpora import hmm, split, vocabulary
 from experiments.analyses import check_normalisation
-from oracle import Paths
 from trellis.corpus import Split
 from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
@@ -17,6 +16,7 @@ from trellis.families.hmm import states
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.states import measure_states, visit_states
 from trellis.families.ngram.model import NGram
+from trellis.testing.oracle import Paths
 
 EXACT = 1e-10
 SUPPORTS = {

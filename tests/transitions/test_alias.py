@@ -8,8 +8,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oracle import SMALLEST_P, chi_square
-from strategies import assert_close
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, chi_square
 from trellis.transitions import alias
 from trellis.transitions.alias import alias_tables
 

@@ -7,44 +7,39 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import (
-    BATCH,
-    LIVE,
-    STEPS,
-    CountableConformance,
-    SamplableConformance,
-    assert_varying,
-    cut_out,
-    seeded,
-)
-from oracle import SMALLEST_P, chi_square
-from strategies import assert_close, distributions
+from trellis.testing import check_transition
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, chi_square
+from trellis.testing.problems import distributions, seeded
+from trellis.testing.transitions import BATCH, LIVE, STEPS, assert_varying, cut_out
 from trellis.transitions import Blocks, Dense
 from trellis.transitions.base import invert
 
 STATES = 4
 
 
-class TestDense(CountableConformance, SamplableConformance):
-    def parameters(self) -> tuple[Tensor, ...]:
-        return (distributions(seeded(10), STATES, STATES),)
-
-    def build(self, *parameters: Tensor) -> Dense:
-        return Dense(*parameters)
-
-    def statistics(self, operator: Dense, pairs: Tensor) -> Tensor:
-        return pairs.sum((0, 1))
-
-    def test_expected_is_the_gradient_over_the_matrix(self, operator: Dense, vectors: tuple[Tensor, Tensor]) -> None:
-        matrix = operator.matrix.clone().requires_grad_()
-        (Dense(matrix).forward(vectors[0]) * vectors[1]).sum().backward()
-        assert_close(operator.expected(*vectors), operator.matrix * matrix.grad)
+def pairs_of_states(operator: Dense, pairs: Tensor) -> Tensor:
+    return pairs.sum((0, 1))
 
 
-class TestHardZeros(TestDense):
-    def parameters(self) -> tuple[Tensor, ...]:
-        lower = distributions(seeded(11), STATES, STATES).tril()
-        return (lower / lower.sum(-1, keepdim=True),)
+MATRICES = {
+    "full": distributions(seeded(10), STATES, STATES),
+    "zeros": (lower := distributions(seeded(11), STATES, STATES).tril()) / lower.sum(-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES)
+def test_conformance(matrix: Tensor) -> None:
+    check_transition(Dense, matrix, statistics=pairs_of_states)
+
+
+@pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES)
+def test_expected_is_the_gradient_over_the_matrix(matrix: Tensor) -> None:
+    left, right = torch.rand(2, BATCH, STEPS - 1, STATES, generator=seeded(1), dtype=torch.float64)
+    given = matrix.clone().requires_grad_()
+    (Dense(given).forward(left) * right).sum().backward()
+    assert given.grad is not None
+    assert_close(Dense(matrix).expected(left, right), matrix * given.grad)
 
 
 @pytest.mark.parametrize("leading", [(STEPS - 1,), (BATCH, STEPS - 1)])

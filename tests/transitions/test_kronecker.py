@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from conformance import SamplableConformance, seeded
-from strategies import assert_close, distributions
-from trellis.transitions import Kronecker, Transition
+from trellis.testing import check_transition
+from trellis.testing.close import assert_close
+from trellis.testing.problems import distributions, seeded
+from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals, merge, outer, through
 
 SIZES = (2, 1, 3)
 
 
-class TestKronecker(SamplableConformance):
-    def parameters(self) -> tuple[Tensor, ...]:
-        return tuple(distributions(seeded(20 + size), size, size) for size in SIZES)
-
-    def build(self, *parameters: Tensor) -> Transition:
-        return Kronecker(parameters)
+def test_conformance() -> None:
+    matrices = [distributions(seeded(20 + size), size, size) for size in SIZES]
+    check_transition(lambda *layers: Kronecker(layers), *matrices)
 
 
 def test_digits_and_marginals_agree_with_the_order_of_states() -> None:

@@ -9,12 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import CountableConformance, SamplableConformance, assert_fields_close, assert_varying, seeded
 from operators import of_band, of_features
-from oracle import SMALLEST_P, cells, chi_square
-from strategies import Largest, assert_close, distributions, random_problem
+from strategies import Largest
 from trellis.inference import discrete
-from trellis.transitions import Banded, Blocks, Dense, LowRank, PerStep, Sum, Transition
+from trellis.testing import check_transition
+from trellis.testing.close import assert_close
+from trellis.testing.oracle import SMALLEST_P, cells, chi_square
+from trellis.testing.problems import distributions, random_problem, seeded
+from trellis.testing.transitions import assert_fields_close, assert_varying
+from trellis.transitions import Banded, Blocks, Dense, LowRank, PerStep, Sum
 from trellis.transitions.banded import enter_band
 from trellis.transitions.lowrank import DRAWS_PER_FEATURE
 from trellis.types import Belief, Groups, Potentials
@@ -28,70 +31,41 @@ def normal(seed: int, *shape: int) -> Tensor:
 
 
 def through_features(operator: LowRank, pairs: Tensor) -> Tensor:
-    """Each transition [K, K] shared out among the features it may have gone through: [2, K, F]."""
+    """Each transition [n, m, K, K] shared out among the features it may have gone through: [2, K, F]."""
     through = torch.einsum("if,jf->ijf", operator.into, operator.out) / operator.dense().unsqueeze(-1)
-    shared = pairs.unsqueeze(-1) * through
+    shared = pairs.sum((0, 1)).unsqueeze(-1) * through
     return torch.stack([shared.sum(1), shared.sum(0)])
 
 
 def by_offset(operator: Banded, pairs: Tensor) -> Tensor:
-    """The pairs [K, K] within the band: [K, w]."""
+    """The pairs [n, m, K, K] within the band: [K, w]."""
     found = torch.zeros_like(operator.probs)
     for z in range(operator.num_states):
         for o in range(operator.width):
             after = z + o - operator.width // 2
             if 0 <= after < operator.num_states:
-                found[z, o] = pairs[z, after]
+                found[z, o] = pairs[:, :, z, after].sum()
     return found
 
 
-class TestLowRank(CountableConformance, SamplableConformance):
-    inverts = False
-
-    def parameters(self) -> tuple[Tensor, ...]:
-        return normal(13, STATES, RANK), normal(14, STATES, RANK)
-
-    def build(self, *parameters: Tensor) -> Transition:
-        return of_features(*parameters)[0]
-
-    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
-        assert isinstance(operator, LowRank)
-        return through_features(operator, pairs.sum((0, 1)))
-
-    def test_is_the_generalised_softmax(self, operator: Transition) -> None:
-        left, right = (log.exp() for log in self.parameters())
-        kernel = left @ right.T
-        assert_close(operator.dense(), kernel / kernel.sum(-1, keepdim=True))
-        assert_close(of_features(*self.parameters())[1], kernel.sum(-1).log())
+def low_rank(*features: Tensor) -> LowRank:
+    return of_features(*features)[0]
 
 
-class TestOneFeature(TestLowRank):
-    """Fewer features than live states: inference goes through them."""
-
-    def parameters(self) -> tuple[Tensor, ...]:
-        return normal(13, STATES, 1), normal(14, STATES, 1)
+@pytest.mark.parametrize("rank", [RANK, 1])  # with one, fewer features than live states: inference goes through it
+def test_low_rank(rank: int) -> None:
+    features = normal(13, STATES, rank), normal(14, STATES, rank)
+    check_transition(low_rank, *features, inverts=False, statistics=through_features)
+    kernel = features[0].exp() @ features[1].exp().T
+    assert_close(low_rank(*features).dense(), kernel / kernel.sum(-1, keepdim=True))
+    assert_close(of_features(*features)[1], kernel.sum(-1).log())
 
 
 @pytest.mark.parametrize("width", [1, WIDTH, 4, STATES + 3])
-class TestBanded(CountableConformance, SamplableConformance):
-    width: int
-
-    @pytest.fixture(autouse=True)
-    def with_width(self, width: int) -> None:
-        self.width = width
-
-    def parameters(self) -> tuple[Tensor, ...]:
-        return (normal(15, STATES, self.width),)
-
-    def build(self, *parameters: Tensor) -> Transition:
-        return of_band(*parameters)[0]
-
-    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
-        assert isinstance(operator, Banded)
-        return by_offset(operator, pairs.sum((0, 1)))
-
-    def test_is_a_softmax_within_the_band(self, operator: Transition, width: int) -> None:
-        assert_close(operator.dense(), band_logits(*self.parameters()).softmax(-1))
+def test_banded(width: int) -> None:
+    weights = normal(15, STATES, width)
+    check_transition(lambda band: of_band(band)[0], weights, statistics=by_offset)
+    assert_close(of_band(weights)[0].dense(), band_logits(weights).softmax(-1))
 
 
 def band_logits(weights: Tensor) -> Tensor:
@@ -104,35 +78,26 @@ def band_logits(weights: Tensor) -> Tensor:
     return full
 
 
-class TestSum(CountableConformance, SamplableConformance):
-    inverts = False
-    rank = RANK
-
-    def parameters(self) -> tuple[Tensor, ...]:
-        return normal(13, STATES, self.rank), normal(14, STATES, self.rank), normal(15, STATES, WIDTH)
-
-    def build(self, *parameters: Tensor) -> Transition:
-        left, right, band = parameters
-        return Sum.normalised(of_features(left, right), of_band(band))
-
-    def statistics(self, operator: Transition, pairs: Tensor) -> Tensor:
-        assert isinstance(operator, Sum)
-        (low, low_weight), (band, band_weight) = operator.shares()
-        assert isinstance(low, LowRank)
-        assert isinstance(band, Banded)
-        shares = pairs.sum((0, 1)) / operator.dense()
-        through = through_features(low, shares * low.dense() * low_weight[:, None])
-        within = by_offset(band, shares * band.dense() * band_weight[:, None])
-        return torch.cat([through.flatten(), within.flatten()])
-
-    def test_is_normalised_jointly(self, operator: Transition) -> None:
-        left, right, band = self.parameters()
-        weights = left.exp() @ right.exp().T + band_logits(band).exp()
-        assert_close(operator.dense(), weights / weights.sum(-1, keepdim=True))
+def added(left: Tensor, right: Tensor, band: Tensor) -> Sum:
+    return Sum.normalised(of_features(left, right), of_band(band))
 
 
-class TestSumThroughOneFeature(TestSum):
-    rank = 1
+def through_both(operator: Sum, pairs: Tensor) -> Tensor:
+    (low, low_weight), (band, band_weight) = operator.shares()
+    assert isinstance(low, LowRank)
+    assert isinstance(band, Banded)
+    shares = pairs / operator.dense()
+    through = through_features(low, shares * low.dense() * low_weight[:, None])
+    within = by_offset(band, shares * band.dense() * band_weight[:, None])
+    return torch.cat([through.flatten(), within.flatten()])
+
+
+@pytest.mark.parametrize("rank", [RANK, 1])
+def test_sum(rank: int) -> None:
+    left, right, band = normal(13, STATES, rank), normal(14, STATES, rank), normal(15, STATES, WIDTH)
+    check_transition(added, left, right, band, inverts=False, statistics=through_both)
+    weights = left.exp() @ right.exp().T + band_logits(band).exp()
+    assert_close(added(left, right, band).dense(), weights / weights.sum(-1, keepdim=True))
 
 
 @pytest.mark.parametrize("features", [2, 9])

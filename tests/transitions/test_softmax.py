@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
-from conformance import SamplableConformance, seeded
-from strategies import assert_close
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask
-from trellis.transitions import Blocks, LogitBlocks, Softmax, Transition
+from trellis.testing import check_transition
+from trellis.testing.close import assert_close
+from trellis.testing.problems import seeded
+from trellis.transitions import Blocks, LogitBlocks, Softmax
 from trellis.types import Groups
 
 STATES, DIM = 5, 3
@@ -21,52 +24,58 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tiled.ENTRIES, "cpu", 2 * STATES)
 
 
-class TestSoftmax(SamplableConformance):
-    rate = 0.0
-
-    def parameters(self) -> tuple[Tensor, ...]:
-        generator = seeded(17)
-        return tuple(torch.randn(STATES, DIM, generator=generator, dtype=torch.float64) for _ in range(2))
-
-    def build(self, *parameters: Tensor) -> Transition:
-        states = torch.arange(STATES, device=parameters[0].device)
-        mask = draw_mask(0, torch.tensor(2), states, states, self.rate) if self.rate else None
-        return Softmax(*parameters, mask)
-
-    def test_is_the_softmax(self, operator: Transition) -> None:
-        assert isinstance(operator, Softmax)
-        logits = operator.queries @ operator.keys.T
-        if operator.mask is not None:
-            logits = logits.masked_fill(~operator.mask.keeps(), -torch.inf)
-            assert (operator.dense() == 0).any()
-        assert_close(operator.dense(), logits.softmax(-1))
-
-    def test_a_row_that_keeps_nothing_is_zero(self) -> None:
-        states = torch.arange(STATES)
-        mask = draw_mask(0, torch.tensor(2), states, states, 0.99)
-        queries, keys = (p.requires_grad_() for p in self.parameters())
-        matrix, empty = Softmax(queries, keys, mask).dense(), ~mask.keeps().any(-1)
-        logits = (queries @ keys.T).masked_fill(~mask.keeps(), -torch.inf)[~empty]
-        assert empty.any()
-        assert (matrix[empty] == 0).all()
-        assert_close(matrix[~empty], logits.softmax(-1))
-        assert all(grad.isfinite().all() for grad in torch.autograd.grad(matrix.square().sum(), (queries, keys)))
-
-    def test_groups(self) -> None:
-        sets = torch.tensor([[0, 3], [4, 1], [2, 0]])
-        rows = torch.randint(3, (4, 6), generator=seeded(1))
-        parameters = [p.requires_grad_() for p in self.parameters()]
-        outcomes = []
-        for groups in (None, Groups(sets, rows)):
-            operator = self.build(*parameters)
-            blocks = operator.between(sets[rows], groups)
-            assert isinstance(blocks, Blocks)
-            assert isinstance(blocks, LogitBlocks) == (groups is not None)
-            weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
-            outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), parameters)])
-        for one, other in zip(*outcomes, strict=True):
-            assert_close(one, other)
+def parameters() -> list[Tensor]:
+    generator = seeded(17)
+    return [torch.randn(STATES, DIM, generator=generator, dtype=torch.float64) for _ in range(2)]
 
 
-class TestMaskedSoftmax(TestSoftmax):
-    rate = 0.4
+def masked(rate: float, queries: Tensor, keys: Tensor) -> Softmax:
+    states = torch.arange(STATES)
+    return Softmax(queries, keys, draw_mask(0, torch.tensor(2), states, states, rate) if rate else None)
+
+
+RATES = pytest.mark.parametrize("rate", [0.0, 0.4])
+
+
+@RATES
+def test_conformance(rate: float) -> None:
+    check_transition(partial(masked, rate), *parameters())
+
+
+@RATES
+def test_is_the_softmax(rate: float) -> None:
+    operator = masked(rate, *parameters())
+    logits = operator.queries @ operator.keys.T
+    if operator.mask is not None:
+        logits = logits.masked_fill(~operator.mask.keeps(), -torch.inf)
+        assert (operator.dense() == 0).any()
+    assert_close(operator.dense(), logits.softmax(-1))
+
+
+def test_a_row_that_keeps_nothing_is_zero() -> None:
+    states = torch.arange(STATES)
+    mask = draw_mask(0, torch.tensor(2), states, states, 0.99)
+    queries, keys = (p.requires_grad_() for p in parameters())
+    matrix, empty = Softmax(queries, keys, mask).dense(), ~mask.keeps().any(-1)
+    logits = (queries @ keys.T).masked_fill(~mask.keeps(), -torch.inf)[~empty]
+    assert empty.any()
+    assert (matrix[empty] == 0).all()
+    assert_close(matrix[~empty], logits.softmax(-1))
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(matrix.square().sum(), (queries, keys)))
+
+
+@RATES
+def test_groups(rate: float) -> None:
+    sets = torch.tensor([[0, 3], [4, 1], [2, 0]])
+    rows = torch.randint(3, (4, 6), generator=seeded(1))
+    given = [p.requires_grad_() for p in parameters()]
+    outcomes = []
+    for groups in (None, Groups(sets, rows)):
+        operator = masked(rate, *given)
+        blocks = operator.between(sets[rows], groups)
+        assert isinstance(blocks, Blocks)
+        assert isinstance(blocks, LogitBlocks) == (groups is not None)
+        weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
+        outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), given)])
+    for one, other in zip(*outcomes, strict=True):
+        assert_close(one, other)

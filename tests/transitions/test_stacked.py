@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance import seeded
-from strategies import Problem, assert_close, distributions, random_problem
 from trellis.inference import discrete
+from trellis.testing.close import assert_close
+from trellis.testing.problems import Problem, distributions, random_problem, seeded
 from trellis.transitions import Dense, Stacked
 from trellis.types import Belief, Potentials
 

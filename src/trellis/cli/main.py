@@ -10,34 +10,39 @@ import os
 import pkgutil
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 from trellis import __version__
 from trellis.cli import commands
 from trellis.errors import TrellisError
+from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
-GROUP = "trellis.commands"  # entry points by which other packages add commands
 ORDER = "train", "eval", "sample", "score", "infill", "embed", "states", "neighbours", "dynamics", "info", "export"
+PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # of the module of a command: two lines, and two functions
 
 
 def find_commands() -> dict[str, ModuleType]:
     """Every command by name: a module of `commands`, or of another package."""
     own = {found.name: f"{commands.__name__}.{found.name}" for found in pkgutil.iter_modules(commands.__path__)}
     names = [*(name for name in ORDER if name in own), *(name for name in sorted(own) if name not in ORDER)]
-    paths = {name: own[name] for name in names} | {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    paths = {name: own[name] for name in names}
+    paths |= {name: path for name, path in entries(COMMANDS).items() if name not in paths}
     return {name: module for name, path in paths.items() if (module := load_command(name, path)) is not None}
 
 
 def load_command(name: str, path: str) -> ModuleType | None:
     """The module of a command; None, with a warning, where another package is broken."""
     try:
-        return import_module(path)
+        module = import_module(path)
+        reason = ", ".join(f"it has no {part}" for part in PARTS if not hasattr(module, part))
     except ImportError as error:
-        print(f"trellis: the command {name!r} cannot be loaded from {path}: {error}.", file=sys.stderr)
-        return None
+        reason = str(error)
+    if not reason:
+        return module
+    print(f"trellis: the command {name!r} cannot be loaded from {path}: {reason}.", file=sys.stderr)
+    return None
 
 
 def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from typing import Any
 from trellis.config import DataConfig, RunConfig
 from trellis.corpus.cache import cache_folder, new_entry
 from trellis.corpus.encode import SPLITS, Split, encode_corpus, encode_sentences, open_split
+from trellis.corpus.read import find_reader
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
 from trellis.corpus.tokenize import TOKENIZERS
@@ -133,6 +134,7 @@ def _fingerprint(source: Source, recipe: Recipe, vocab: Vocabulary | None) -> st
     """A hash of the bytes of all files, by split, and of all that decides how they are encoded."""
     digest = hashlib.sha256(json.dumps([SCHEMA, asdict(recipe)]).encode())
     digest.update((vocab.to_json() if vocab else "").encode())
+    digest.update(find_reader(recipe.reader).version.encode())
     for split, paths in source.files.items():
         for path in paths:
             digest.update(f"{split} {path.suffix} {path.stat().st_size}\n".encode())

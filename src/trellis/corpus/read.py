@@ -6,13 +6,18 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from trellis.corpus.tokenize import DOCUMENT, LINE
 from trellis.errors import TrellisError
+from trellis.extensions import READERS as GROUP
+from trellis.extensions import entries
+from trellis.options import choose
+from trellis.registry import resolve
 
 if TYPE_CHECKING:
     from trellis.corpus.recipe import Recipe
@@ -29,7 +34,7 @@ def read_texts(paths: Iterable[Path], recipe: Recipe, report: Report = lambda n:
     """The text of the files one after the other, in blocks of moderate size that end between two words."""
     for path in paths:
         yield DOCUMENT
-        yield from READERS[recipe.reader](path, recipe, report)
+        yield from find_reader(recipe.reader).read(path, recipe, report)
 
 
 def _read_plain(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
@@ -95,11 +100,48 @@ def _checked_rows(rows: Iterable[list[str]], last: int, path: Path) -> Iterator[
             yield row
 
 
-READERS: dict[str, Callable[[Path, Recipe, Report], Iterator[str]]] = {
-    "text": _read_plain,
-    "fasta": _read_fasta,
-    "csv": _read_csv,
+@dataclass(frozen=True)
+class Reader:
+    """How files of a format are read; another package adds one by an entry point of the group `trellis.readers`.
+
+    `read` yields the text of one file in pieces of moderate size that end between two words. In it a newline ends a
+    sentence, and DOCUMENT begins a document; one has begun where the file does. It tells `report` how many bytes of the
+    file it has read. `lines_of` does most of that for formats made of lines."""
+
+    read: Callable[[Path, Recipe, Report], Iterator[str]]
+    suffixes: tuple[str, ...] = ()  # of files that are read so unless data.reader says otherwise
+    choices: Mapping[str, Any] = field(default_factory=dict)  # options of [data] with another default in this format
+    version: str = ""  # change it where the same file is read otherwise, so that the cache is not asked
+
+
+READERS = {
+    "text": Reader(_read_plain, (".txt",)),
+    "fasta": Reader(_read_fasta, (".fasta", ".fa"), {"tokenizer": "symbols"}),
+    "csv": Reader(_read_csv, (".csv",)),
 }
+
+
+def find_reader(name: str) -> Reader:
+    """The reader of that name, ours or that of an installed package."""
+    if name in READERS:
+        return READERS[name]
+    path = choose(dict.fromkeys(READERS, "") | entries(GROUP), name, "data.reader")
+    reader = resolve(path)
+    if not isinstance(reader, Reader):
+        raise TrellisError(f"The entry point {name!r} of {GROUP} is {path!r}, which is not a Reader.")
+    return reader
+
+
+def reader_of_suffix(suffix: str) -> str:
+    """The name of the reader of files whose names end so, ours first; plain text where nobody claims them."""
+    own = (name for name, reader in READERS.items() if suffix in reader.suffixes)
+    others = (name for name in entries(GROUP) if suffix and suffix in find_reader(name).suffixes)
+    return next(chain(own, others), "text")
+
+
+def lines_of(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
+    """The lines of a file, plain or .gz, decoded, without their ends."""
+    return (line.removesuffix(LINE) for line in _lines(_blocks(path, recipe, report)))
 
 
 def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:

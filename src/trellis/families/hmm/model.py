@@ -11,10 +11,11 @@ from torch import Tensor
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
 from trellis.errors import TrellisError
-from trellis.families.hmm.config import PARAMS, HMMConfig
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
 from trellis.families.hmm.parameters.base import WHOLE
+from trellis.families.hmm.parameters.find import find_params
 from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.families.hmm.states import summarise_states
 from trellis.inference import discrete, queries
@@ -24,7 +25,6 @@ from trellis.learning.em import expect
 from trellis.models.base import Memo, Saved, StateSummary
 from trellis.models.chain import ChainModel
 from trellis.parts import Parts
-from trellis.registry import resolve
 from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
@@ -66,7 +66,7 @@ class HMM(GradientModel, ChainModel):
     @classmethod
     def build(cls, vocab: Vocabulary, config: HMMConfig, carry: bool, seed: int, support: Support) -> HMM:
         """The untrained HMM that a configuration describes; words start near their frequency, states apart."""
-        params = resolve(PARAMS[config.params]).new(vocab.words, config, support, seed)
+        params = find_params(config.params).new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.shift_word_logits(frequency - frequency.mean())
         rates = config.dropout_rate, config.dropout_end
@@ -199,7 +199,7 @@ class HMM(GradientModel, ChainModel):
     def restore(cls, saved: Saved) -> HMM:
         vocab, settings, tensors, _ = saved
         learned = {name: value for name, value in tensors.items() if not name.startswith("settled.")}
-        params = resolve(PARAMS[settings["params"]]).restore(vocab.words, settings, learned)
+        params = find_params(settings["params"]).restore(vocab.words, settings, learned)
         model = cls(vocab, params, bool(settings["carry"])).eval()
         model.visits, model.ending = tensors.get("settled.visits"), tensors.get("settled.ending")
         return model

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from trellis.dirichlet import most_probable
 from trellis.emissions import Partition, Product
-from trellis.families.hmm.config import PARAMS
 from trellis.families.hmm.parameters import Draw, SavedParams
 from trellis.families.hmm.parameters.base import WHOLE
+from trellis.families.hmm.parameters.find import find_params
 from trellis.families.hmm.parameters.table import LOG_ZERO, Tables, set_log
 from trellis.learning.base import Maximisable
 from trellis.parts import Parts, Prior
-from trellis.registry import resolve
 from trellis.types import Counts
 
 INNER = "words."
@@ -67,7 +66,7 @@ class TaggedParams(SavedParams):
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> TaggedParams:
         inner = {name.removeprefix(INNER): value for name, value in tensors.items() if name.startswith(INNER)}
-        base = resolve(PARAMS[settings["words"]["params"]]).restore(words, settings["words"], inner)
+        base = find_params(settings["words"]["params"]).restore(words, settings["words"], inner)
         logits, kinds = tensors["tag_logits"], tensors["kinds"]
         params = with_tags(base, len(logits), kinds, float(settings["backoff"]), bool(settings["hard"]))
         params.to(logits.dtype).tag_logits.data.copy_(logits)

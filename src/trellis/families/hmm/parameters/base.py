@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -12,6 +13,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
+from trellis.options import Options, parse_options
 from trellis.parts import Parts
 
 WHOLE = Draw()  # that leaves nothing out
@@ -46,8 +48,21 @@ class SavedParams(Params):
         """The parameters that `settings` and `tensors` came from."""
 
 
+@dataclass(frozen=True)
+class NoOptions(Options):
+    """A parameterization that needs nothing besides the options of an HMM."""
+
+
 class WordParams(SavedParams):
     """Parameters that a configuration can name, over the words of a vocabulary."""
+
+    Options: ClassVar[type[Options]] = NoOptions  # those of `model.params_options`: a frozen dataclass
+    drops: ClassVar[tuple[str, ...]] = ()  # what `parts` can leave out: "state", "unstructured"
+
+    @classmethod
+    def options(cls, config: HMMConfig) -> Any:
+        """Its own options, checked."""
+        return parse_options(cls.Options, config.params_options, "model.params_options")
 
     @classmethod
     @abstractmethod

@@ -28,6 +28,7 @@ class LowRankParams(NeuralParams):
     mean, and with c = d / 4 they learn at the pace of products of vectors."""
 
     kind = "lowrank"
+    drops = ("state",)
     keys = (*SETTINGS, "features", "band", "feature_map", "temperature")
     band: Tensor | None
 
@@ -68,6 +69,7 @@ class LowRankTable(Tables):
     """Logits of p(f | z) [K, F] and of the band [K, w] side by side, and of p(z' | f) [K, F]."""
 
     kind = "lowrank-table"
+    drops = ("state",)
     row_logits: nn.Parameter
     column_logits: nn.Parameter
 

@@ -6,7 +6,7 @@ Only the states of a draw of dropout are ever computed.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +95,7 @@ class NeuralParams(WordParams):
     """See the head of this file; `config` has the choices."""
 
     kind = "neural"
+    drops: ClassVar[tuple[str, ...]] = ("state", "unstructured")
     keys: tuple[str, ...] = SETTINGS
     state_class: Tensor | None
 

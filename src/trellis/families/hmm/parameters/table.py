@@ -93,6 +93,7 @@ class TableParams(Tables):
     """Logits of the transitions [K, K] too."""
 
     kind = "table"
+    drops = ("state", "unstructured")
     transition_logits: nn.Parameter
 
     @classmethod

@@ -7,9 +7,6 @@ from itertools import product
 
 import numpy as np
 from scipy import stats
-from torch import Tensor
-
-from trellis.learning.cooccurrence import joint_states
 
 SMALLEST_P = 1e-4  # a sampler fails when its chi-square test says that chance would do worse less often than this
 SMALLEST_CELL = 5.0  # cells expecting fewer draws than this are pooled
@@ -94,11 +91,6 @@ def sentences(prior: np.ndarray, matrices: np.ndarray, emission: np.ndarray) -> 
             joint = joint[..., None] * emission[state]
         total += joint
     return total
-
-
-def cooccurrences(transition: Tensor, emission: Tensor) -> Tensor:
-    """p(symbol i, then symbol j) in the long run: [..., n, n], [..., n, m] -> [..., m, m]."""
-    return emission.mT @ joint_states(transition) @ emission
 
 
 def completions(tokens: np.ndarray, words: list[int]) -> list[list[int]]:

@@ -1,0 +1,13 @@
+"""What other packages add to the library by entry points: names and import strings, of which nothing is loaded here."""
+
+from importlib.metadata import entry_points
+
+FAMILIES = "trellis.families"  # a `trellis.registry.Family`
+PARAMETERS = "trellis.parameters"  # of HMMs: a subclass of `trellis.families.hmm.parameters.WordParams`
+READERS = "trellis.readers"  # of files: a `trellis.corpus.read.Reader`
+COMMANDS = "trellis.commands"  # of the command line: a module, see `trellis.cli.main`
+
+
+def entries(group: str) -> dict[str, str]:
+    """The import string of everything in a group that an installed package has, by name."""
+    return {entry.name: entry.value for entry in entry_points(group=group)}

@@ -1,0 +1,28 @@
+"""Parameterizations by name: those of the package, and those that other packages add by entry points."""
+
+from trellis.errors import TrellisError
+from trellis.extensions import PARAMETERS, entries
+from trellis.families.hmm.config import PARAMS, HMMConfig
+from trellis.families.hmm.parameters.base import WordParams
+from trellis.options import choose
+from trellis.registry import resolve
+
+
+def find_params(name: str) -> type[WordParams]:
+    """The parameterization of that name, ours or that of an installed package."""
+    path = choose(entries(PARAMETERS) | PARAMS, name, "model.params")
+    found = resolve(path)
+    if not (isinstance(found, type) and issubclass(found, WordParams)):
+        raise TrellisError(f"The entry point {name!r} of {PARAMETERS} is {path!r}, which is not a WordParams.")
+    return found
+
+
+def check_choices(config: HMMConfig) -> None:
+    """Refuse options that the parameterization has not."""
+    params = find_params(config.params)
+    params.options(config)
+    if config.dropout not in ("none", *params.drops):
+        allowed = " or ".join(f'"{kind}"' for kind in ("none", *params.drops))
+        raise TrellisError(
+            f'model.params = "{config.params}" allows no model.dropout = "{config.dropout}": use {allowed}.'
+        )

@@ -1,0 +1,273 @@
+"""What every family of models must do: from its options to a trained model, its files and its report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from trellis.config import GIVEN, RunConfig, TaggedDataConfig, TrainConfig, load_config, run_config, with_settings
+from trellis.errors import TrellisError
+from trellis.models.base import LanguageModel, PersistedModel
+from trellis.models.files import FILE, load
+from trellis.models.tagger import Tagger
+from trellis.options import to_toml
+from trellis.registry import Family, find_family, known, resolve
+from trellis.testing.close import Check, assert_close, require, run_checks
+from trellis.testing.language_models import CHECKS as LANGUAGE_MODEL
+from trellis.testing.taggers import CHECKS as TAGGER
+from trellis.training.callbacks import Callback
+from trellis.training.run import Trained, train
+from trellis.training.state import TrainState
+
+SENTENCES = [
+    *["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs and the dog sleeps", "the cat runs"] * 8
+]
+TAGS = {"the": "D", "a": "D", "cat": "N", "dog": "N", "and": "C"}  # all others are verbs
+BATCHES = {"lanes": 4, "window": 8, "tokens": 64}
+SHORT = {"epochs": 3, "iterations": 5, "checkpoint_steps": 1}
+SECTIONS = "data", "model", "batches", "train"
+PARTS = "config", "data", "train", "model", "read", "fit", "evaluate", "report"
+STOP = 2  # the step at which a training is stopped
+ROUNDING = 1e-4  # of numbers that float32 gives
+WITHOUT_TORCH = """
+import sys
+from trellis.registry import resolve
+for path in sys.argv[1:]:
+    resolve(path)
+sys.exit("torch" in sys.modules)
+"""
+
+
+def check_family(family: str | Family, data: Sequence[Any] | None = None, **settings: Any) -> None:
+    """Raise an AssertionError unless a family does all that a family must.
+
+    It is trained on a few sentences, in memory and in a folder, stopped and resumed, saved and loaded, and asked what
+    its kind of model answers. Nothing is kept.
+
+    Parameters
+    ----------
+    family
+        Its name, or the `Family` itself, which need not be installed.
+    data
+        Sentences to train on; by default 40 of up to 7 words, with tags where the family reads tagged text.
+    settings
+        Options that make the model small, as for `trellis.train`.
+
+    >>> from trellis.testing import check_family
+    >>> check_family("bigram")
+    """
+    found = find_family(family) if isinstance(family, str) else family
+    installed = isinstance(family, str)
+    with nullcontext() if installed else known(found), tempfile.TemporaryDirectory() as folder:
+        case = Case(found, data, settings, Path(folder))
+        run_checks(f"The family {found.name}", case, CHECKS)
+        kinds = {LanguageModel: LANGUAGE_MODEL, Tagger: TAGGER}
+        checks = [check for kind, some in kinds.items() if isinstance(case.model, kind) for check in some]
+        run_checks(f"The family {found.name}", case, checks)
+
+
+class StoppedError(Exception):
+    """By the callback below."""
+
+
+class Stop(Callback):
+    """Ends a training as a crash would."""
+
+    def on_step(self, state: TrainState) -> None:
+        if state.step == STOP:
+            raise StoppedError
+
+
+class Case:
+    """A family to be checked, and its trainings."""
+
+    def __init__(self, family: Family, data: Sequence[Any] | None, settings: dict[str, Any], folder: Path) -> None:
+        self.family, self.settings, self.folder = family, settings, folder
+        self.data = self.sentences() if data is None else data
+
+    def sentences(self) -> Sequence[Any]:
+        if not issubclass(self.family.load("data"), TaggedDataConfig):
+            return SENTENCES
+        return [[(word, TAGS.get(word, "V")) for word in sentence.split()] for sentence in SENTENCES]
+
+    @property
+    def texts(self) -> list[str]:
+        """Some of the sentences, of different lengths, as text."""
+        some = self.data[:4]
+        return [one if isinstance(one, str) else " ".join(word for word, *_ in one) for one in some]
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """A run that is small."""
+        own = {one.name for one in fields(self.family.load("train"))}
+        short = {name: value for name, value in SHORT.items() if name in own}
+        config = with_settings(self.family.name, {"batches": BATCHES, "train": short, "device": "cpu", **self.settings})
+        return replace(config, data=replace(config.data, source=GIVEN))
+
+    def train(self, folder: str = "", **choices: Any) -> Trained:
+        return train(self.config, self.folder / folder if folder else None, data=self.data, **choices)
+
+    @cached_property
+    def trained(self) -> Trained:
+        """In a folder."""
+        return self.train("run")
+
+    @property
+    def model(self) -> Any:
+        return self.trained.model
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The same model, from its file."""
+        self.trained  # noqa: B018
+        return load(self.folder / "run")
+
+
+def parts(case: Case) -> None:
+    """Every import string names something to call, and the model's class names a family with the same model."""
+    family = case.family
+    paths = [getattr(family, part) for part in PARTS] + [family.build] * bool(family.build)
+    for path in [*paths, *family.learners.values(), *family.exports.values(), *family.imports.values()]:
+        require(callable(resolve(path)), f"{path} is not something to call")
+    model = family.load("model")
+    require(issubclass(model, PersistedModel), f"{family.model} is not a PersistedModel")
+    require(find_family(model.family).model == family.model, f"the family {model.family} of the model has another one")
+    require(family.learners, "there is no learner")
+
+
+def without_torch(case: Case) -> None:
+    """Its options can be listed without torch."""
+    family = case.family
+    code = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{WITHOUT_TORCH}"
+    words = [sys.executable, "-c", code, family.config, family.data, family.train]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    require(ended.returncode == 0, ended.stderr or "torch was loaded")
+
+
+def options(case: Case) -> None:
+    """Every option is documented, and its default allowed."""
+    config = RunConfig(model=case.family.load("config")())
+    for section in (getattr(config, name) for name in SECTIONS):
+        for one in fields(section):
+            about = one.metadata.get("option")
+            require(about is not None or one.name == "family", f"{one.name} is not made by `option`")
+            if about is not None:
+                require(about.doc.strip(), f"{one.name} has no documentation")
+                about.check(getattr(section, one.name), one.name)
+
+
+def defaults(case: Case) -> None:
+    """The defaults are a run that TOML gives back."""
+    run, file = RunConfig(model=case.family.load("config")()), case.folder / "run.toml"
+    for comments in (False, True):
+        file.write_text(to_toml(run, comments))
+        require(load_config(file) == run, "the run in the file is another")
+    require(run_config({"model": {"family": case.family.name}}) == run, "the table of the family alone is another run")
+    require(run.train.learner == next(iter(case.family.learners)), "its default learner is not the first")
+
+
+def trains(case: Case) -> None:
+    """It trains, and every score is a finite number."""
+    scores = case.trained.scores
+    require(scores is not None and scores.values, "there are no scores")
+    wrong = {name: value for name, value in scores.values.items() if not isfinite(value)}  # type: ignore[union-attr]
+    require(not wrong, f"scores that are not finite: {wrong}")
+    about = case.model.about
+    json.dumps(about)
+    require({"corpus", "order", "training", "scores"} <= about.keys(), f"`about` has only {sorted(about)}")
+
+
+def trains_without_a_folder(case: Case) -> None:
+    """Without a folder it becomes the same model."""
+    assert_same(case.train().model, case.model)
+
+
+def files(case: Case) -> None:
+    """The folder has the model, its configuration and its results; it is not overwritten."""
+    case.trained  # noqa: B018
+    names = {path.name for path in (case.folder / "run").iterdir()}
+    require({FILE, "config.toml", "results.json", "report.html"} <= names, f"there are only {sorted(names)}")
+    require(load_config(case.folder / "run" / "config.toml") == case.config, "config.toml is another run")
+    try:
+        case.train("run")
+    except TrellisError:
+        return
+    raise AssertionError("a second training into the same folder was not refused")
+
+
+def loads(case: Case) -> None:
+    """The saved model comes back: the same settings, and the same tensors bit for bit."""
+    require(type(case.loaded) is type(case.model), f"it comes back as a {type(case.loaded).__name__}")
+    require(case.loaded.settings() == case.model.settings(), f"its settings are {case.loaded.settings()}")
+    require(case.loaded.about == json.loads(json.dumps(case.model.about)), "`about` is another")
+    require(case.loaded.vocab.words == case.model.vocab.words, "its words are others")
+    assert_same(case.loaded, case.model, 0.0)
+    case.loaded.save(case.folder / "again")
+    assert_same(load(case.folder / "again"), case.model, 0.0)
+
+
+def resumes(case: Case) -> None:
+    """A training that has ended is not run again; one that was stopped ends with the same model."""
+    case.trained  # noqa: B018
+    assert_same(case.train("run", resume=True).model, case.model)
+    if not isinstance(case.config.train, TrainConfig):
+        return
+    try:
+        case.train("stopped", callbacks=[Stop()])
+    except StoppedError:
+        assert_same(case.train("stopped", resume=True).model, case.model)
+    else:
+        raise AssertionError(f"callbacks were not told of step {STOP}: give more sentences, or more epochs")
+
+
+def report(case: Case) -> None:
+    """Its sections of the report are markup, and they are in the report."""
+    find_family(case.model.family)
+    sections = case.family.load("report")(case.model)
+    require(isinstance(sections, list) and all(isinstance(one, str) for one in sections), f"they are {sections!r:.80}")
+    case.trained  # noqa: B018
+    page = (case.folder / "run" / "report.html").read_text(encoding="utf-8")
+    for section in sections:
+        require(str(section) in page, f"the report lacks {str(section)[:80]}")
+
+
+def presents_itself(case: Case) -> None:
+    """It has a size, and says in a line what it is."""
+    require(case.model.num_parameters() > 0, "it has no parameters")
+    require(case.model.family in repr(case.model), f"repr is {case.model!r}")
+    require("<table>" in case.model._repr_html_(), "there is no table for notebooks")
+
+
+def vectors(case: Case) -> None:
+    """Each kind of `embed` gives one finite vector for each word, the same for a sentence alone and in a list."""
+    for kind in case.model.embed_kinds:
+        together = case.model.embed(case.texts, kind)
+        for text, one in zip(case.texts, together, strict=True):
+            require(one.ndim == 2 and len(one) == len(text.split()), f"{kind}: the shape is {one.shape}")
+            assert_close(Tensor(case.model.embed(text, kind)), one, ROUNDING, kind)
+
+
+def assert_same(one: PersistedModel, other: PersistedModel, tolerance: float = ROUNDING) -> None:
+    """Two models have the same tensors."""
+    mine, theirs = one.tensors(), other.tensors()
+    require(mine.keys() == theirs.keys(), f"tensors {sorted(mine.keys() ^ theirs.keys())} are in one model alone")
+    for name, value in mine.items():
+        require(value.dtype == theirs[name].dtype, f"the dtype of {name} is {value.dtype}")
+        assert_close(value, theirs[name], tolerance, f"tensor {name}")
+
+
+CHECKS: list[Check] = [
+    parts, without_torch, options, defaults, trains, trains_without_a_folder, files, loads, resumes, report,
+    presents_itself, vectors,
+]  # fmt: skip

@@ -1,0 +1,89 @@
+"""What every reader of files must do."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trellis.corpus.read import Reader
+from trellis.corpus.recipe import Recipe
+from trellis.corpus.tokenize import DOCUMENT, LINE
+from trellis.testing.close import Check, require, run_checks
+
+Documents = Sequence[Sequence[str]]  # the sentences of each
+
+
+def check_reader(reader: Reader, content: bytes, documents: Documents, recipe: Recipe | None = None) -> None:
+    """Raise an AssertionError unless a reader does what it must with a file of that content.
+
+    Parameters
+    ----------
+    reader
+        What the entry point names.
+    content
+        Of a small file.
+    documents
+        The sentences of each document in it.
+    recipe
+        The options of [data], such as `Recipe(column="text")`.
+
+    >>> from trellis.corpus.read import READERS
+    >>> from trellis.testing import check_reader
+    >>> check_reader(READERS["fasta"], b">one\\nAC\\nGT\\n>two\\nAA\\n", [["ACGT"], ["AA"]])
+    """
+    require(isinstance(reader, Reader), f"{reader!r} is not a Reader")
+    with tempfile.TemporaryDirectory() as folder:
+        run_checks("The reader", Case(reader, content, documents, recipe or Recipe(), Path(folder)), CHECKS)
+
+
+class Case:
+    """A reader to be checked, and a file, plain and packed."""
+
+    def __init__(self, reader: Reader, content: bytes, documents: Documents, recipe: Recipe, folder: Path) -> None:
+        self.reader, self.documents, self.recipe = reader, documents, recipe
+        name = "file" + next(iter(reader.suffixes), ".txt")
+        self.plain, self.packed = folder / name, folder / f"{name}.gz"
+        self.plain.write_bytes(content)
+        self.packed.write_bytes(gzip.compress(content))
+
+    def read(self, path: Path) -> tuple[list[str], int]:
+        """The pieces of a file, and how many bytes of it were reported."""
+        seen: list[int] = []
+        return list(self.reader.read(path, self.recipe, seen.append)), sum(seen)
+
+
+def text(case: Case) -> None:
+    """It gives the sentences of every document: a newline ends one, and DOCUMENT begins the other."""
+    whole = DOCUMENT + "".join(case.read(case.plain)[0])
+    require(whole.endswith((LINE, DOCUMENT)), f"the text ends within a sentence: {whole[-40:]!r}")
+    found = [part.removesuffix(LINE).split(LINE) for part in whole.split(DOCUMENT) if part]
+    wanted = [[*sentences] for sentences in case.documents]
+    require(found == wanted, f"it gives {found} instead of {wanted}")
+
+
+def packed(case: Case) -> None:
+    """A packed file (.gz) gives the same text."""
+    require("".join(case.read(case.packed)[0]) == "".join(case.read(case.plain)[0]), "it gives another")
+
+
+def reported(case: Case) -> None:
+    """It reports every byte of the file that it reads."""
+    for path in (case.plain, case.packed):
+        seen, size = case.read(path)[1], path.stat().st_size
+        require(seen == size, f"it reported {seen} of {size} bytes")
+
+
+def suffixes(case: Case) -> None:
+    """The suffixes that it claims begin with a dot, and .gz is not among them."""
+    wrong = [suffix for suffix in case.reader.suffixes if not suffix.startswith(".") or suffix == ".gz"]
+    require(not wrong, f"it claims {wrong}")
+
+
+def choices(case: Case) -> None:
+    """Its choices are options of [data]."""
+    Recipe(**case.reader.choices)
+
+
+CHECKS: list[Check] = [text, packed, reported, suffixes, choices]

@@ -1,0 +1,379 @@
+"""What every transition must do, against the algebra of its matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.inference import discrete, queries
+from trellis.testing.close import Check, assert_close, require, run_checks
+from trellis.testing.oracle import SMALLEST_P, chi_square
+from trellis.testing.problems import Problem, random_problem, seeded
+from trellis.transitions import Blocks, Countable, Dense, Samplable, TimeVarying, Transition
+from trellis.transitions.dense import DenseStep
+from trellis.types import Belief
+
+BATCH, STEPS, LIVE, SYMBOLS, DRAWS = 2, 4, 2, 4, 100
+FALL = 1e-9  # nats that rounding may take
+Statistics = Callable[[Any, Tensor], Tensor]
+
+
+def check_transition(
+    build: Callable[..., Transition],
+    *parameters: Tensor,
+    statistics: Statistics | None = None,
+    inverts: bool = True,
+) -> None:
+    """Raise an AssertionError unless `build(*parameters)` is a transition, in every use.
+
+    Parameters
+    ----------
+    build, parameters
+        Numbers in float64, and a function that makes a transition of 3 to 8 states out of them. It is checked
+        against its `dense`, its gradients in the parameters against difference quotients. A `Countable` one must have
+        statistics and an M-step that never lowers the likelihood, a `Samplable` one must draw what it says.
+    statistics
+        `statistics(transition, pairs)`: the statistics of expected transitions [n, m, K, K], from first principles. By
+        default its own `collect` over all states.
+    inverts
+        Whether its samples are inversions of whole rows, and so the same as those of a matrix.
+
+    >>> import torch
+    >>> from trellis.testing import check_transition
+    >>> from trellis.transitions import Dense
+    >>> check_transition(lambda logits: Dense(logits.softmax(-1)), torch.randn(3, 3, dtype=torch.float64))
+    """
+    case = Case(build, parameters, statistics or own_statistics, inverts)
+    checks = [*CHECKS]
+    checks += COUNTABLE * isinstance(case.operator, Countable) + SAMPLABLE * isinstance(case.operator, Samplable)
+    run_checks(type(case.operator).__name__, case, checks)
+
+
+class Case:
+    """A transition to be checked, and what it is tried on."""
+
+    def __init__(self, build: Callable[..., Any], parameters: Any, statistics: Statistics, inverts: bool) -> None:
+        self.build, self.given, self.statistics, self.inverts = build, parameters, statistics, inverts
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Copies of the numbers."""
+        return [p.detach().clone() for p in self.given]
+
+    @cached_property
+    def operator(self) -> Any:
+        return self.build(*self.parameters)
+
+    @property
+    def states(self) -> int:
+        return self.operator.num_states
+
+    @property
+    def matrix(self) -> Tensor:
+        """A of every sequence and step: [BATCH, STEPS - 1, K, K]."""
+        return self.operator.dense().expand(BATCH, STEPS - 1, self.states, self.states)
+
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        """Two non-negative vectors for every sequence and step: [BATCH, STEPS - 1, K]."""
+        left, right = torch.rand(2, BATCH, STEPS - 1, self.states, generator=seeded(1), dtype=torch.float64)
+        return left, right
+
+    @property
+    def ids(self) -> tuple[Tensor, Tensor]:
+        """Live states before and after every transition, not equally many: [BATCH, STEPS - 1, k]."""
+        order = torch.rand(2, BATCH, STEPS - 1, self.states, generator=seeded(2)).argsort(-1)
+        return order[0, ..., :LIVE], order[1, ..., : LIVE + 1]
+
+    def problems(self, seed: int, shortest: int = 1) -> list[Problem]:
+        """Chains with all states live and with few, with missing observations and without."""
+        choices = [(live, missing) for live in (None, LIVE) for missing in (0.0, 0.3)]
+        return [random_problem(seed, BATCH, STEPS, self.states, SYMBOLS, live, missing=missing, shortest=shortest)
+                for live, missing in choices]  # fmt: skip
+
+
+def own_statistics(operator: Countable, pairs: Tensor) -> Tensor:
+    everything = torch.arange(operator.num_states).expand(*pairs.shape[:2], -1)
+    return operator.collect(everything, everything, pairs)
+
+
+def matrix_of_probabilities(case: Case) -> None:
+    """`dense` is a matrix [K, K] of probabilities whose rows sum to one."""
+    dense = case.operator.dense()
+    require(dense.shape == (case.states, case.states), f"its shape is {tuple(dense.shape)}")
+    require((dense >= 0).all(), "it has negative entries")
+    assert_close(dense.sum(-1), torch.ones(case.states), what="sums of its rows")
+
+
+def rows(case: Case) -> None:
+    """`rows` are those of the matrix."""
+    states = torch.tensor([1, 0, 1])
+    assert_close(case.operator.rows(states), case.operator.dense()[states])
+
+
+def forward(case: Case) -> None:
+    """`forward` is p A."""
+    left, _ = case.vectors
+    assert_close(case.operator.forward(left), torch.einsum("bti,btij->btj", left, case.matrix))
+
+
+def backward(case: Case) -> None:
+    """`backward` is A m."""
+    _, right = case.vectors
+    assert_close(case.operator.backward(right), torch.einsum("btij,btj->bti", case.matrix, right))
+
+
+def blocks(case: Case) -> None:
+    """`blocks` are those of the matrix between live states."""
+    assert_close(case.operator.blocks(*case.ids), cut_out(case.matrix, *case.ids))
+
+
+def between(case: Case) -> None:
+    """`between` gives, for each step, the block between its live states and those of the next."""
+    ids = torch.rand(BATCH, STEPS, case.states, generator=seeded(3)).argsort(-1)[..., :LIVE]
+    assert_varying(case.operator.between(ids), Blocks(case.operator.blocks(ids[:, :-1], ids[:, 1:])))
+
+
+def max_product(case: Case) -> None:
+    """`max_product` gives the maximum over z of scores(z) + log A(z, z'), and where it is."""
+    for step in range(STEPS - 1):
+        scores = case.vectors[0][:, step].log()
+        assert_best(scores.unsqueeze(-1) + case.matrix[:, step].log(), *case.operator.max_product(scores))
+
+
+def ties(case: Case) -> None:
+    """`max_product` takes the lowest z of several that are best."""
+    flat = case.build(*((p != 0).to(p) for p in case.parameters))
+    several = torch.cartesian_prod(*[torch.tensor([0.0, -1.0], dtype=torch.float64)] * flat.num_states)
+    for scores in several.split(BATCH):
+        every = scores.unsqueeze(-1) + flat.dense().log()
+        found, best = flat.max_product(scores)[1].tolist(), every.numpy().argmax(-2).tolist()
+        require(found == best, f"it took {found} instead of {best}")
+
+
+def few_states(case: Case) -> None:
+    """Products with vectors that are mostly zero, without gradients, are the same."""
+    for live in (0, 1, LIVE):
+        few = torch.arange(case.states) < live
+        (left, right), expected = (v[:, 0] * few for v in case.vectors), case.matrix[:, 0]
+        with torch.no_grad():
+            assert_close(case.operator.forward(left), torch.einsum("bi,bij->bj", left, expected))
+            assert_close(case.operator.backward(right), torch.einsum("bij,bj->bi", expected, right))
+            assert_best(left.log().unsqueeze(-1) + expected.log(), *case.operator.max_product(left.log()))
+
+
+def gradients(case: Case) -> None:
+    """Gradients in the parameters are the difference quotients."""
+    (left, right), ids = case.vectors, case.ids
+
+    def everything(*parameters: Tensor) -> tuple[Tensor, ...]:
+        operator = case.build(*parameters)
+        return operator.forward(left), operator.backward(right), operator.blocks(*ids), operator.dense()
+
+    if not case.given:
+        return
+    parameters = [p.requires_grad_() for p in case.parameters]
+    for name, found in zip(("forward", "backward", "blocks", "dense"), everything(*parameters), strict=True):
+        require(found.requires_grad, f"`{name}` has lost the gradient")  # gradcheck looks only at what has one
+    torch.autograd.gradcheck(everything, parameters)
+
+
+def gradients_of_vectors(case: Case) -> None:
+    """Gradients in the vectors that it is multiplied by are the difference quotients."""
+    inputs = [v.clone().requires_grad_() for v in case.vectors]
+    torch.autograd.gradcheck(lambda x, y: (case.operator.forward(x), case.operator.backward(y)), inputs)
+
+
+def inference(case: Case) -> None:
+    """Likelihoods, filter, smoother and best paths are those of the matrix."""
+    dense = Dense(case.operator.dense())
+    for given in case.problems(4):
+        ours, theirs = given._replace(transition=case.operator), given._replace(transition=dense)
+        for function in (discrete.score, discrete.filter, discrete.smooth, discrete.viterbi):
+            for one, other in zip(function(*ours), function(*theirs), strict=True):
+                assert_fields_close(one, other)
+
+
+def enumeration(case: Case) -> None:
+    """Likelihoods and posteriors are those of the list of all paths."""
+    for given in case.problems(5):
+        answer = discrete.smooth(*given.widened()._replace(transition=case.operator))
+        paths = given._replace(transition=Dense(case.operator.dense())).paths()
+        for b, (path, length) in enumerate(zip(paths, given.lengths.tolist(), strict=True)):
+            assert_close(answer.log_likelihood[b], np.log(path.likelihood))
+            assert_close(answer.probs[b, :length], path.smoothed())
+
+
+def missing_words(case: Case) -> None:
+    """Posteriors of missing observations are those of the matrix."""
+    for given in case.problems(7):
+        operators, no_emission = (case.operator, Dense(case.operator.dense())), cast(Any, None)
+        chains = (queries.Chain(given.prior, one, no_emission) for one in operators)
+        ours, theirs = (queries.cavity(chain, given.potentials, given.lengths) for chain in chains)
+        assert_close(ours, theirs)
+
+
+def gradients_of_inference(case: Case) -> None:
+    """Gradients of the likelihood, and of the belief carried out, are those of the matrix."""
+    if not case.given:
+        return
+    parameters = [p.requires_grad_() for p in case.parameters]
+    operator = case.build(*parameters)
+    given = random_problem(9, BATCH, STEPS, operator.num_states, SYMBOLS, missing=0.3)
+
+    def found(transition: Transition) -> tuple[Tensor, ...]:
+        log_norms, belief = discrete.score(*given._replace(transition=cast(Any, transition)))
+        loss = log_norms.sum() + belief.probs.square().sum()
+        return torch.autograd.grad(loss, parameters, retain_graph=True)
+
+    for one, other in zip(found(operator), found(Dense(operator.dense())), strict=True):
+        assert_close(one, other)
+
+
+def expected(case: Case) -> None:
+    """`expected` gives the statistics of left(z) A(z, z') right(z')."""
+    left, right = case.vectors
+    wanted = case.statistics(case.operator, left.unsqueeze(-1) * case.matrix * right.unsqueeze(-2))
+    assert_close(case.operator.expected(left, right), wanted)
+
+
+def statistics_add(case: Case) -> None:
+    """Statistics add and scale."""
+    left, right = case.vectors
+    twice = case.operator.expected(left, right) + case.operator.expected(2 * left, right)
+    assert_close(twice, case.operator.expected(3 * left, right))
+
+
+def collect(case: Case) -> None:
+    """`collect` gives the statistics of transitions between live states."""
+    before, after = case.ids
+    weights = torch.rand(BATCH, STEPS - 1, LIVE, LIVE + 1, generator=seeded(3), dtype=torch.float64)
+    pairs, written = case.operator.blocks(before, after) * weights, torch.zeros_like(case.matrix)
+    for b, t in np.ndindex(BATCH, STEPS - 1):
+        written[b, t][before[b, t].unsqueeze(-1), after[b, t]] = pairs[b, t]
+    assert_close(case.operator.collect(before, after, pairs), case.statistics(case.operator, written))
+
+
+def collect_everything(case: Case) -> None:
+    """`collect` over all states is `expected`."""
+    left, right = case.vectors
+    everything = torch.arange(case.states).expand(BATCH, STEPS - 1, -1)
+    pairs = case.operator.blocks(everything, everything) * left.unsqueeze(-1) * right.unsqueeze(-2)
+    assert_close(case.operator.collect(everything, everything, pairs), case.operator.expected(left, right))
+
+
+def counts(case: Case) -> None:
+    """The E-step counts what it counts of a matrix for each step apart."""
+    for given in case.problems(6):
+        ours, _ = discrete.counts(*given._replace(transition=case.operator))
+        apart, _ = discrete.counts(*given._replace(transition=Blocks(case.matrix)))
+        assert_close(ours.transition, case.statistics(case.operator, apart.transition), what="transitions")
+        assert_close(ours.start, apart.start, what="starts")
+        assert_close(ours.emission, apart.emission, what="visits")
+
+
+def em(case: Case) -> None:
+    """Every M-step gives rows that sum to one, and none lowers the likelihood."""
+    given, operator = random_problem(8, 8, STEPS, case.states, SYMBOLS, missing=0.1), case.operator
+    history = []
+    for _ in range(6):
+        found, _ = discrete.counts(*given._replace(transition=operator))
+        operator = operator.maximised(found.transition)
+        assert_close(operator.dense().sum(-1), torch.ones(case.states), what="sums of rows after an M-step")
+        history.append(float(found.log_likelihood))
+    require((np.diff(history) > -FALL).all(), f"log-likelihoods {history}")
+    certain = bool(((operator.dense() == 0) | (operator.dense() == 1)).all())
+    require(history[-1] > history[0] or certain, "nothing was learned")
+
+
+def pseudocounts(case: Case) -> None:
+    """Without counts a pseudocount keeps what is possible, and nothing else; without either the transition stays."""
+    operator, ones = case.operator, torch.ones(2, 1, case.states, dtype=torch.float64)
+    nothing = torch.zeros_like(operator.expected(*ones))
+    assert_close(operator.maximised(nothing).dense(), operator.dense(), what="without counts")
+    even = operator.maximised(nothing, 0.5).dense()
+    require(((even > 0) == (operator.dense() > 0)).all(), "a pseudocount changed what is possible")
+    assert_close(even.sum(-1), torch.ones(case.states), what="sums of rows")
+
+
+def sample_next(case: Case) -> None:
+    """`sample_next` draws from the rows."""
+    for state in range(case.states):
+        states = torch.full((BATCH,), state)
+        assert_drawn_from(partial(case.operator.sample_next, states), case.matrix[:, 0, state])
+
+
+def sample_prev(case: Case) -> None:
+    """`sample_prev` draws from weights times a column."""
+    for step, state in np.ndindex(STEPS - 1, case.states):
+        states, weights = torch.full((BATCH,), state), case.vectors[0][:, step]
+        sample = partial(case.operator.sample_prev, states, weights)
+        assert_drawn_from(sample, weights * case.matrix[:, step, :, state])
+
+
+def samples(case: Case) -> None:
+    """Paths are drawn, the same ones as from the matrix where it inverts whole rows."""
+    for given in case.problems(4, shortest=STEPS):
+        posterior, prior = [], []
+        for transition in (case.operator, Dense(case.operator.dense())):
+            posterior.append(discrete.sample_posterior(*given._replace(transition=transition), seeded(5)))
+            prior.append(discrete.sample_prior(given.prior.probs[0], transition, BATCH, STEPS, seeded(8)))
+        for one, other in (posterior, prior):
+            require(one.shape == other.shape, f"paths have the shape {tuple(one.shape)}")
+            require(one.equal(other) or not case.inverts, f"drew {one.tolist()} instead of {other.tolist()}")
+
+
+CHECKS: list[Check] = [
+    matrix_of_probabilities, rows, forward, backward, blocks, between, max_product, ties, few_states, gradients,
+    gradients_of_vectors, inference, enumeration, missing_words, gradients_of_inference,
+]  # fmt: skip
+COUNTABLE: list[Check] = [expected, statistics_add, collect, collect_everything, counts, em, pseudocounts]
+SAMPLABLE: list[Check] = [sample_next, sample_prev, samples]
+
+
+def cut_out(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """matrix[b, t][before[b, t]][:, after[b, t]] of every sequence and step."""
+    found = [matrix[b, t][before[b, t]][:, after[b, t]] for b, t in np.ndindex(*matrix.shape[:2])]
+    return torch.stack(found).view(*before.shape, after.shape[-1])
+
+
+def assert_best(every: Tensor, values: Tensor, argument: Tensor) -> None:
+    """These are the maxima of [B, K, K'] over the middle, and there they are."""
+    assert_close(values, every.amax(-2))
+    assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
+
+
+def assert_varying(varying: TimeVarying, blocks: Blocks) -> None:
+    """A varying transition is these blocks [B, T-1, k, k], in every use."""
+    matrix, live = blocks.dense(), blocks.num_states
+    require(varying.num_states == live, f"it has {varying.num_states} states, not {live}")
+    assert_close(varying.dense().expand_as(matrix), matrix)
+    some = torch.tensor([1, 0])
+    assert_close(varying.some(some).dense().expand_as(matrix[some]), matrix[some])
+    left, right = torch.rand(2, *matrix.shape[:2], live, generator=seeded(21), dtype=torch.float64)
+    pairs = matrix * left.unsqueeze(-1) * right.unsqueeze(-2)
+    assert_close(varying.expected(left, right), pairs if varying.dense().dim() == 4 else pairs.sum(0))
+    for t in range(matrix.shape[1]):
+        here, dense = varying.at(t), DenseStep(matrix[:, t])
+        assert_close(here.forward(left[:, t]), dense.forward(left[:, t]))
+        assert_close(here.backward(right[:, t]), dense.backward(right[:, t]))
+        assert_close(here.dense().expand_as(matrix[:, t]), matrix[:, t])
+
+
+def assert_drawn_from(sample: Callable[[Tensor], Tensor], weights: Tensor) -> None:
+    """What a regular grid of uniform numbers is turned into agrees with weights [BATCH, K]."""
+    grid = (torch.arange(DRAWS, dtype=torch.float64) + 0.5) / DRAWS
+    drawn = torch.stack([sample(u.expand(len(weights))) for u in grid], 1).numpy()
+    for b, probs in enumerate((weights / weights.sum(-1, keepdim=True)).detach().numpy()):
+        require(chi_square(drawn[b], probs) > SMALLEST_P, f"{np.bincount(drawn[b])} of {DRAWS} draws from {probs}")
+
+
+def assert_fields_close(one: object, other: object) -> None:
+    """Two tensors, or two beliefs, are equal."""
+    one, other = (x.probs if isinstance(x, Belief) else x for x in (one, other))
+    assert_close(cast(Tensor, one), cast(Tensor, other))
