@@ -130,10 +130,10 @@ def test_mistakes_in_csv_files(write, content: str, column: str, message: str) -
     [
         (
             {"tokenizer": "sentencepiece"},
-            "'sentencepiece', which is not known; known are whitespace, words",
+            "'sentencepiece', which is not recognised; choose from whitespace, words",
         ),
-        ({"reader": "xml"}, "known are text, fasta, csv"),
-        ({"documents": "page"}, "known are file, blank, heading"),
+        ({"reader": "xml"}, "choose from text, fasta, csv"),
+        ({"documents": "page"}, "choose from file, blank, heading"),
         ({"reader": "csv"}, "needs data.column"),
         ({"heading": "("}, "not a valid regular expression"),
         ({"min_count": -1}, "must not be negative"),

@@ -172,7 +172,9 @@ def test_plateau_is_torchs_and_survives_a_restart(valid: list[float], patience: 
 
 
 def test_schedule_mistakes_are_named() -> None:
-    with pytest.raises(TrellisError, match=r"train\.schedule is 'cosin', which is not known; did you mean 'cosine'\?"):
+    with pytest.raises(
+        TrellisError, match=r"train\.schedule is .cosin., which is not recognised; did you mean .cosine.\?"
+    ):
         make_schedule(TrainConfig(schedule="cosin"))
     with pytest.raises(TrellisError, match="must know where it ends"):
         make_schedule(TrainConfig(schedule="cosine"))
