@@ -69,11 +69,11 @@ def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["eval", "{}/one", "--data", "{}/chunks"], "one knows none of the tags of the data; its own are D, N, V"),
-        (["eval", "{}/one", "--data", "{}/chunks", "--allow-unknown"], "knows none of the tags of the data"),
+        (["eval", "{}/one", "--data", "{}/chunks"], "one has none of the tags of the data; it has D, N, V"),
+        (["eval", "{}/one", "--data", "{}/chunks", "--allow-unknown"], "has none of the tags of the data"),
         (["eval", "{}/one", "--data", "{}/more"], "one has no tags X; it has D, N, V. Was it trained for"),
-        (["eval", "{}/spans", "--data", "{}/names"], "spans knows none of the tags of the data; its own are NP."),
-        (["eval", "{}/spans", "--data", "{}/chunks"], "trained with parts of speech, and the data has none"),
+        (["eval", "{}/spans", "--data", "{}/names"], "spans has none of the tags of the data; it has NP."),
+        (["eval", "{}/spans", "--data", "{}/chunks"], "trained with parts of speech, but the data has none"),
         (["eval", "{}/spans", "--data", "{}/universal"], "none of the parts of speech of the data (NOUN); its own are"),
         (["eval", "{}/one", "--data", "{}/u.conllu", "--format", "conllu"], "line 1: a word or its upos is empty"),
         (["eval", "{}/one", "--data", "{}/train.conll", "--column", "x"], "The column 'x' is not a number"),

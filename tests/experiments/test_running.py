@@ -99,7 +99,7 @@ def test_all_runs_each_in_a_process_of_its_own(toys: Path, capsys: pytest.Captur
     assert "small.0: " in said.out
     assert "large.0: train " in said.out
     assert said.err == (
-        "experiments: broken.0 failed: 4 states cannot be shared evenly by 3 Brown classes; try model.states = 3.\n"
+        "experiments: broken.0 failed: 4 states cannot be divided among 3 Brown classes; try model.states = 3.\n"
     )
     assert read(toys, "large.0")["hardware"]["jobs"] == 2
     assert sorted(path.name for path in (toys / "results").iterdir()) == ["large.0.json", "small.0.json"]

@@ -167,7 +167,7 @@ def test_real_valued_features_are_learned() -> None:
     features = Features(nothing, torch.zeros(60, dtype=torch.int64), vectors, torch.full((12,), 5))
     crf = train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig(l2=0.01))
     assert torch.equal(crf.best_labels(features), gold)
-    with pytest.raises(TrellisError, match="for sparse features"):
+    with pytest.raises(TrellisError, match="only sparse features"):
         train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig("crfsuite"))
 
 
