@@ -330,7 +330,7 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--set", "model.family=hmn"], "did you mean 'hmm'"),
         (lambda d: ["train", "--model", "ngram", "--set", "model.order=0"], "must be at least 1"),
         (lambda d: ["train", "--model", "ngram", "--set", "model.order=10"], "at most 9"),
-        (lambda d: ["eval", arpa(d)], "name one (--data)"),
+        (lambda d: ["eval", arpa(d)], "choose one with --data"),
         (lambda d: ["info", arpa(d, "\\end\\")], "line 5: the file ends without"),
         (lambda d: ["export", d / "run", "-o", d / "x", "--to", "arpa"], "its formats are numpy, hmmlearn"),
         (lambda d: ["export", arpa(d), "-o", d / "x", "--to", "numpy"], "its formats are arpa"),

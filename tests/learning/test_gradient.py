@@ -116,7 +116,7 @@ def test_the_belief_is_forgotten_between_epochs() -> None:
 
 
 def test_a_model_without_weights_is_an_error() -> None:
-    with pytest.raises(TrellisError, match="Identity has no weights"):
+    with pytest.raises(TrellisError, match="Identity has no parameters"):
         GradientLearner(nn.Identity(), CONFIG, STEPS)
 
 
@@ -176,5 +176,5 @@ def test_schedule_mistakes_are_named() -> None:
         TrellisError, match=r"train\.schedule is .cosin., which is not recognised; did you mean .cosine.\?"
     ):
         make_schedule(TrainConfig(schedule="cosin"))
-    with pytest.raises(TrellisError, match="must know where it ends"):
+    with pytest.raises(TrellisError, match="needs the total number of steps"):
         make_schedule(TrainConfig(schedule="cosine"))

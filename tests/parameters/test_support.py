@@ -41,7 +41,7 @@ def test_words_alone_in_their_class(count: int) -> None:
     frequent = sorted(range(len(WORDS)), key=lambda word: -CORPUS.vocab.counts[word])
     expected = list(dict.fromkeys([CORPUS.vocab.eos, *frequent]))[:count]
     assert all(words_of[made.word_class[word]] == 1 for word in expected)
-    with pytest.raises(TrellisError, match="must be smaller than model.classes"):
+    with pytest.raises(TrellisError, match=r"must be smaller than model\.classes"):
         support(emission="brown", states=12, classes=4, singletons=4)
 
 

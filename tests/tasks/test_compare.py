@@ -140,8 +140,8 @@ def test_impossible_tokens_come_first() -> None:
 @pytest.mark.parametrize(
     ("names", "options", "sentence"),
     [
-        (["bigram", "other"], {}, "do not share a vocabulary"),
-        (["bigram", "shuffled"], {}, "were trained on different texts; name one for both with --data"),
+        (["bigram", "other"], {}, "differ in vocabulary"),
+        (["bigram", "shuffled"], {}, "were trained on different texts; choose one for both with --data"),
         (["bigram"], {"mix": True}, "name at least two models"),
         (["bigram", "nowhere"], {}, "There is no model at"),
     ],

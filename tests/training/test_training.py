@@ -320,7 +320,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
     smaller = GradientModel()
     smaller.weight = torch.nn.Parameter(torch.zeros(2))
     other.learner = GradientLearner(smaller, SHORT)
-    with pytest.raises(TrellisError, match="does not fit this model"):
+    with pytest.raises(TrellisError, match="does not match this model"):
         other.fit(tmp_path)
 
 
