@@ -150,7 +150,7 @@ def test_evaluate_takes_models_paths_and_texts(nowhere: Path) -> None:
     by_hand = sum(map(trained.model.log_prob, ["the cat runs", "a dog sees"]))
     assert [result.log_likelihood for result in asked] == pytest.approx([by_hand] * len(asked), rel=1e-6)
     assert {result.tokens for result in asked} == {8}
-    with pytest.raises(trellis.TrellisError, match="name one"):
+    with pytest.raises(trellis.TrellisError, match="choose one"):
         trellis.evaluate(trained.model)
     with pytest.raises(trellis.TrellisError, match="no perplexity"):
         trellis.evaluate(trellis.train(SENTENCES, family="lds", **SMALL["lds"]).model, SENTENCES)

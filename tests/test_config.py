@@ -47,7 +47,7 @@ def test_overrides() -> None:
     [
         ("[train]\nlearning = 1", r"run\.toml: Unknown key 'train\.learning'; did you mean 'learner'\?"),
         ("[trian]\nlr = 1", r"run\.toml: Unknown key 'trian'; did you mean 'train'\?"),
-        ("colour = 1", r"run\.toml: Unknown key 'colour'; known are data, model"),
+        ("colour = 1", r"run\.toml: Unknown key 'colour'; choose from data, model"),
         ("[train]\nlr = 'fast'", r"run\.toml: train\.lr must be a number, not 'fast'"),
         ("[train]\nepochs = 1.5", r"run\.toml: train\.epochs must be an integer, not 1\.5"),
         ("[train]\nepochs = true", r"run\.toml: train\.epochs must be an integer, not True"),

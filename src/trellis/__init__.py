@@ -3,8 +3,8 @@
 import importlib
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between two operations instead of spinning
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pages, which are quicker to come by
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between operations instead of spinning
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pages, which are faster to allocate
 
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names, imported when first used."""
+    """Import public names on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")
     return getattr(importlib.import_module(f"trellis.{_HOME[name]}"), name)

@@ -1,4 +1,4 @@
-"""The library in four functions: train, load, evaluate, read_corpus."""
+"""The high-level API: train, load, evaluate, read_corpus."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,23 +35,23 @@ def train(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> job.Trained:
-    """Train a model, and measure it on text that was held out.
+    """Train a model and evaluate it on held-out text.
 
     Parameters
     ----------
     data
-        The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), a `Corpus`, or a
-        `RunConfig` or a TOML file, which decide everything but `run` and `callbacks`. Taggers take the name of a tagged
-        data set, a file, or sentences of (word, tag) pairs.
+            The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), a `Corpus`; or a
+            `RunConfig` or a TOML file, which then set all but `run` and `callbacks`. Taggers take the name of a tagged
+            data set, a file, or sentences of (word, tag) pairs.
     family
-        The family of models; `trellis config FAMILY` prints its options.
+            The model family; `trellis config FAMILY` prints its options.
     run
-        A folder for the model, its checkpoints, metrics and results; without one nothing is written.
+            A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
     resume
-        Continue the training in that folder.
+            Resume the training in that folder.
     settings
-        Options by name (`states=512, epochs=3`), or tables of them (`batches={"window": 32}`). An option that several
-        sections have is the model's.
+            Options by name (`states=512, epochs=3`), or tables of them (`batches={"window": 32}`). A name found in
+            several sections refers to the model's option.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def train(
 
 
 def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConfig, Any]:
-    """The run that `train` is asked for, and its text where that came from Python."""
+    """The RunConfig that the arguments of `train` describe, and the text if it came from Python."""
     if isinstance(data, RunConfig):
         return data, None
     if isinstance(data, str | PathLike) and str(data).endswith(".toml"):
@@ -77,9 +77,9 @@ def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConf
 
 
 def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
-    """A text as integers: the name of a corpus, a file or folder, or a list of sentences (strings, or lists of tokens).
+    """Encode a text: the name of a corpus, a file or folder, or a list of sentences (strings, or lists of tokens).
 
-    `settings` are the options of [data], such as tokenizer, lower and min_count.
+    `settings` are options of [data], such as tokenizer, lower and min_count.
 
     >>> import trellis
     >>> corpus = trellis.read_corpus(["a b", "b c", "c a"] * 10)
@@ -95,8 +95,8 @@ def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
 def evaluate(
     model: PersistedModel | str | PathLike[str], data: Any = None, split: str | None = None, device: str = "cpu"
 ) -> Evaluation | TagScores:
-    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; by default on
-    the test split of the corpus that it was trained on.
+    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; the default is
+    the test split of the model's training corpus.
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a
     tagged data set, a file, or sentences of (word, tag) pairs.
@@ -110,7 +110,7 @@ def evaluate(
     if isinstance(found, Tagger):
         return evaluate_tags(found, data, split)
     if not isinstance(found, LanguageModel):
-        raise TrellisError(f"A model of the family {found.family} gives words no probabilities: it has no perplexity.")
+        raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
     if data is None or isinstance(data, str | PathLike):
         text = load_split(found, None if data is None else str(data), split)
     else:
@@ -120,7 +120,7 @@ def evaluate(
 
 
 def evaluate_tags(model: Tagger, data: Any, split: str | None) -> TagScores:
-    """How good the tags are on tagged text."""
+    """Tagging accuracy on tagged text."""
     named = data is None or isinstance(data, str | PathLike)
     config = replace(data_of(model), source=str(data)) if named and data is not None else data_of(model)
     whole = replace(config, valid_fraction=0.0, test_fraction=0.0) if data is not None else config

@@ -1,4 +1,4 @@
-"""A run as data: which text, which model, how it is cut into batches, how it is trained."""
+"""The configuration of a run: data, model, batches and training."""
 
 from __future__ import annotations
 
@@ -11,80 +11,80 @@ from trellis.errors import TrellisError
 from trellis.options import Options, build, choose, option, parse_value, put, read_toml, split_override
 from trellis.registry import Family, find_family
 
-GIVEN = "<python>"  # the source of a text that was passed from Python
+GIVEN = "<python>"  # data.source of a text passed from Python
 
 
 @dataclass(frozen=True)
 class DataConfig(Options):
-    """Which text, and how it becomes integers; None leaves the choice to the source (see trellis.corpus.sources)."""
+    """The text and its preprocessing; None defers to the source's default (see trellis.corpus.sources)."""
 
     prefix: ClassVar[str] = "data."
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
     reader: str | None = option(None, "text | fasta | csv, or that of another package")
     column: str | None = option(None, 'csv: header or index of the sequences; "id:event" joins the rows of one id')
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
-    documents: str | None = option(None, "where a document begins: file | blank | heading")
-    heading: str | None = option(None, 'documents = "heading": the regular expression of a document\'s first line')
+    documents: str | None = option(None, "document boundaries: file | blank | heading")
+    heading: str | None = option(None, 'documents = "heading": regular expression matching a document\'s first line')
     lower: bool | None = option(None, "lower-case the text")
-    digits: bool | None = option(None, "write every run of digits as N")
+    digits: bool | None = option(None, "replace each run of digits by N")
     unk: bool | None = option(None, "map rare and unseen words to <unk>")
-    min_count: int | None = option(None, "leave rarer words out of the vocabulary")
-    min_letters: float = option(0.0, "do not train on sentences with a smaller share of letters a-z", within="[0, 1]")
-    max_size: int | None = option(None, "words in the vocabulary, <eos> and <unk> included; 0: no limit")
-    valid_fraction: float = option(0.05, "held out for validation where the source has no splits of its own")
-    test_fraction: float = option(0.05, "held out for testing where the source has no splits of its own")
+    min_count: int | None = option(None, "minimum count of a word to enter the vocabulary")
+    min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
+    max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
+    valid_fraction: float = option(0.05, "fraction held out for validation if the source has no splits")
+    test_fraction: float = option(0.05, "fraction held out for testing if the source has no splits")
 
 
 @dataclass(frozen=True)
 class TaggedDataConfig(Options):
-    """Which tagged text (see trellis.corpus.tagged)."""
+    """The tagged text (see trellis.corpus.tagged)."""
 
     prefix: ClassVar[str] = "data."
-    source: str = option("", "a tagged data set by name, or a file")
-    reader: str | None = option(None, "format of a file: conll | conllu | medpost | word_tag")
-    column: str | None = option(None, "column of the tags: its number from 0 (conll), upos or xpos (conllu)")
-    valid_fraction: float = option(0.05, "held out of a file for validation")
-    test_fraction: float = option(0.05, "held out of a file for testing")
+    source: str = option("", "the name of a tagged data set, or a file")
+    reader: str | None = option(None, "file format: conll | conllu | medpost | word_tag")
+    column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
+    valid_fraction: float = option(0.05, "fraction of a file held out for validation")
+    test_fraction: float = option(0.05, "fraction of a file held out for testing")
 
 
 @dataclass(frozen=True)
 class ModelConfig(Options):
-    """Which model, and how large: the options that all families share."""
+    """The type and size of the model: the options that all families share."""
 
     prefix: ClassVar[str] = "model."
     family: str = ""
 
     def check(self, run: RunConfig) -> None:
-        """Refuse options of the whole run that do not go together."""
+        """Raise on combinations of options that are incompatible across the run."""
 
 
 @dataclass(frozen=True)
 class BatchConfig(Options):
-    """How the text is cut into batches."""
+    """How the text is divided into batches."""
 
     prefix: ClassVar[str] = "batches."
     order: str = option(
         "",
-        "streams: contiguous, state carried; sentences: shuffled; documents: shuffled, state carried",
+        "streams: contiguous, state carried over; sentences: shuffled; documents: shuffled, state carried over",
         choices=("", "streams", "sentences", "documents"),
     )
-    lanes: int = option(128, "streams, documents: sequences side by side", within="[1, inf)")
+    lanes: int = option(128, "streams, documents: parallel sequences per batch", within="[1, inf)")
     window: int = option(64, "streams, documents: steps per batch", within="[1, inf)")
     tokens: int = option(8192, "sentences: tokens per batch", within="[1, inf)")
-    rotate: bool = option(False, "streams: begin each epoch elsewhere in the text, read as a circle")
+    rotate: bool = option(False, "streams: start each epoch at a different offset, wrapping around the text")
 
 
 @dataclass(frozen=True)
 class FitConfig(Options):
-    """How to learn: what all families share."""
+    """Learning options that all families share."""
 
     prefix: ClassVar[str] = "train."
-    learner: str = option("", "how to learn; empty: the family's default, its first learner")
+    learner: str = option("", "learning algorithm; empty: the family's default")
 
 
 @dataclass(frozen=True)
 class TrainConfig(FitConfig):
-    """How long to train, how to learn, and what to keep; 0 switches a limit or a feature off."""
+    """Stopping rules, optimisation and logging; 0 disables a limit or a feature."""
 
     epochs: int = option(10, "passes over the training text", within="[0, inf)")
     max_steps: int = option(0, "stop after this many steps", within="[0, inf)")
@@ -94,19 +94,19 @@ class TrainConfig(FitConfig):
     log_every: int = option(50, "steps between lines of metrics.jsonl", within="[0, inf)")
     checkpoint_steps: int = option(0, "steps between checkpoints", within="[0, inf)")
     checkpoint_seconds: float = option(300.0, "seconds between checkpoints", within="[0, inf)")
-    max_rise: float = option(5.0, "stop where the loss rises by so many nats per token", within="[0, inf)")
+    max_rise: float = option(5.0, "stop if the loss rises by this many nats per token", within="[0, inf)")
     lr: float = option(0.01, "gradient: learning rate", within="[0, inf)")
     beta1: float = option(0.9, "gradient: decay of the first moment", within="[0, 1)")
     beta2: float = option(0.999, "gradient: decay of the second moment", within="[0, 1)")
     weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, inf)")
-    clip: float = option(5.0, "gradient: largest norm", within="[0, inf)")
+    clip: float = option(5.0, "gradient: maximum norm", within="[0, inf)")
     schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
-    lr_floor: float = option(0.0, "gradient: fraction of lr below which no schedule goes", within="[0, inf)")
-    lr_factor: float = option(0.5, "plateau: what lr is multiplied by ...", within="[0, inf)")
+    lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, inf)")
+    lr_factor: float = option(0.5, "plateau: factor applied to lr ...", within="[0, inf)")
     lr_patience: int = option(1, "plateau: ... after this many evaluations without improvement", within="[0, inf)")
-    average: float = option(0.0, "gradient: decay of the exponential average of the weights", within="[0, 1)")
-    pseudocount: float = option(1e-4, "em: added to expected counts of an epoch, or a batch", within="[0, inf)")
+    average: float = option(0.0, "gradient: decay of the exponential moving average of the weights", within="[0, 1)")
+    pseudocount: float = option(1e-4, "em: added to the expected counts of an epoch or batch", within="[0, inf)")
     em_power: float = option(0.5, "stepwise-em: step k has rate (k + 2) ** -em_power", within="[0, inf)")
 
     def __post_init__(self) -> None:
@@ -115,13 +115,13 @@ class TrainConfig(FitConfig):
             raise TrellisError("Training would never end: set train.epochs, max_steps, max_seconds or patience.")
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """The most steps that `epochs` and `max_steps` allow; 0 where neither is set."""
+        """The maximum number of steps under `epochs` and `max_steps`; 0 if neither is set."""
         return min((limit for limit in (self.epochs * steps_per_epoch, self.max_steps) if limit), default=0)
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run; sections that are left out are the family's defaults.
+    """The complete configuration of a run; omitted sections take the family's defaults.
 
     >>> trellis.RunConfig().model.states
     256
@@ -131,11 +131,11 @@ class RunConfig:
     model: Any = field(default_factory=lambda: find_family("hmm").load("config")())  # the family's ModelConfig
     batches: BatchConfig = BatchConfig()
     train: Any = None  # the family's: TrainConfig, or another FitConfig
-    seed: int = option(0, "of everything random", within="[0, inf)")
-    device: str = option("auto", "auto (the GPU where there is one) | cpu | cuda")
+    seed: int = option(0, "random seed", within="[0, inf)")
+    device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
 
     def __post_init__(self) -> None:
-        """Fill in what is left to the family, and check that all parts go together."""
+        """Fill in the family's defaults and check that all sections are compatible."""
         family = self.family
         data, train = self.data or family.load("data")(), self.train or family.load("train")()
         batches = self.batches if self.batches.order else replace(self.batches, order=family.order)
@@ -151,7 +151,7 @@ class RunConfig:
 
 
 def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
-    """A run from tables of TOML, with some values replaced, each given as "section.key=value"."""
+    """Build a run from TOML tables, with overrides given as "section.key=value"."""
     changed = {name: dict(value) if isinstance(value, Mapping) else value for name, value in tables.items()}
     given = [split_override(override) for override in overrides]
     for _, text in (pair for pair in given if pair[0] == ["model", "family"]):
@@ -168,7 +168,7 @@ def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunC
 
 
 def choose_family(tables: dict[str, Any], family: str) -> None:
-    """Change the family; options that it does not have are left behind."""
+    """Change the family, dropping options that it does not have."""
     if table_of(tables).get("family", "hmm") == family:
         return
     tables["model"] = {"family": family}
@@ -180,7 +180,7 @@ def choose_family(tables: dict[str, Any], family: str) -> None:
 
 
 def sections_of(tables: dict[str, Any]) -> dict[str, type[Options]]:
-    """The dataclass of every section; that of the model is its family's."""
+    """The dataclass of every section; the model's depends on its family."""
     model = table_of(tables)
     model.setdefault("family", "hmm")
     load = find_family(str(model["family"])).load
@@ -195,7 +195,7 @@ def table_of(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """Read a run from a TOML file; what the file leaves out keeps its default."""
+    """Read a run from a TOML file; omitted options keep their defaults."""
     tables = read_toml(path)
     try:
         return run_config(tables, overrides)
@@ -204,8 +204,8 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def with_settings(family: str, settings: Mapping[str, Any]) -> RunConfig:
-    """A run from keyword arguments: tables of options, or options by name, each in the first section that has it, of
-    model, train, batches and data."""
+    """A run from keyword arguments: tables of options, or options by name, each assigned to the first section that has
+    it among model, train, batches and data."""
     tables: dict[str, Any] = {"model": {"family": family}}
     kinds = sections_of(tables)
     own = {one.name for one in fields(RunConfig)} - set(kinds)

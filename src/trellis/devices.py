@@ -1,4 +1,4 @@
-"""Where tensors live, and draws that are the same everywhere."""
+"""Device selection, and random draws that are identical on every device."""
 
 import re
 
@@ -10,28 +10,28 @@ from trellis.errors import TrellisError
 
 
 def choose_device(device: str | torch.device) -> str:
-    """auto: the GPU where there is one."""
+    """Resolve a device name; auto selects the GPU if available."""
     name = str(device)
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name not in ("cpu", "cuda") and not re.fullmatch(r"cuda:\d+", name):
         raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise TrellisError(f'device is {name!r}, but torch sees no GPU here; use device = "auto" or "cpu".')
+        raise TrellisError(f'device is {name!r}, but torch finds no GPU; use device = "auto" or "cpu".')
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
-        raise TrellisError(f"device is {name!r}, but torch sees {torch.cuda.device_count()} GPUs here, from cuda:0 on.")
+        raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
     return name
 
 
 class Draws:
-    """Uniform numbers for `copies` of every sequence of a batch: those that it would get alone, with this seed."""
+    """Uniform draws for `copies` of every sequence of a batch, independent of how sequences are batched."""
 
     def __init__(self, seed: int, lengths: list[int], copies: int) -> None:
         self.lengths, self.copies = lengths, copies
         self.generators = {length: torch.Generator().manual_seed(seed) for length in lengths}
 
     def draw(self) -> Tensor:
-        """[sequences, copies, T], zero past the end."""
+        """[sequences, copies, T], zero in the padding."""
         found = {n: torch.rand((self.copies, n), generator=g, dtype=torch.float64) for n, g in self.generators.items()}
         return torch.stack([pad(found[n], (0, max(self.lengths) - n)) for n in self.lengths])
 
@@ -39,7 +39,7 @@ class Draws:
 def draw_uniform(
     shape: tuple[int, ...], device: torch.device, generator: torch.Generator | Draws | None = None
 ) -> Tensor:
-    """Numbers in [0, 1), float64; a generator of the CPU gives every device the same."""
+    """Float64 numbers in [0, 1); drawn with a CPU generator, so that every device gets the same."""
     if isinstance(generator, Draws):
         return generator.draw().view(shape).to(device)
     source = device if generator is None else generator.device

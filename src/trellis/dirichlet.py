@@ -1,4 +1,4 @@
-"""The M-step of a categorical distribution, one convention for all: a pseudocount p is a Dirichlet prior of p + 1."""
+"""The M-step of a categorical distribution. Convention throughout: a pseudocount p is a Dirichlet prior of p + 1."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,8 @@ def most_probable(
 ) -> Tensor:
     """argmax of sum (counts + pseudocount) log p over distributions p along `dim`: [..., n].
 
-    What the model forbids (an `old` probability of zero) stays zero, unless `keep_zeros` is off; a distribution for
-    which nothing was counted stays as it was."""
+    Structural zeros (an `old` probability of zero) stay zero unless `keep_zeros` is off; a distribution without counts
+    stays unchanged."""
     weights = (counts + pseudocount).clamp(min=0)
     if keep_zeros:
         weights = weights.masked_fill(old == 0, 0.0)

@@ -1,8 +1,8 @@
-"""The one exception users meet: a sentence that says what, where and what to do."""
+"""The exceptions that users see: one sentence saying what, where and what to do."""
 
 
 class TrellisError(Exception):
-    """Something the user can put right; the command line prints it and exits with code 2.
+    """A user error; the command line prints it and exits with code 2.
 
     >>> try:
     ...     trellis.train(["a b"], states=0)
@@ -13,4 +13,4 @@ class TrellisError(Exception):
 
 
 class InputError(TrellisError, ValueError):
-    """The same for what an estimator is given: scikit-learn's users expect a ValueError there."""
+    """A TrellisError for invalid estimator input; also a ValueError, as scikit-learn's users expect."""

@@ -1,4 +1,4 @@
-"""Options as dataclass fields: each carries its documentation, its choices and its range, and is checked by them."""
+"""Options as dataclass fields, each with its documentation, choices and range, validated on construction."""
 
 import difflib
 import json
@@ -13,7 +13,7 @@ from trellis.extensions import entries
 
 T = TypeVar("T")
 TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
-RENAMED = {  # families, options and values that had another name in an older version
+RENAMED = {  # former names of families, options and values
     "tag-hmm": "hmm-tagger",
     "scalar": "table",
     "alone": "singletons",
@@ -32,7 +32,7 @@ RENAMED = {  # families, options and values that had another name in an older ve
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option besides its type and default."""
+    """The metadata of an option besides its type and default."""
 
     doc: str
     choices: tuple[str, ...] = ()
@@ -40,14 +40,14 @@ class Option:
     group: str = ""  # entry points whose names are choices too, see `trellis.extensions`
 
     def check(self, value: Any, name: str) -> None:
-        """Refuse a value that is not among the choices, or outside the range."""
+        """Raise if a value is not among the choices or is out of range."""
         if value is None:
             return
         if self.choices and value not in self.choices and value not in self.added:
             if RENAMED.get(value) in self.choices:
                 raise TrellisError(f"{name} = {value!r} is now called {RENAMED[value]!r}.")
             known = *self.choices, *self.added
-            raise TrellisError(f"{name} is {value!r}, which is not known{suggestion(value, known)}")
+            raise TrellisError(f"{name} is {value!r}, which is not recognised{suggestion(value, known)}")
         if self.within and not inside(value, self.within):
             raise TrellisError(f"{name} is {value}: it must be {phrase(self.within)}.")
 
@@ -70,9 +70,9 @@ def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within:
 
 @dataclass(frozen=True)
 class Options:
-    """A table of options, each checked where one is made."""
+    """A table of options, each validated on construction."""
 
-    prefix: ClassVar[str] = ""  # the table's name and a dot, for messages
+    prefix: ClassVar[str] = ""  # the table's name and a dot, for error messages
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -87,28 +87,28 @@ def inside(value: float, within: str) -> bool:
 
 
 def phrase(within: str) -> str:
-    """An interval in words, where it has only a lower end."""
+    """An interval in words if it has only a lower bound."""
     low, high = within[1:-1].split(", ")
     return f"in {within}" if high != "inf" else f"{'at least' if within[0] == '[' else 'above'} {low}"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, or all of them."""
+    """The end of an error about an unknown name: the nearest valid one, or all of them."""
     choices = list(known)
     nearest = difflib.get_close_matches(str(name), choices, n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(choices)}."
+    return f"; did you mean {nearest[0]!r}?" if nearest else f"; choose from {', '.join(choices)}."
 
 
 def choose(options: Mapping[str, T], name: str, what: str) -> T:
-    """The option of that name; one sentence about which there are where it is not one of them."""
+    """Look up an option by name; raises with the valid names if it is unknown."""
     if name not in options:
-        raise TrellisError(f"{what} is {name!r}, which is not known{suggestion(name, options)}")
+        raise TrellisError(f"{what} is {name!r}, which is not recognised{suggestion(name, options)}")
     return options[name]
 
 
 def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
-    """An instance of a config dataclass from a table, every key and value checked; `owner` completes a message about
-    unknown ones."""
+    """Build a config dataclass from a table, checking every key and value; `owner` is appended to the error about an
+    unknown key."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
     hints = get_type_hints(cls)
@@ -122,7 +122,7 @@ def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
 
 
 def _checked(kind: Any, value: Any, where: str) -> Any:
-    """The value as the type that a field asks for; an integer will do for a float, and nothing else is converted."""
+    """Check a value against a field's type; an integer is accepted for a float, nothing else is converted."""
     if get_args(kind):  # an optional field: X | None
         return None if value is None else _checked(get_args(kind)[0], value, where)
     if is_dataclass(kind) or kind is Any:
@@ -145,7 +145,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def split_override(override: str) -> tuple[list[str], str]:
-    """The keys and the value of "section.key=value"."""
+    """Split "section.key=value" into keys and value."""
     key, equals, text = override.partition("=")
     if not equals:
         raise TrellisError(f"Override {override!r} has no '='; write it as section.key=value.")
@@ -158,13 +158,13 @@ def put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
     for key in keys[:-1]:
         table = table.setdefault(key, {}) if isinstance(table, dict) else None
     if not isinstance(table, dict):
-        raise TrellisError(f"The key {'.'.join(keys)!r} does not name a section and an option.")
+        raise TrellisError(f"The key {'.'.join(keys)!r} is not of the form section.option.")
     table[keys[-1]] = value
 
 
 def parse_value(text: str, kind: Any, path: list[str]) -> Any:
-    """A value written on the command line, in TOML; what is not TOML stays a string, and so does what is for a string,
-    by the field of the dataclass `kind` that a path of keys leads to."""
+    """Parse a command-line value as TOML. Text that is not TOML stays a string, as does any value of a string field,
+    looked up in the dataclass `kind` along the path of keys."""
     for key in path:
         kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
     if str in (kind, *get_args(kind)):
@@ -184,7 +184,7 @@ def parse_options(kind: type[T], text: str, where: str) -> T:
 
 
 def to_toml(config: Any, comments: bool = False) -> str:
-    """A dataclass as TOML text; with `comments` every option is preceded by what it does."""
+    """Format a dataclass as TOML; with `comments`, each option is preceded by its description."""
     lines = [line for one in fields(config) if not is_dataclass(getattr(config, one.name))
              for line in _toml_lines(config, one, comments)]  # fmt: skip
     for one in fields(config):

@@ -1,4 +1,4 @@
-"""The parts of a hidden Markov model: start, transition, emission; and the M-step of each."""
+"""The components of a hidden Markov model (start, transition, emission) and their M-steps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trellis.types import Counts
 
 
 class Prior(NamedTuple):
-    """The prior of each part in the M-step; None leaves a part as it is.
+    """The M-step prior of each component; None leaves a component unchanged.
 
-    A pseudocount p is a Dirichlet prior of p + 1. An emission that is not categorical has a prior of its own type."""
+    A pseudocount p is a Dirichlet prior of p + 1. Non-categorical emissions have their own type of prior."""
 
     start: float | Tensor | None = 0.0
     transition: float | Tensor | None = 0.0
@@ -26,15 +26,15 @@ class Prior(NamedTuple):
 
     @classmethod
     def same(cls, pseudocount: float) -> Prior:
-        """The same pseudocount everywhere."""
+        """The same pseudocount for every component."""
         return cls(pseudocount, pseudocount, pseudocount)
 
 
 class Parts:
-    """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be given as a function, called when needed.
+    """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be a function, evaluated lazily.
 
-    Under a draw of dropout they are those of the smaller model over the states `kept` [K'], and `entry(ids)` gives the
-    transitions from any states [R] of the whole model into these."""
+    Under state dropout they describe the submodel over the states `kept` [K'], and `entry(ids)` returns the
+    transitions from arbitrary states [R] of the full model into these."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Parts:
         return self.given_start() if callable(self.given_start) else self.given_start
 
     def started(self) -> Parts:
-        """The same, its start computed now."""
+        """The same parts with the start evaluated."""
         return Parts(self.start, self.transition, self.emission, self.entry, self.kept)
 
     def __iter__(self) -> Iterator[Any]:
@@ -66,7 +66,7 @@ class Parts:
         return Parts(self.given_start, self.transition, emission, self.entry, self.kept)
 
     def maximised(self, counts: Counts, prior: Prior) -> Parts:
-        """The M-step, each part's own, of all states."""
+        """Apply the M-step of each component, over all states."""
         start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         transition, emission = self.transition, self.emission
         if prior.transition is not None:
@@ -77,7 +77,7 @@ class Parts:
 
 
 def countable(transition: Transition) -> Countable:
-    """The transition, if it has sufficient statistics."""
+    """Return the transition if it has sufficient statistics, else raise."""
     if not isinstance(transition, Countable):
-        raise TrellisError(f"{type(transition).__name__} transitions have no M-step: learn them by gradient.")
+        raise TrellisError(f"{type(transition).__name__} transitions have no M-step; train them by gradient.")
     return transition

@@ -1,4 +1,4 @@
-"""One way to show progress: a rich bar on a terminal, a plain line now and then elsewhere, nothing when quiet."""
+"""Progress reporting: a rich bar on a terminal, periodic plain lines elsewhere, nothing when quiet."""
 
 import importlib.util
 import sys
@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-LINE_INTERVAL = 10.0  # seconds between two plain lines
+LINE_INTERVAL = 10.0  # seconds between plain lines
 
 _quiet = False
 
 
 def set_quiet(quiet: bool = True) -> None:
-    """Silence (or restore) every progress report of the program."""
+    """Silence (or restore) all progress reports."""
     global _quiet
     _quiet = quiet
 
 
 class Progress:
-    """What a running job reports to; this one keeps silent."""
+    """The interface a running job reports to; this base class prints nothing."""
 
     def __init__(self, description: str, total: float | None, unit: str) -> None:
         self.description, self.total, self.unit = description, total, unit
         self.done, self.fields = 0.0, dict[str, object]()
 
     def advance(self, n: float = 1) -> None:
-        """Count `n` more units as done."""
+        """Mark `n` more units as done."""
         self.done += n
         self.show()
 
     def update(self, **fields: object) -> None:
-        """Show these named figures (step, perplexity, ...) beside the count."""
+        """Show these named figures (step, perplexity, ...) next to the count."""
         self.fields.update(fields)
         self.show()
 
@@ -44,7 +44,7 @@ class Progress:
 
 
 class _Lines(Progress):
-    """Writes `description: done/total unit  name value ...` to stderr, now and then and at the end of a long job."""
+    """Writes `description: done/total unit  name value ...` to stderr periodically, and at the end of a long job."""
 
     def __init__(self, description: str, total: float | None, unit: str) -> None:
         super().__init__(description, total, unit)
@@ -60,7 +60,7 @@ class _Lines(Progress):
 
 
 class _Bar(Progress):
-    """One row of a rich display that nested bars share; the outermost bar opens and closes it."""
+    """One row of a rich display shared by nested bars; the outermost bar opens and closes it."""
 
     display: Any = None
 
@@ -86,7 +86,7 @@ class _Bar(Progress):
 
 @contextmanager
 def progress(description: str, total: float | None = None, unit: str = "") -> Iterator[Progress]:
-    """Report on a job of `total` units (None: unknown) for as long as the block runs."""
+    """Report progress on a job of `total` units (None: unknown) while the block runs."""
     drawable = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
     reporter = (Progress if _quiet else _Bar if drawable else _Lines)(description, total, unit)
     try:

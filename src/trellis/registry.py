@@ -1,5 +1,5 @@
-"""Families of models by name. A family is one object that names its parts by import strings, so that its options can be
-listed and checked without loading them; other packages add families through the entry points `trellis.families`."""
+"""Model families by name. A family names its components by import strings, so that its options can be listed and
+checked without importing them; other packages register families through the entry point group `trellis.families`."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models; every part is an import string "package.module:name".
+    """A model family; every component is an import string "package.module:name".
 
     >>> from trellis.registry import find_family
     >>> find_family("lds").title
@@ -37,33 +37,33 @@ class Family:
     """
 
     name: str
-    title: str  # what its models are called
-    config: str  # a subclass of `trellis.config.ModelConfig`: every option of [model] that it has
+    title: str  # display name
+    config: str  # a subclass of `trellis.config.ModelConfig`: all its options of [model]
     model: str  # a subclass of `trellis.models.base.PersistedModel`
-    learners: Mapping[str, str]  # by train.learner, the default first: (model, TrainConfig, total_steps) -> Learner
+    learners: Mapping[str, str]  # keyed by train.learner, default first: (model, TrainConfig, total_steps) -> Learner
     build: str = ""  # (RunConfig, corpus) -> untrained model
-    read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data: what Python passed, or None
+    read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data: passed from Python, or None
     fit: str = "trellis.training.fit:by_steps"  # (Job) -> Fitted
     evaluate: str = "trellis.families.language_model:evaluate"  # (model, corpus, RunConfig) -> Scores
-    report: str = "trellis.families.language_model:sections"  # (model) -> what the report shows of it
-    exports: Mapping[str, str] = field(default_factory=dict)  # by format, the default first: (model, path) -> None
-    imports: Mapping[str, str] = field(default_factory=dict)  # by the end of a file's name: (path) -> model
-    order: str = "streams"  # of the batches, where none is asked for
+    report: str = "trellis.families.language_model:sections"  # (model) -> sections of the report
+    exports: Mapping[str, str] = field(default_factory=dict)  # keyed by format, default first: (model, path) -> None
+    imports: Mapping[str, str] = field(default_factory=dict)  # keyed by file suffix: (path) -> model
+    order: str = "streams"  # default order of the batches
     data: str = "trellis.config:DataConfig"  # the options of [data] ...
     train: str = "trellis.config:TrainConfig"  # ... and of [train]
 
     def load(self, part: str) -> Any:
-        """Import a part."""
+        """Import a component."""
         return resolve(getattr(self, part))
 
 
 def resolve(path: str) -> Any:
-    """What an import string "package.module:name" names."""
+    """Import the object named by "package.module:name"."""
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise TrellisError(f"{path!r} cannot be imported: {error}.") from error
+        raise TrellisError(f"Cannot import {path!r}: {error}.") from error
 
 
 def find_family(name: str) -> Family:
@@ -76,7 +76,7 @@ def find_family(name: str) -> Family:
         raise TrellisError(f"The family {name!r} is now called {RENAMED[name]!r}.")
     found = families()
     if name not in found:
-        raise TrellisError(f"model.family is {name!r}, which is not known{suggestion(name, found)}")
+        raise TrellisError(f"model.family is {name!r}, which is not recognised{suggestion(name, found)}")
     family = resolve(found[name])
     if not isinstance(family, Family):
         raise TrellisError(f"The entry point {name!r} of {GROUP} is {found[name]!r}, which is not a Family.")

@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of each; and tensors in the safetensors format."""
+"""Atomic file writes, and tensors in the safetensors format."""
 
 import json
 import math
@@ -42,10 +42,10 @@ CHECKSUM = "crc32"
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
-    """Yield a binary file that takes the place of `path`, whole and on disk, when the block ends without an error."""
+    """Yield a binary file that atomically replaces `path`, synced to disk, if the block exits without an error."""
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise TrellisError(f"{path} is a device, not a file; name a file to write.")
+        raise TrellisError(f"{path} is a device, not a regular file; choose another output path.")
     partial = path.parent / f".{path.name}.{secrets.token_hex(4)}{PARTIAL}"
     try:
         with explained(path):
@@ -68,10 +68,10 @@ def write_text(path: str | Path, text: str) -> None:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Keep every other process that claims this folder out; the claim ends with the process, however that ends."""
+    """Lock a folder against other processes; the lock is released when the process ends, however it ends."""
     try:
         import fcntl
-    except ImportError:  # not a Unix: nothing to claim with
+    except ImportError:  # not Unix: no file locks
         yield
         return
     with explained(folder):
@@ -81,12 +81,12 @@ def claimed(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise TrellisError(f"Another process is at work in {folder}; wait, or name another folder.") from error
+            raise TrellisError(f"Another process is using {folder}; wait, or choose another folder.") from error
         yield
 
 
 def clear_partial(folder: str | Path) -> None:
-    """Remove what writers killed half-way left in `folder`; only while nobody else writes there."""
+    """Remove files that killed writers left unfinished in `folder`; call only while nobody else writes there."""
     for partial in Path(folder).glob(f".*{PARTIAL}"):
         partial.unlink(missing_ok=True)
 
@@ -94,7 +94,7 @@ def clear_partial(folder: str | Path) -> None:
 def save_tensors(
     path: str | Path, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write named tensors and a few strings as one safetensors file, atomically and with a checksum."""
+    """Write named tensors and string metadata to a safetensors file, atomically and with a checksum."""
     with atomic_write(path) as file:
         write_tensors(file, tensors, metadata)
 
@@ -102,7 +102,7 @@ def save_tensors(
 def write_tensors(
     file: BinaryIO, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """The same into an open file."""
+    """The same, to an open file."""
     arrays = {name: _as_tensor(name, value) for name, value in tensors.items()}
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].element_size(), item[0])))
     header: dict[str, Any] = {"__metadata__": {key: str(value) for key, value in (metadata or {}).items()}}
@@ -122,7 +122,7 @@ def write_tensors(
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Read every tensor of a safetensors file; the checksum is verified where the file carries one."""
+    """Read every tensor of a safetensors file, verifying the checksum if there is one."""
     with _opened(path) as (file, header):
         checksum, tensors = header.checksum_start, {}
         for name, entry in header.entries.items():
@@ -131,27 +131,27 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
             checksum = zlib.crc32(_bytes(array), checksum)
             tensors[name] = array.to(device)
         if header.checksum not in (None, f"{checksum:08x}"):
-            raise ValueError("its bytes do not match their checksum")
+            raise ValueError("checksum mismatch")
         return tensors
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """The strings saved beside the tensors, without reading the tensors."""
+    """Read the metadata strings without reading the tensors."""
     with _opened(path) as (_, header):
         return header.metadata
 
 
 def check_schema(what: object, found: object, ours: int, advice: str = "make it again") -> None:
-    """Refuse a file that another version of Trellis wrote in another way."""
+    """Raise if a file has the schema of a different version of Trellis."""
     if str(found) == str(ours):
         return
     newer = str(found).isdecimal() and int(str(found)) > ours
     age, advice = ("a newer", "upgrade Trellis") if newer else ("an older", advice)
-    raise TrellisError(f"{what} has schema {found}, of {age} Trellis (this one reads {ours}): {advice}.")
+    raise TrellisError(f"{what} has schema {found}, from {age} Trellis (this version reads {ours}); {advice}.")
 
 
 class _Header(NamedTuple):
-    """What the JSON at the head of a safetensors file says, entries in the order of their bytes."""
+    """The parsed JSON header of a safetensors file, entries in byte order."""
 
     entries: dict[str, dict[str, Any]]
     metadata: dict[str, str]
@@ -161,7 +161,7 @@ class _Header(NamedTuple):
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[BufferedReader, _Header]]:
-    """Open a safetensors file at its first data byte; whatever is wrong with it becomes one TrellisError."""
+    """Open a safetensors file at its first data byte; any problem with it raises one TrellisError."""
     try:
         with Path(path).open("rb") as file:
             yield file, _read_header(file, os.fstat(file.fileno()).st_size)
@@ -174,7 +174,7 @@ def _opened(path: str | Path) -> Iterator[tuple[BufferedReader, _Header]]:
 
 
 def _read_header(file: BufferedReader, size: int) -> _Header:
-    """Parse and check the header against the file's size, so that nothing is allocated on a wrong word."""
+    """Parse the header and check it against the file size, so that a corrupt header causes no allocation."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(MAX_HEADER, size - 8):
         raise ValueError("no header")
@@ -189,10 +189,10 @@ def _read_header(file: BufferedReader, size: int) -> _Header:
         begin, stop = entry["data_offsets"]
         width = DTYPES[entry["dtype"]].itemsize
         if begin != end or stop != begin + math.prod(entry["shape"]) * width or min(entry["shape"], default=0) < 0:
-            raise ValueError(f"tensor {name!r} is out of place")
+            raise ValueError(f"tensor {name!r} has invalid offsets")
         end = stop
     if 8 + length + end != size:
-        raise ValueError(f"{size} bytes where {8 + length + end} were announced")
+        raise ValueError(f"{size} bytes, but the header implies {8 + length + end}")
     return _Header(entries, metadata, checksum, start)
 
 
@@ -201,26 +201,26 @@ def _header_checksum(header: dict[str, Any]) -> int:
 
 
 def _as_tensor(name: str, value: Tensor | np.ndarray) -> Tensor:
-    """A contiguous CPU tensor of a dtype that the format knows."""
+    """A contiguous CPU tensor with a dtype that the format supports."""
     if name == "__metadata__":
-        raise TrellisError("A tensor cannot be called '__metadata__': the file format keeps that name for itself.")
+        raise TrellisError("A tensor cannot be called '__metadata__': the file format reserves that name.")
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.dtype.itemsize <= 8:
         native = value.astype(value.dtype.newbyteorder("="), copy=False)
         value = torch.from_numpy(np.require(native, requirements=["C", "W"]))
     if not isinstance(value, Tensor) or value.dtype not in DTYPE_NAMES:
         kind = getattr(value, "dtype", type(value).__name__)
-        raise TrellisError(f"Tensor {name!r} has type {kind}, which cannot be saved; use one of {', '.join(DTYPES)}.")
+        raise TrellisError(f"Tensor {name!r} has dtype {kind}, which cannot be saved; use one of {', '.join(DTYPES)}.")
     return value.detach().cpu().contiguous()
 
 
 def _bytes(array: Tensor) -> memoryview:
-    """The memory of a contiguous CPU tensor as bytes, shared and writable."""
+    """A writable byte view of a contiguous CPU tensor, without a copy."""
     return array.reshape(-1).view(torch.uint8).numpy().data if array.numel() else memoryview(bytearray())
 
 
 @contextmanager
 def explained(where: object, advice: str = "check the folder, its permissions and the free space") -> Iterator[None]:
-    """Turn what the system refuses while writing somewhere into one sentence."""
+    """Turn an OS error while writing into a one-line TrellisError."""
     try:
         yield
     except OSError as error:
@@ -228,13 +228,13 @@ def explained(where: object, advice: str = "check the folder, its permissions an
 
 
 def _sync_file(path: Path) -> None:
-    """Force the content of a file to disk."""
+    """Flush the contents of a file to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def _sync_folder(path: Path) -> None:
-    """Force the names in a folder to disk, where the system can."""
+    """Flush directory entries to disk, where the system supports it."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Small named tuples that travel between the rooms: B sequences, T steps, K states, k live states, V symbols."""
+"""Named tuples shared across packages: B sequences, T steps, K states, k live states, V symbols."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trellis.kernels.rows import take
 
 
 class Batch(NamedTuple):
-    """Token ids of B sequences, padded to T; steps at or beyond a sequence's length are ignored."""
+    """Token ids of B sequences, padded to T; positions at or beyond a sequence's length are ignored."""
 
     tokens: Tensor  # [B, T] int64; -1 marks a missing observation
     lengths: Tensor  # [B] int64
-    fresh: Tensor  # [B] bool: this row begins a new sequence, so any carried state is dropped first
-    equal_lengths: bool = False  # known without looking: every length is T
-    all_fresh: bool | None = None  # known without looking: all rows are fresh (True), or none is (False)
+    fresh: Tensor  # [B] bool: this row begins a new sequence, so its carried-over state is reset
+    equal_lengths: bool = False  # known statically: every length is T
+    all_fresh: bool | None = None  # known statically: all rows are fresh (True) or none is (False)
 
     def to(self, device: torch.device) -> Batch:
         tokens, lengths, fresh = (field.to(device, non_blocking=True) for field in self[:3])
@@ -25,69 +25,69 @@ class Batch(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """A distribution over states: probs[b, i] belongs to state ids[b, i], or to state i where ids is None."""
+    """A distribution over states: probs[b, i] is the probability of state ids[b, i], or of state i if ids is None."""
 
     probs: Tensor  # [B, k]
     ids: Tensor | None = None  # [B, k] int64
 
 
 class Groups(NamedTuple):
-    """The live states of every step as rows of a few sets, ids[b, t] = sets[rows[b, t]]: work on a set is done once."""
+    """The live states of every step as rows of a few distinct sets, ids[b, t] = sets[rows[b, t]]; sets share work."""
 
     sets: Tensor  # [G, k] int64
     rows: Tensor  # [B, T] int64
-    in_order: bool = False  # known without looking: the sets are 0, 1, 2, ... one after the other
+    in_order: bool = False  # known statically: the concatenated sets are 0, 1, 2, ...
 
     def arrange(self, values: Tensor) -> Tensor:
-        """What states have, by set: [K, ...] -> [G, k, ...]."""
+        """Gather per-state values by set: [K, ...] -> [G, k, ...]."""
         return values.unflatten(0, self.sets.shape) if self.in_order else take(values, self.sets)
 
 
 class Potentials(NamedTuple):
-    """log o_t(z) = table[rows[b, t], z]: rows of one table, so that a vocabulary is exponentiated once.
+    """log o_t(z) = table[rows[b, t], z]: indices into one table, so that a vocabulary is exponentiated once.
 
-    A row of -1 is a missing observation (o_t = 1 for every state). Where `ids` is given, column i of step t stands
-    for the live state ids[b, t, i], and every other state has o_t = 0; where it is None, all states are live.
+    A row of -1 is a missing observation (o_t = 1 for every state). If `ids` is given, column i of step t refers to the
+    live state ids[b, t, i], and every other state has o_t = 0; if None, all states are live.
     """
 
     table: Tensor  # [N, k]
     rows: Tensor  # [B, T] int64
     ids: Tensor | None = None  # [B, T, k] int64
-    groups: Groups | None = None  # the same ids, where they come from a few sets
-    all_observed: bool = False  # known without looking: no observation is missing
+    groups: Groups | None = None  # the same ids, if they come from a few sets
+    all_observed: bool = False  # known statically: no observation is missing
 
     @classmethod
     def of(cls, log_potentials: Tensor, ids: Tensor | None = None) -> Potentials:
-        """Potentials given outright, [B, T, k]."""
+        """Wrap explicit log-potentials [B, T, k]."""
         batch, steps, live = log_potentials.shape
         rows = torch.arange(batch * steps, device=log_potentials.device).view(batch, steps)
         return cls(log_potentials.reshape(-1, live), rows, ids)
 
     def inside(self, lengths: Tensor) -> Tensor:
-        """Which steps come before each sequence's end: [B, T] bool."""
+        """Mask of the steps before each sequence's end: [B, T] bool."""
         return torch.arange(self.rows.shape[1], device=lengths.device) < lengths[:, None]
 
     def gaps(self, lengths: Tensor) -> Tensor:
-        """Which steps before the end have no observation: [B, T] bool."""
+        """Mask of missing observations before each sequence's end: [B, T] bool."""
         return (self.rows < 0) & self.inside(lengths)
 
     def has_gaps(self, lengths: Tensor) -> bool:
         return not self.all_observed and bool(self.gaps(lengths).any())
 
     def gather(self) -> Tensor:
-        """log o_t(z) written out: [B, T, k], zero where the observation is missing."""
+        """Materialise log o_t(z): [B, T, k], zero where the observation is missing."""
         if self.all_observed:
             return take(self.table, self.rows)
         return take(self.table, self.rows.clamp(min=0)).masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
 
     def first_ids(self) -> Tensor | None:
-        """The live states of the first step, [B, k]; None where all states are."""
+        """The live states of the first step, [B, k]; None if all are live."""
         if self.ids is None or (not self.all_observed and bool((self.rows[:, 0] < 0).any())):
             return None
         return self.ids[:, 0]
 
     def widen(self, num_states: int) -> Potentials:
-        """The same potentials over all states, -inf outside the live ones."""
+        """The same potentials over all K states, -inf outside the live ones."""
         if self.ids is None:
             return self
         batch, steps = self.rows.shape
@@ -98,25 +98,25 @@ class Potentials(NamedTuple):
 class Filtered(NamedTuple):
     """The result of a forward pass."""
 
-    log_norms: Tensor  # [B, T]: log p(x_t | x_<t), zero past the end
-    probs: Tensor  # [B, T, k]: p(z_t | x_<=t), zero past the end
-    belief: Belief  # of each sequence's last step: the state to carry on
+    log_norms: Tensor  # [B, T]: log p(x_t | x_<t), zero in the padding
+    probs: Tensor  # [B, T, k]: p(z_t | x_<=t), zero in the padding
+    belief: Belief  # the filtered distribution at each sequence's last step, to carry over
 
 
 class Posterior(NamedTuple):
-    """The result of a forward and a backward pass; all zero for an impossible sequence."""
+    """The result of forward-backward; all zero for a sequence of probability zero."""
 
     log_likelihood: Tensor  # [B]
     probs: Tensor  # [B, T, k]: p(z_t | x)
 
 
 class Counts(NamedTuple):
-    """Expected sufficient statistics; they add and scale, so any of them can be accumulated."""
+    """Expected sufficient statistics; closed under addition and scaling, so they can be accumulated."""
 
     log_likelihood: Tensor  # scalar, float64
     start: Tensor  # [K]
-    transition: Tensor  # the operator's own statistics; [K, K] for a dense one
-    emission: Tensor  # expected visits [N, k] of (table row, state); after an E-step, the emission's own statistics
+    transition: Tensor  # statistics of the operator's type; [K, K] if dense
+    emission: Tensor  # expected visits [N, k] of (table row, state); after an E-step, of the emission's type
 
     def plus(self, other: Counts, scale: float = 1.0) -> Counts:
         """self + scale * other."""

@@ -90,7 +90,7 @@ def test_networks_train_and_answer(family: str, text: Path, tmp_path: Path, caps
     folder, small = tmp_path / family, ["--set", "model.dim=4", "--set", "train.epochs=1"]
     common = ["train", "--model", family, "--data", text, "--run", folder, "--quiet", *small]
     assert run(*common, "--set", "train.learner=em") == 2
-    assert f"train.learner of the family {family} is 'em', which is not known" in capsys.readouterr().err
+    assert f"train.learner of the family {family} is 'em', which is not recognised" in capsys.readouterr().err
     assert run(*common) == 0
     capsys.readouterr()
     trained = json.loads((folder / "results.json").read_text())["scores"]["rows"][-1]
@@ -206,7 +206,7 @@ def test_a_refused_training_changes_nothing(
     assert (
         run("train", "--data", text, "--run", model, "--quiet", *(SMALL if "ngram" not in option else []), *option) == 2
     )
-    assert "name another folder" in capsys.readouterr().err
+    assert "choose another folder" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
 
 
@@ -238,7 +238,7 @@ def test_impossible_text_is_valid_json(text: Path, tmp_path: Path, capsys: pytes
     (row,) = answer(capsys, "score", folder, "zebra")
     assert row["log_prob"] is row["perplexity"] is None
     assert run("infill", folder, "zebra ___") == 2
-    assert "no probability" in capsys.readouterr().err
+    assert "probability zero" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def bad_config(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (lambda d: ["train", "--data", d / "none.txt"], "There is no file or folder"),
+        (lambda d: ["train", "--data", d / "none.txt"], "No file, folder or built-in corpus"),
         (lambda d: ["train", "--data", not_utf8(d)], "UTF-8"),
         (lambda d: ["train", "--data", empty(d)], "empty"),
         (lambda d: ["train", "--data", broken_gzip(d)], "gz"),
@@ -330,7 +330,7 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--set", "model.family=hmn"], "did you mean 'hmm'"),
         (lambda d: ["train", "--model", "ngram", "--set", "model.order=0"], "must be at least 1"),
         (lambda d: ["train", "--model", "ngram", "--set", "model.order=10"], "at most 9"),
-        (lambda d: ["eval", arpa(d)], "name one (--data)"),
+        (lambda d: ["eval", arpa(d)], "choose one with --data"),
         (lambda d: ["info", arpa(d, "\\end\\")], "line 5: the file ends without"),
         (lambda d: ["export", d / "run", "-o", d / "x", "--to", "arpa"], "its formats are numpy, hmmlearn"),
         (lambda d: ["export", arpa(d), "-o", d / "x", "--to", "numpy"], "its formats are arpa"),
@@ -341,7 +341,7 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--set", "data.test_fraction=0"], "has no test split"),
         (lambda d: ["train", "--device", "cuda"], "sees no GPU"),
         (lambda d: ["cluster"], "nothing to cluster"),
-        (lambda d: ["cluster", d / "text.txt"], "How many classes"),
+        (lambda d: ["cluster", d / "text.txt"], "The number of classes is missing"),
         (lambda d: ["cluster", d / "text.txt", "-c", "99"], "99 classes are more"),
         (lambda d: ["cluster", "--show", d / "text.txt"], "line 1"),
         (lambda d: ["cluster", one_word(d), "-c", "2"], "only one word"),

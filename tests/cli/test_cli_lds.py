@@ -131,8 +131,8 @@ def test_a_recurrent_network_starts_from_it(folder: Path, tmp_path: Path, capsys
     [
         (["score", "RUN", "a b"], "no probabilities"),
         (["sample", "RUN"], "no probabilities"),
-        (["embed", "RUN", "a b", "--what", "viterbi"], "no vectors 'viterbi'; it has smoothed"),
-        (["embed", "RUN", "a b", "-o", "x.doc"], "no known format"),
+        (["embed", "RUN", "a b", "--what", "viterbi"], "no 'viterbi' features; it has smoothed"),
+        (["embed", "RUN", "a b", "-o", "x.doc"], "unsupported suffix"),
         (["neighbours", "RUN", "a b", "--word", "c"], "not in the text"),
         (["dynamics", "RUN", "--plot", "x.png"], "ends in .svg"),
     ],

@@ -202,10 +202,10 @@ def test_a_memmap_is_read_block_by_block(tmp_path: Path, monkeypatch: pytest.Mon
         (np.arange(5), {"classes": 2, "alone": [0, 1]}, "at least 3"),
         (np.arange(5), {"classes": 2, "alone": [9]}, "outside the vocabulary"),
         (np.arange(5), {"classes": 2, "max_class_size": 2}, "do not fit"),
-        (np.arange(5), {"classes": 2, "method": "magic"}, "clustering method is 'magic', which is not known"),
+        (np.arange(5), {"classes": 2, "method": "magic"}, "clustering method is 'magic', which is not recognised"),
         (np.arange(5), {"classes": 2, "vocab_size": 4}, "not in the vocabulary"),
         (np.arange(-1, 5), {"classes": 2}, "not in the vocabulary"),
-        (np.linspace(0, 1, 5), {"classes": 2}, "integers"),
+        (np.linspace(0, 1, 5), {"classes": 2}, "integer array"),
     ],
 )
 def test_bad_input_gets_one_sentence(tokens: np.ndarray, options: dict, sentence: str) -> None:

@@ -77,7 +77,7 @@ def test_files_of_wcluster_work_as_they_are(tmp_path: Path) -> None:
         ("0x\tword\t3", "line 2: the path '0x'"),
         ("01\tword\tmany", "line 2: the count 'many'"),
         ("01\tword\t-1", "line 2: the count '-1'"),
-        ("01\tfine\t1", "line 2: the word 'fine' occurs a second time"),
+        ("01\tfine\t1", "line 2: duplicate word 'fine'"),
     ],
 )
 def test_malformed_paths_are_named_by_line(tmp_path: Path, line: str, sentence: str) -> None:
@@ -97,7 +97,7 @@ def test_files_without_a_clustering_get_one_sentence(tmp_path: Path) -> None:
 def test_words_that_the_format_cannot_hold_are_refused_and_leave_the_file_alone(tmp_path: Path) -> None:
     clustering = Clustering(np.array([0, 1]), ["0", "1"], np.array([2, 1]))
     (tmp_path / "paths").write_text("old")
-    for words, sentence in ((["a\tb", "c"], "cannot stand"), (["a", ""], "cannot stand"), (["a"], "1 words")):
+    for words, sentence in ((["a\tb", "c"], "Cannot write"), (["a", ""], "Cannot write"), (["a"], "1 words")):
         with pytest.raises(TrellisError, match=sentence):
             clustering.save(tmp_path / "paths", words)
     assert (tmp_path / "paths").read_text() == "old"

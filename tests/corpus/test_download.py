@@ -60,7 +60,7 @@ def test_text8_comes_out_of_its_archive(server: str, cache: Path, monkeypatch: p
         address = f"{server}{name}", hashlib.sha256(FILES[name]).hexdigest()
         monkeypatch.setattr(sources, "TEXT8", address)
         if name == "/other.zip":
-            with pytest.raises(TrellisError, match="does not hold the file text8"):
+            with pytest.raises(TrellisError, match="does not contain text8"):
                 load_corpus(DataConfig("text8"), cache)
     corpus = load_corpus(DataConfig("text8"), cache)
     assert sum(split.tokens.size for split in corpus.splits.values()) == 600 + 3
@@ -76,8 +76,8 @@ def test_a_good_download_is_the_whole_file(server: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "checksum", "message"),
     [
-        ("good", "0" * 64, "SHA-256 sum differs"),
-        ("truncated", SUM, "broke off after 5,000 of 120,000 bytes"),
+        ("good", "0" * 64, "SHA-256 checksum differs"),
+        ("truncated", SUM, "stopped after 5,000 of 120,000 bytes"),
         ("missing", SUM, "Cannot download .*missing: Not Found"),
     ],
 )

@@ -55,7 +55,7 @@ def test_counts_of_two_texts_add() -> None:
     rows = np.arange(3)
     total = count_moments(first, rows, 2) + count_moments(second, rows, 2)
     np.testing.assert_array_equal(total.lags[1].toarray(), looped(first, rows, 2, True) + looped(second, rows, 2, True))
-    with pytest.raises(TrellisError, match="other lags"):
+    with pytest.raises(TrellisError, match="different rows or lags"):
         total + count_moments(first, rows, 1)
 
 
@@ -66,5 +66,5 @@ def test_the_commonest_words_have_rows_of_their_own() -> None:
 def test_what_cannot_be_counted_is_told() -> None:
     with pytest.raises(TrellisError, match="longer text"):
         count_moments(np.array([0, 1]), np.arange(2), 2)
-    with pytest.raises(TrellisError, match="count of zero"):
+    with pytest.raises(TrellisError, match="count 0"):
         count_moments(np.array([0, 1, 1, 1]), np.array([-1, 0]), 2)

@@ -107,7 +107,7 @@ def test_text_that_is_not_utf8_is_located(write) -> None:
 def test_broken_gzip_files(tmp_path: Path, damage) -> None:
     path = tmp_path / "broken.txt.gz"
     path.write_bytes(damage(gzip.compress(b"some words " * 100)))
-    with pytest.raises(TrellisError, match=r"broken\.txt\.gz is not a whole gzip file"):
+    with pytest.raises(TrellisError, match=r"broken\.txt\.gz is not a complete gzip file"):
         read_documents(path)
 
 
@@ -116,7 +116,7 @@ def test_broken_gzip_files(tmp_path: Path, damage) -> None:
     [
         ("a,b\n1,2\n", "c", "no column 'c'.*a, b"),
         ("a,b\n1,2\n", "7", "no column '7'"),
-        ("a,b\n1\n", "b", "row of 1 columns"),
+        ("a,b\n1\n", "b", "row with 1 columns"),
         (f"a\n{'x' * 200_000}\n", "a", r"not a readable CSV.*line 2"),
     ],
 )
@@ -130,14 +130,14 @@ def test_mistakes_in_csv_files(write, content: str, column: str, message: str) -
     [
         (
             {"tokenizer": "sentencepiece"},
-            "'sentencepiece', which is not known; known are whitespace, words",
+            "'sentencepiece', which is not recognised; choose from whitespace, words",
         ),
-        ({"reader": "xml"}, "known are text, fasta, csv"),
-        ({"documents": "page"}, "known are file, blank, heading"),
+        ({"reader": "xml"}, "choose from text, fasta, csv"),
+        ({"documents": "page"}, "choose from file, blank, heading"),
         ({"reader": "csv"}, "needs data.column"),
-        ({"heading": "("}, "not a regular expression"),
-        ({"min_count": -1}, "cannot be negative"),
-        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "something to train on"),
+        ({"heading": "("}, "not a valid regular expression"),
+        ({"min_count": -1}, "must not be negative"),
+        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "sum to less than 1"),
     ],
 )
 def test_impossible_choices(choices: dict[str, object], message: str) -> None:

@@ -50,10 +50,13 @@ def test_standard_input(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_cannot_be_found(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRELLIS_DATA", raising=False)
-    with pytest.raises(TrellisError, match=r"no file or folder nowhere.*known are python-docs, ptb, wikitext"):
+    with pytest.raises(
+        TrellisError,
+        match=r"No file, folder or built-in corpus is called nowhere.*corpora are python-docs, ptb, wikitext",
+    ):
         load_corpus(DataConfig("nowhere"), cache)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(TrellisError, match="empty holds no files"):
+    with pytest.raises(TrellisError, match="empty contains no files"):
         load_corpus(DataConfig(str(tmp_path / "empty")), cache)
 
 

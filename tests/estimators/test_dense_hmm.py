@@ -199,7 +199,7 @@ def test_conventions() -> None:
         ({"learning": "spectral"}, "learning"),
         ({"loss": "l1"}, "loss"),
         ({"n_dims": 0}, "n_dims"),
-        ({"params": "ste"}, "known letters are uzsvw"),
+        ({"params": "ste"}, "choose from uzsvw"),
     ],
 )
 def test_settings_refused(settings: dict[str, Any], sentence: str) -> None:
@@ -212,7 +212,7 @@ def test_cooccurrences_refused() -> None:
         DenseHMM(2).fit_cooccurrence(np.eye(2))
     with pytest.raises(InputError, match="partial_fit is EM"):
         DenseHMM(2, learning="cooccurrence").partial_fit([0, 1])
-    with pytest.raises(InputError, match="no two neighbouring"):
+    with pytest.raises(InputError, match="no pair of adjacent"):
         DenseHMM(2, learning="cooccurrence").fit([[0, None, 1], [2]])
 
 

@@ -69,8 +69,8 @@ def test_samples_have_the_names_of_the_symbols() -> None:
 
 @pytest.mark.parametrize(
     ("X", "lengths", "says"),
-    [([], None, "empty"), ([0.5], None, "whole number"), ([-1], None, "negative"), ([1, 2], [1], "lengths sum"),
-     ([1, 2], [2, 0], "empty"), ([None], None, "not missing"), ([float("nan")], None, "NaN")],
+    [([], None, "empty"), ([0.5], None, "not an integer"), ([-1], None, "negative"), ([1, 2], [1], "lengths sum"),
+     ([1, 2], [2, 0], "empty"), ([None], None, "are missing"), ([float("nan")], None, "NaN")],
 )  # fmt: skip
 def test_bad_input(X, lengths, says: str) -> None:
     with pytest.raises(InputError, match=says):
@@ -81,7 +81,7 @@ def test_what_was_never_fitted() -> None:
     with pytest.raises(NotFittedError):
         FactorialHMM().score([1])
     model = FactorialHMM((2,), epochs=1).fit([0, 1, 2])
-    with pytest.raises(InputError, match="not known"):
+    with pytest.raises(InputError, match="unknown symbol"):
         model.transform([9])
     with pytest.raises(InputError, match="fitted to numbers"):
         model.transform(["a"])

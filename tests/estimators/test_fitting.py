@@ -184,7 +184,7 @@ def test_a_state_that_is_never_left_keeps_its_row(caplog: pytest.LogCaptureFixtu
     model.startprob_, model.transmat_, model.emissionprob_ = [1.0, 0.0], [[0.5, 0.5], [0.25, 0.75]], np.eye(2)
     model.fit([0, 0, 1])
     assert_close(model.transmat_, [[0.5, 0.5], [0.25, 0.75]])
-    assert "No transition from some state" in caplog.text
+    assert "Some state has no outgoing transitions" in caplog.text
 
 
 def test_impossible_data_are_said_to_be(caplog: pytest.LogCaptureFixture) -> None:

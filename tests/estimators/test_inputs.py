@@ -135,19 +135,19 @@ def test_numbers() -> None:
     ("X", "lengths", "sentence"),
     [
         ([0, -2, 1], None, "negative symbol at observation 1"),
-        ([0.0, 1.5], None, "not a whole number at observation 1"),
+        ([0.0, 1.5], None, "not an integer at observation 1"),
         ([0.0, np.nan], None, "a NaN at observation 1"),
         (np.array(["a", np.nan], object), None, "a NaN at observation 1"),
         ([0, 1, 2], [1, 1], "lengths sum to 2, but X has 3 samples"),
         ([0, 1, 2], [3, 0], "Sequence 1 is empty"),
-        ([0, 1, 2], [1.5, 1.5], "whole numbers"),
-        ([0, 1, 2], [-1, 4], "whole numbers"),
+        ([0, 1, 2], [1.5, 1.5], "must be integers"),
+        ([0, 1, 2], [-1, 4], "must be integers"),
         ([[0, 1], []], None, "Sequence 1 is empty"),
         ([], None, "X is empty"),
         ("", None, "X is empty"),
-        (SEQUENCES, LENGTHS, "leave out lengths"),
+        (SEQUENCES, LENGTHS, "omit the lengths"),
         (np.zeros((2, 2, 2), int), None, "shape"),
-        ([None, None], None, "no observation"),
+        ([None, None], None, "All observations in X are missing"),
         ([{}, {}], None, "neither numbers nor strings"),
     ],
 )
@@ -161,10 +161,10 @@ def test_symbols_refused(X: Any, lengths: Any, sentence: str) -> None:
     [
         ([[1.0], [np.nan]], "a NaN at observation 1"),
         ([[1.0], [np.inf]], "infinite number at observation 1"),
-        (["a", "b"], "numbers are needed"),
+        (["a", "b"], "expected numbers"),
         (np.zeros((2, 2, 2)), "shape"),
         ([np.zeros((2, 2)), np.zeros((2, 3))], "different numbers of features"),
-        ([None], "no observation"),
+        ([None], "All observations in X are missing"),
     ],
 )
 def test_numbers_refused(X: Any, sentence: str) -> None:
@@ -228,11 +228,11 @@ def test_covariances_refused(kind: str, covars: Any) -> None:
         ({"n_components": 0}, "at least one state"),
         ({"algorithm": "best"}, "use viterbi or map"),
         ({"implementation": "fast"}, "use log or scaling"),
-        ({"params": "stx"}, "known letters are ste"),
+        ({"params": "stx"}, "choose from ste"),
         ({"handle_unknown": "ignore"}, "use error or uniform"),
         ({"early_stopping": True, "validation_fraction": 1.0}, "validation_fraction"),
         ({"n_init": 0}, "n_init"),
-        ({"n_features": 2}, "symbol 2, which is not known"),
+        ({"n_features": 2}, "unknown symbol 2"),
         ({"device": "tpu"}, "device"),
     ],
 )
@@ -244,7 +244,7 @@ def test_settings_refused(settings: dict[str, Any], sentence: str) -> None:
 def test_unknown_symbols() -> None:
     for known, unknown in (([0, 1, 0, 1, 1], [0, 5]), (list("abaab"), list("ax"))):
         model = CategoricalHMM(2, random_state=0).fit(known)
-        with pytest.raises(InputError, match=f"the symbol {unknown[1]}, which is not known, at observation 1"):
+        with pytest.raises(InputError, match=f"the unknown symbol {unknown[1]} at observation 1"):
             model.score(unknown)
         model.set_params(handle_unknown="uniform")
         assert_close(model.score(unknown), model.score(unknown[:1]) + np.log(0.5))

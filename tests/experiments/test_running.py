@@ -99,7 +99,7 @@ def test_all_runs_each_in_a_process_of_its_own(toys: Path, capsys: pytest.Captur
     assert "small.0: " in said.out
     assert "large.0: train " in said.out
     assert said.err == (
-        "experiments: broken.0 failed: 4 states cannot be shared evenly by 3 Brown classes; try model.states = 3.\n"
+        "experiments: broken.0 failed: 4 states cannot be divided among 3 Brown classes; try model.states = 3.\n"
     )
     assert read(toys, "large.0")["hardware"]["jobs"] == 2
     assert sorted(path.name for path in (toys / "results").iterdir()) == ["large.0.json", "small.0.json"]
@@ -135,7 +135,7 @@ def test_an_unexpected_error_is_told_too(
     ("words", "sentence"),
     [
         (["run", "scaling-hmm"], "There is no experiment 'scaling-hmm'; did you mean 'scaling-hmm-lm'?"),
-        (["table", "nothing/at/all"], "There is no experiment 'nothing/at/all'; known are "),
+        (["table", "nothing/at/all"], "There is no experiment 'nothing/at/all'; choose from "),
         (["run", "scaling-hmm-lm/ptb-63k"], "scaling-hmm-lm has no run 'ptb-63k'; did you mean 'ptb-64k'?"),
         (["plot", "scaling-hmm-lm/ptb-64k"], "Name the whole experiment, 'scaling-hmm-lm', not one of its runs."),
         (["run", "scaling-hmm-lm/ptb-64k", "--set", "model.stats=3"], "Unknown key 'model.stats'"),

@@ -83,7 +83,7 @@ def test_parts_of_parts_are_trained_too() -> None:
 def test_tensors_that_could_not_be_trained_are_refused() -> None:
     several = emission()
     several.more = (torch.ones(2), torch.ones(3))
-    with pytest.raises(TrellisError, match=r"Grouped\.more holds several tensors"):
+    with pytest.raises(TrellisError, match=r"Grouped\.more contains several tensors"):
         PartsParams(distributions(seeded(2), STATES), Dense(distributions(seeded(3), STATES, STATES)), several)
 
 

@@ -75,5 +75,5 @@ def test_a_model_whose_package_is_gone(installed: Path, tmp_path: Path, monkeypa
     model.save(tmp_path / "model")
     assert library.load(tmp_path / "model").params.reach == 2
     monkeypatch.undo()
-    with pytest.raises(TrellisError, match=r"model.params is 'ring', which is not known"):
+    with pytest.raises(TrellisError, match=r"model.params is 'ring', which is not recognised"):
         library.load(tmp_path / "model")

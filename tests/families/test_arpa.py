@@ -75,25 +75,25 @@ def test_a_file_of_another_program(tmp_path: Path) -> None:
         ("\\data\\", "\\date\\", r"line 16: the file ends without \\end\\"),
         ("\\end\\", "", r"line 16: the file ends without \\end\\"),
         ("-0.6\tcat </s>\n\n\\end\\\n", "", r"line 13: the file ends without \\end\\"),
-        ("ngram 2=3", "ngram 2=4", "line 16: the 2-grams end after 3, but the header announces 4"),
-        ("ngram 1=4", "ngram 1=3", "line 11: the 1-grams end after 4, but the header announces 3"),
-        ("ngram 1=4", "ngram one=4", "line 2: .* stands where 'ngram 1=NUMBER' should"),
-        ("ngram 2=3", "ngram 3=3", "line 3: .* stands where 'ngram 2=NUMBER' should"),
-        ("ngram 1=4\nngram 2=3\n", "", "line 3: the header above announces no n-grams"),
-        ("ngram 2=3", "ngram 2=0", "line 5: the header above announces no n-grams, or none of some order"),
-        ("\\2-grams:", "\\3-grams:", r"line 11: '\\\\3-grams:' stands where \\2-grams: should"),
-        ("\\end\\", "\\3-grams:", r"line 16: '\\\\3-grams:' stands where \\end\\ should"),
+        ("ngram 2=3", "ngram 2=4", "line 16: found 3 2-grams, but the header announces 4"),
+        ("ngram 1=4", "ngram 1=3", "line 11: found 4 1-grams, but the header announces 3"),
+        ("ngram 1=4", "ngram one=4", "line 2: expected 'ngram 1=NUMBER'"),
+        ("ngram 2=3", "ngram 3=3", "line 3: expected 'ngram 2=NUMBER'"),
+        ("ngram 1=4\nngram 2=3\n", "", "line 3: the header lists no n-grams"),
+        ("ngram 2=3", "ngram 2=0", "line 5: the header lists no n-grams, or none of some order"),
+        ("\\2-grams:", "\\3-grams:", r"line 11: expected \\2-grams:, found '\\\\3-grams:'"),
+        ("\\end\\", "\\3-grams:", r"line 16: expected \\end\\, found '\\\\3-grams:'"),
         ("-0.3010", "-0.3x", "line 9: the log-probability or the backoff is not a number"),
         ("-0.25", "low", "line 9: the log-probability or the backoff is not a number"),
-        ("-0.4", "0.4", "line 13: a log-probability is not above zero"),
-        ("-0.4", "nan", "line 13: a log-probability is not above zero"),
+        ("-0.4", "0.4", "line 13: a log-probability must not be above zero"),
+        ("-0.4", "nan", "line 13: a log-probability must not be above zero"),
         ("-0.25", "inf", "line 9: the backoff is not finite"),
-        ("-0.2\t<s> cat", "-0.2\tcat", "line 12: a log-probability, 2 words and perhaps a backoff should stand here"),
+        ("-0.2\t<s> cat", "-0.2\tcat", "line 12: expected a log-probability, 2 words and an optional backoff"),
         ("cat cat", "cat dog", "line 13: the word 'dog' is not among the 1-grams"),
-        ("cat cat", "cat <s>", "line 13: <s> only begins an n-gram"),
-        ("cat cat", "</s> cat", "line 13: <s> only begins an n-gram"),
-        ("<s> cat", "cat cat", "line 13: this n-gram stands in the file before"),
-        ("<unk>", "cat", "line 9: this word stands in the file before"),
+        ("cat cat", "cat <s>", "line 13: <s> may only begin"),
+        ("cat cat", "</s> cat", "line 13: <s> may only begin"),
+        ("<s> cat", "cat cat", "line 13: duplicate n-gram"),
+        ("<unk>", "cat", "line 9: duplicate word"),
         ("</s>", "end", "line 11: there is no </s> among the 1-grams"),
         ("<unk>", "caf\xe9", "line 6: the word is not UTF-8"),
     ],
@@ -108,7 +108,7 @@ def test_malformed_files_are_told_by_the_line(old: str, new: str, sentence: str,
 def test_an_n_gram_needs_its_beginning(tmp_path: Path) -> None:
     longer = "\n\\3-grams:\n-0.1\tcat cat cat\n-0.1\tcat <unk> cat\n\n\\end\\"
     (tmp_path / "m.arpa").write_text(GOOD.replace("2=3", "2=3\nngram 3=2").replace("\n\\end\\", longer))
-    with pytest.raises(TrellisError, match="line 19: the n-gram without its last word is not in the file"):
+    with pytest.raises(TrellisError, match="line 19: its prefix, without the last word, is not in the file"):
         read_arpa(tmp_path / "m.arpa")
 
 
@@ -118,7 +118,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         trellis.load(tmp_path / "cut.arpa.gz")
     blank = Vocabulary(["<eos>", " "], [1, 1], "characters")
     text = Split(np.array([1, 0], np.int32), np.array([0, 2]), np.array([0, 2]))
-    with pytest.raises(TrellisError, match="cannot hold the word ' '"):
+    with pytest.raises(TrellisError, match="cannot represent the word ' '"):
         write_arpa(NGram.fit(blank, text, 2), tmp_path / "m.arpa")
     assert not (tmp_path / "m.arpa").exists()
 

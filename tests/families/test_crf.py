@@ -167,7 +167,7 @@ def test_real_valued_features_are_learned() -> None:
     features = Features(nothing, torch.zeros(60, dtype=torch.int64), vectors, torch.full((12,), 5))
     crf = train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig(l2=0.01))
     assert torch.equal(crf.best_labels(features), gold)
-    with pytest.raises(TrellisError, match="for sparse features"):
+    with pytest.raises(TrellisError, match="only sparse features"):
         train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig("crfsuite"))
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_trained_is_told() -> None:
     features, gold = problem()
     with pytest.raises(TrellisError, match="did you mean"):
         train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig("lbfg"))
-    with pytest.raises(TrellisError, match=r'for train\.learner = "crfsuite" alone'):
+    with pytest.raises(TrellisError, match=r'only train\.learner = "crfsuite" supports'):
         train_crf(CRF(LABELS, ATTRIBUTES), features, gold, CRFTrainConfig(l1=0.1))
 
 

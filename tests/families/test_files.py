@@ -60,7 +60,7 @@ def test_parts_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
     model = LSTM(vocabulary(), 4)
     model.dim = 5  # what the file will say
     save_model(tmp_path / "model.safetensors", model)
-    with pytest.raises(TrellisError, match="its parts do not fit together"):
+    with pytest.raises(TrellisError, match="its contents are inconsistent"):
         load(tmp_path)
 
 

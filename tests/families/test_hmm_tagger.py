@@ -191,6 +191,6 @@ def test_what_cannot_be_tagged() -> None:
         model.tag([["the"], []])
     with pytest.raises(TrellisError, match="decode"):
         model.tag([["the"]], decode="best")
-    with pytest.raises(TrellisError, match="'X' is not one of the model's: D, N, V"):
+    with pytest.raises(TrellisError, match="Unknown tag 'X'; the model's tags are D, N, V"):
         model.lexicon.symbols(["the"], ["X"])
     assert model.tag([]) == []

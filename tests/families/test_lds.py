@@ -103,7 +103,7 @@ def test_vectors_are_of_unit_length_and_know_their_context(model) -> None:
         vectors = model.embed("a b c a", what)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=SINGLE)
         assert np.array_equal(vectors[0], vectors[3]) is (what == "type")
-    with pytest.raises(TrellisError, match="no vectors 'loud'; it has smoothed, filtered, type"):
+    with pytest.raises(TrellisError, match="no 'loud' features; it has smoothed, filtered, type"):
         model.embed("a b", "loud")
 
 

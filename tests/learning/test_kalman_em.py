@@ -54,7 +54,7 @@ def test_scaling_the_observations_changes_nothing_unless_their_noise_is_spherica
 
 def test_what_cannot_be_is_told(values) -> None:
     begin = start(torch.Generator())
-    with pytest.raises(TrellisError, match="not known"):
+    with pytest.raises(TrellisError, match="not recognised"):
         next(learn_exactly(*begin, values, "striped"))
     with pytest.raises(TrellisError, match="missing"):
         next(learn_exactly(*begin, torch.full_like(values, torch.nan)))

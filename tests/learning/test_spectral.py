@@ -182,8 +182,8 @@ def test_smoothing_leaves_nothing_impossible() -> None:
 @pytest.mark.parametrize(
     ("tokens", "states", "sentence"),
     [
-        (np.zeros((1, 2), int), 1, "three symbols at least"),
-        (np.zeros((0, 9), int), 1, "three symbols at least"),
+        (np.zeros((1, 2), int), 1, "at least three symbols"),
+        (np.zeros((0, 9), int), 1, "at least three symbols"),
         (np.zeros((1, 9), int), 4, "as many symbols"),
         (np.zeros((1, 9), int), 0, "one at least"),
         (np.full((1, 9), 3), 1, "not in 0 to 2"),

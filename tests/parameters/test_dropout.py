@@ -100,7 +100,7 @@ def test_states_are_dropped_by_class() -> None:
     [
         ({"dropout": "states"}, "did you mean 'state'"),
         ({"dropout": "unstructured", "dropout_rate": 1.0}, r"must be in \[0, 1\)"),
-        ({"dropout_end": 0.2}, "model.dropout_end needs a dropout"),
+        ({"dropout_end": 0.2}, "model.dropout_end needs dropout"),
         ({"dropout": "unstructured", "dropout_end": -0.1}, r"must be in \[0, 1\)"),
         ({"dropout": "state", "emission": "uniform"}, "State dropout needs classes"),
     ],

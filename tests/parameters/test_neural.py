@@ -307,7 +307,7 @@ def test_scoring_in_pieces_is_scoring_at_once(support: str, monkeypatch: pytest.
     [
         ("even", {"tying": "al"}, "did you mean 'all'"),
         ("full", {"factored": True}, "model.factored needs classes"),
-        ("even", {"precision": "half"}, "known are bfloat16, float32"),
+        ("even", {"precision": "half"}, "choose from bfloat16, float32"),
         ("even", {"net_dropout": 1.0}, r"must be in \[0, 1\)"),
     ],
 )

@@ -52,7 +52,7 @@ def test_word_vectors(tmp_path: Path) -> None:
     (found,) = ENCODERS["vectors"](path).encode([["cat", "dog", "THE"]])
     assert np.array_equal(found, np.array([[1, 2, 3], [0, 0, 0], [0.5, 0, -1]], np.float32))
     path.write_text("3 3\ncat 1 2 3\n")
-    with pytest.raises(TrellisError, match="holds 1 vectors where its first line says 3"):
+    with pytest.raises(TrellisError, match="contains 1 vectors, but its first line announces 3"):
         ENCODERS["vectors"](path)
 
 

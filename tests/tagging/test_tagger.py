@@ -87,11 +87,11 @@ def test_vectors_have_the_scale_that_was_asked_for(tmp_path: Path) -> None:
 def test_what_cannot_be_tagged_is_told(tree: CRFTagger) -> None:
     with pytest.raises(TrellisError, match="Sentence 2 is empty"):
         tree.tag([["a"], []])
-    with pytest.raises(TrellisError, match="not as many parts of speech"):
+    with pytest.raises(TrellisError, match="parts of speech do not match"):
         tree.tag([["a"]], [["X", "Y"]])
-    with pytest.raises(TrellisError, match="not as many tags as words"):
+    with pytest.raises(TrellisError, match="tags do not match the words"):
         CRFTagger.train(Tagged([["a"]], [["X", "Y"]]), CRFTaggerConfig())
-    with pytest.raises(TrellisError, match=r"model\.template is 'poss', which is not known; did you mean"):
+    with pytest.raises(TrellisError, match=r"model\.template is 'poss', which is not recognised; did you mean"):
         CRFTagger.train(TREE, CRFTaggerConfig(template="poss"))
 
 

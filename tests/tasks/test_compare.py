@@ -140,8 +140,8 @@ def test_impossible_tokens_come_first() -> None:
 @pytest.mark.parametrize(
     ("names", "options", "sentence"),
     [
-        (["bigram", "other"], {}, "do not share a vocabulary"),
-        (["bigram", "shuffled"], {}, "were trained on different texts; name one for both with --data"),
+        (["bigram", "other"], {}, "differ in vocabulary"),
+        (["bigram", "shuffled"], {}, "were trained on different texts; choose one for both with --data"),
         (["bigram"], {"mix": True}, "name at least two models"),
         (["bigram", "nowhere"], {}, "There is no model at"),
     ],
@@ -161,5 +161,5 @@ def test_damaged_model_and_empty_split(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="cut is truncated, damaged or not"):
         compare([runs / "bigram", tmp_path / "cut"], None, None)
     empty = split(1)._replace(tokens=np.array([], np.int32), sentences=np.array([0]), documents=np.array([0]))
-    with pytest.raises(TrellisError, match="There are no tokens in the split"):
+    with pytest.raises(TrellisError, match="The split is empty"):
         in_text_order(load(runs / "lstm"), Streams(empty, 1, 9))

@@ -99,7 +99,7 @@ def test_the_bootstrap_sees_a_difference_and_no_difference() -> None:
 
 
 def test_what_does_not_fit_is_told() -> None:
-    with pytest.raises(TrellisError, match="lengths differ"):
+    with pytest.raises(TrellisError, match="different lengths"):
         score_tags(tagged([["X", "Y"]]), [["X"]])
     with pytest.raises(TrellisError, match="did you mean"):
         score_tags(tagged([["X"]]), [["X"]], "span")

@@ -119,7 +119,7 @@ def test_metrics_say_what_they_measure(blind: bool, name: str, tmp_path: Path) -
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
     with pytest.raises(TrellisError, match="Cannot read nowhere"):
         read(run_config(asdict(CONFIG), ["data.source=nowhere"]))
-    with pytest.raises(TrellisError, match="is 'stepwise-em', which is not known"):
+    with pytest.raises(TrellisError, match="is 'stepwise-em', which is not recognised"):
         run_config(asdict(CONFIG), ["train.learner=stepwise-em"])
 
 

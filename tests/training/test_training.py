@@ -264,7 +264,7 @@ def test_an_explosion_is_judged_by_the_lowest_loss(tmp_path: Path) -> None:
 
 
 def test_a_broken_evaluation_stops_the_training(tmp_path: Path) -> None:
-    with pytest.raises(TrellisError, match="valid_ppl is nan; no checkpoint was written yet"):
+    with pytest.raises(TrellisError, match="valid_ppl is nan; no checkpoint has been written yet"):
         ToyTraining(SHORT).fit(tmp_path, evaluate=lambda: math.nan)
 
 
@@ -284,7 +284,7 @@ def test_an_infinite_valid_perplexity_is_recorded(tmp_path: Path) -> None:
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     ToyTraining(SHORT).fit(tmp_path, resume=False)
-    with pytest.raises(TrellisError, match="already holds a training"):
+    with pytest.raises(TrellisError, match="already contains a training"):
         ToyTraining(SHORT).fit(tmp_path, resume=False)
 
 
@@ -299,7 +299,7 @@ def test_a_damaged_checkpoint_names_the_other(tmp_path: Path) -> None:
     ToyTraining(SHORT).fit(tmp_path)
     last = tmp_path / LAST
     last.write_bytes(last.read_bytes()[:-1])
-    with pytest.raises(TrellisError, match=r"last\.safetensors is truncated.*best\.safetensors \(step \d+\) is whole"):
+    with pytest.raises(TrellisError, match=r"last\.safetensors is truncated.*best\.safetensors \(step \d+\) is intact"):
         ToyTraining(SHORT).fit(tmp_path)
     last.write_bytes((tmp_path / BEST).read_bytes())
     assert ToyTraining(SHORT).fit(tmp_path).step == 21
@@ -320,7 +320,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
     smaller = GradientModel()
     smaller.weight = torch.nn.Parameter(torch.zeros(2))
     other.learner = GradientLearner(smaller, SHORT)
-    with pytest.raises(TrellisError, match="does not fit this model"):
+    with pytest.raises(TrellisError, match="does not match this model"):
         other.fit(tmp_path)
 
 
@@ -328,7 +328,7 @@ def test_another_thread_count_is_mentioned(tmp_path: Path, caplog: pytest.LogCap
     ToyTraining(replace(SHORT, epochs=1)).fit(tmp_path)
     torch.set_num_threads(2)
     ToyTraining(SHORT).fit(tmp_path)
-    assert "was trained on 1 threads and goes on with 2" in caplog.text
+    assert "was trained with 1 threads and resumes with 2" in caplog.text
 
 
 def test_averaged_tied_weights_are_what_a_checkpoint_shows() -> None:

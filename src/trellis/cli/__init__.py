@@ -1,1 +1,1 @@
-"""The command line: `main` finds the commands, each a module of `commands`; `console` prints what they answer."""
+"""The command line: `main` finds the commands, one module each in `commands`; `console` prints their answers."""

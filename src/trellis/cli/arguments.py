@@ -1,4 +1,4 @@
-"""Arguments that commands share."""
+"""Arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from trellis.errors import TrellisError
 
 
 def positive(text: str) -> int:
-    """An integer of at least one."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return int(text)
 
 
 def seed(text: str) -> int:
-    """A seed for a 64-bit generator."""
+    """Parse a seed for a 64-bit generator."""
     if not text.isdecimal() or int(text) >= 1 << 63:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to 2^63 - 1")
     return int(text)
 
 
 def check_picture(path: Path | None) -> None:
-    """Refuse a picture of another format, before any work."""
+    """Raise early if a picture's suffix is not .svg."""
     if path is not None and path.suffix != ".svg":
-        raise TrellisError(f"The picture {path} would be SVG; use a name that ends in .svg.")
+        raise TrellisError(f"Cannot write {path}: pictures are SVG; use a name that ends in .svg.")
 
 
 def add_device(parser: argparse.ArgumentParser, default: str | None = "auto") -> None:
-    parser.add_argument("--device", default=default, help="auto (the GPU if there is one), cpu or cuda")
+    parser.add_argument("--device", default=default, help="auto (the GPU if available), cpu or cuda")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -40,18 +40,18 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default: the one that the model was trained on)")
-    parser.add_argument("--split", help="train, valid, test or all (default: test; all of a file without splits)")
+    parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default: the model's training corpus)")
+    parser.add_argument("--split", help="train, valid, test or all (default: test, or all if the file has no splits)")
 
 
 def add_text(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_device(parser)
-    parser.add_argument("text", nargs="*", help="sentences; without any they are read from standard input, one a line")
+    parser.add_argument("text", nargs="*", help="sentences (default: read from standard input, one per line)")
 
 
 def lines_of(args: argparse.Namespace) -> Iterator[str]:
-    """The sentences given as arguments, or on standard input."""
+    """The sentences given as arguments or on standard input."""
     if args.text:
         if any(0xD800 <= ord(c) < 0xE000 for text in args.text for c in text):
             raise TrellisError("The text on the command line is not UTF-8; convert it first.")
@@ -65,4 +65,4 @@ def lines_of(args: argparse.Namespace) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise TrellisError(f"Standard input is not UTF-8 ({error.reason}); convert it first.") from error
     if empty:
-        raise TrellisError("There is no text: give sentences as arguments or on standard input.")
+        raise TrellisError("No text given; pass sentences as arguments or on standard input.")

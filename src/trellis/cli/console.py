@@ -1,4 +1,4 @@
-"""What a command answers, as blocks for people and as data for machines; tables by rich where it is installed."""
+"""Command output as printable blocks and as JSON data; tables use rich if it is installed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any, NamedTuple, Protocol
 from trellis.report.format import COLUMNS, Column, columns_of, text
 
 GAP = "  "
-NARROWEST = 12  # characters left to a column of text
+NARROWEST = 12  # minimum width of a text column
 
 
 class Block(Protocol):
-    """A piece of an answer that can be printed."""
+    """A printable piece of an answer."""
 
     def show(self) -> None: ...
 
 
 class Answer(NamedTuple):
-    """What a command found: JSON values, and how a terminal shows them."""
+    """The result of a command: JSON data, and the blocks that a terminal shows."""
 
     data: Any
     blocks: Sequence[Block] = ()
@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Text, one sentence a line, as another program would read it."""
+    """Plain text, one sentence per line, for piping into other programs."""
 
     lines: Iterable[str]
 
@@ -50,14 +50,14 @@ class Lines(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows by key; `columns` says which keys are shown, and how (by default all, each in the way of its name)."""
+    """Rows by key; `columns` selects and formats the keys to show (default: all, formatted by name)."""
 
     title: str
-    rows: Sequence[Any]  # mappings, or sequences whose keys are their places
+    rows: Sequence[Any]  # mappings, or sequences keyed by index
     columns: Mapping[Any, Column] | None = None
 
     def show(self) -> None:
-        """Print the table, the best value of a column in bold where there is one; a note where there are no rows."""
+        """Print the table with the best value of each ranked column in bold; a note if there are no rows."""
         if not self.rows:
             return Note(f"{self.title or 'answer'}: nothing to show").show()
         columns = self.columns or dict(zip(self.rows[0], columns_of(self.rows[0]), strict=True))
@@ -66,7 +66,7 @@ class Table(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Names and values, one a line; a table inside is indented."""
+    """Names and values, one per line; nested tables are indented."""
 
     facts: Mapping[str, Any]
 
@@ -81,7 +81,7 @@ class Facts(NamedTuple):
 
 
 def _fact(name: str, value: Any) -> str:
-    """A value in the way of its name; other numbers to four digits, integers with thousands separators."""
+    """Format a value by its name; other numbers to four digits, integers with thousands separators."""
     if name in COLUMNS and isinstance(value, int | float):
         return COLUMNS[name].write(value)
     if isinstance(value, float):
@@ -110,7 +110,7 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
 
 
 def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
-    """Columns side by side, the widest column of text folded where the line would be too long."""
+    """Aligned columns; the widest text column is wrapped if the line would be too long."""
     cells = [[column.write(value) for column, value in zip(columns, row, strict=True)] for row in rows]
     headings = [column.heading for column in columns]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
@@ -127,7 +127,7 @@ def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[
 
 
 def _folded(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> Iterable[str]:
-    """One row of cells as the lines it takes."""
+    """Wrap one row of cells into lines."""
     pieces = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
     align = [str.ljust if column.is_text else str.rjust for column in columns]
     for line in zip_longest(*pieces, fillvalue=""):

@@ -1,4 +1,4 @@
-"""The `trellis` program: finds its commands, parses their arguments, prints what they answer."""
+"""The `trellis` program: finds commands, parses their arguments and prints their answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # of the module of a command: 
 
 
 def find_commands() -> dict[str, ModuleType]:
-    """Every command by name: a module of `commands`, or of another package."""
+    """All commands by name, built-in or from other packages."""
     own = {found.name: f"{commands.__name__}.{found.name}" for found in pkgutil.iter_modules(commands.__path__)}
     names = [*(name for name in ORDER if name in own), *(name for name in sorted(own) if name not in ORDER)]
     paths = {name: own[name] for name in names}
@@ -33,7 +33,7 @@ def find_commands() -> dict[str, ModuleType]:
 
 
 def load_command(name: str, path: str) -> ModuleType | None:
-    """The module of a command; None, with a warning, where another package is broken."""
+    """Import the module of a command; None, with a warning, if another package's command is broken."""
     try:
         module = import_module(path)
         reason = ", ".join(f"it has no {part}" for part in PARTS if not hasattr(module, part))
@@ -46,7 +46,7 @@ def load_command(name: str, path: str) -> ModuleType | None:
 
 
 def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Build the parser of all commands."""
     parser = argparse.ArgumentParser("trellis", description="Exact latent-state models of discrete sequences.")
     parser.add_argument("--version", action="version", version=f"trellis {__version__}")
     choices = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -54,13 +54,13 @@ def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:
         about = {"help": command.SUMMARY, "description": command.SUMMARY[:1].upper() + command.SUMMARY[1:] + "."}
         sub = choices.add_parser(name, epilog=f"example: {command.EXAMPLE}", **about)
         command.arguments(sub)
-        sub.add_argument("--json", action="store_true", help="print the answer as JSON")
-        sub.add_argument("--quiet", action="store_true", help="no progress, no log")
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        sub.add_argument("--quiet", action="store_true", help="suppress progress and log output")
     return parser
 
 
 def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argparse.Namespace:
-    """The arguments of a command; sentences may also come after its options."""
+    """Parse the arguments of a command; sentences may also follow its options."""
     parser = build_parser(found)
     args, more = parser.parse_known_args(argv)
     if more and (not isinstance(getattr(args, "text", None), list) or any(word.startswith("-") for word in more)):
@@ -91,12 +91,12 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        fail(f"The system refused: {error}.", 2)
+        fail(f"Operating system error: {error}.", 2)
     sys.exit(answer.exit_code)
 
 
 def finite(value: Any) -> Any:
-    """The same JSON value with null for what JSON cannot say: infinities and NaN."""
+    """Replace infinities and NaN, which JSON cannot represent, by null."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Splits as batches: resumable at any batch, and shuffled by (seed, epoch) alone."""
+"""Splits as batches: resumable at any batch, with a shuffle that depends on (seed, epoch) alone."""
 
 import heapq
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from trellis.types import Batch
 
 
 class Windows(NamedTuple):
-    """Row b shows `lengths[b]` tokens of the split from `starts[b]` on."""
+    """Row b holds the `lengths[b]` tokens of the split that start at `starts[b]`."""
 
     starts: np.ndarray  # [B]
     lengths: np.ndarray  # [B], each at least 1
@@ -24,11 +24,11 @@ class Windows(NamedTuple):
 
 
 class Batches(ABC):
-    """One epoch per iteration. After `restore`, or a loop that was left early, the next iteration gives the rest."""
+    """Each iteration is one epoch. After `restore`, or a loop left early, the next one yields the remaining batches."""
 
     def __init__(self, split: Split) -> None:
         if not split.tokens.size:
-            raise TrellisError("There are no tokens in the split to make batches of.")
+            raise TrellisError("The split is empty: it has no tokens to batch.")
         self.split = split
         self.epoch = self.position = 0
 
@@ -43,7 +43,7 @@ class Batches(ABC):
 
     @abstractmethod
     def _windows(self, position: int) -> Windows:
-        """What batch `position` of the current epoch shows."""
+        """The windows of batch `position` in the current epoch."""
 
     def __iter__(self) -> Iterator[Batch]:
         while self.position < len(self):
@@ -52,11 +52,11 @@ class Batches(ABC):
         self.epoch, self.position = self.epoch + 1, 0
 
     def windows(self) -> Iterator[Windows]:
-        """What each batch of the current epoch shows, the first one first."""
+        """The windows of every batch in the current epoch, in order."""
         return (self._windows(position) for position in range(len(self)))
 
     def each(self, answer: Callable[[Batch], Tensor]) -> list[np.ndarray]:
-        """What `answer` gives for every window, out of [B, T, ...] for a batch, in the order of the text."""
+        """Apply `answer`, which returns [B, T, ...] per batch, and return one array per window in text order."""
         found: list[tuple[int, np.ndarray]] = []
         for batch, windows in zip(self, self.windows(), strict=True):
             rows = zip(windows.starts, windows.lengths, answer(batch).cpu().numpy(), strict=True)
@@ -64,11 +64,11 @@ class Batches(ABC):
         return [row for _, row in sorted(found, key=lambda one: one[0])]
 
     def state(self) -> dict[str, int]:
-        """Where the reading stands: the batches handed out so far are behind it."""
+        """The position in the epoch: the number of batches already yielded."""
         return {"epoch": self.epoch, "position": self.position}
 
     def restore(self, state: dict[str, int]) -> None:
-        """Go on from a `state()`."""
+        """Resume from a `state()`."""
         self.epoch, self.position = state["epoch"], state["position"]
 
 
@@ -84,10 +84,10 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
 
 
 class Streams(Batches):
-    """The split as `lanes` parallel streams; row b of a batch continues row b of the one before.
+    """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    Lanes differ by at most one token; the last window takes what is left, up to `window` + 1 tokens. With `rotate` the
-    text is a circle, and each epoch begins somewhere else in it, so that windows do not always end at the same tokens.
+    Lane lengths differ by at most one token; the last window takes the remainder, up to `window` + 1 tokens. `rotate`
+    makes the text circular and starts each epoch at a different offset, so that window boundaries vary.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
@@ -109,7 +109,7 @@ class Streams(Batches):
 
 
 class Sentences(Batches):
-    """Whole sentences of similar length, as many as `tokens_per_batch` holds with their padding, and at least one."""
+    """Batches of whole sentences of similar length: at most `tokens_per_batch` padded tokens, at least one row."""
 
     def __init__(self, split: Split, tokens_per_batch: int, seed: int = 0, shuffle: bool = True) -> None:
         super().__init__(split)
@@ -129,17 +129,17 @@ class Sentences(Batches):
         return Windows(self.split.sentences[chosen], self.lengths[chosen], np.ones(chosen.size, bool))
 
     def _order_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sentences, longest first and equal lengths in random order; and the random order of the batches."""
+        """The sentences, longest first with ties in random order; and the random order of the batches."""
         order = _permuted(self.lengths.size, self.seed, epoch, self.shuffle)
         sentences = order[np.argsort(-self.lengths[order], kind="stable")]
         return sentences, _permuted(len(self), self.seed, epoch, self.shuffle)
 
 
 class Documents(Batches):
-    """Whole documents in random order, read in windows by `lanes` rows; `fresh` where a row begins a document.
+    """Whole documents in random order, read in windows by `lanes` rows; `fresh` marks the start of a document.
 
-    A row reads its documents one after the other. Towards the end of an epoch rows run out, the last ones first: a
-    batch of B rows continues the first B rows of the one before.
+    Each row reads one document after another. Near the end of an epoch rows run out, the last ones first: a batch of B
+    rows continues the first B rows of the previous one.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, shuffle: bool = True) -> None:
@@ -158,7 +158,7 @@ class Documents(Batches):
         return Windows(*(np.array([field[position] for field in fields]) for fields in zip(*rows, strict=True)))
 
     def _schedule_of_epoch(self, epoch: int) -> list[Windows]:
-        """The windows of each row, most windows first; each document goes to the row that is free first."""
+        """The windows of each row, rows with the most windows first; each document goes to the first free row."""
         counts = -(-self.lengths // self.window)
         free = [(0, lane) for lane in range(self.lanes)]
         documents: list[list[int]] = [[] for _ in free]
@@ -170,7 +170,7 @@ class Documents(Batches):
         return sorted(rows, key=lambda row: -row.starts.size)
 
     def _cut_into_windows(self, documents: np.ndarray, counts: np.ndarray) -> Windows:
-        """The windows of some documents, one document after the other, as if each window were a row."""
+        """The windows of the given documents in order, as if each window were a row."""
         number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # within its document
         skipped = number * self.window
         starts = np.repeat(self.split.documents[documents], counts) + skipped
@@ -183,7 +183,7 @@ def _permuted(size: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 def _cut_by_padded_size(lengths: np.ndarray, budget: int) -> np.ndarray:
-    """Where batches of the sentences, longest first, begin, so that rows x longest row stays within the budget."""
+    """Start offsets of batches over sentences sorted longest first, with rows x longest row within the budget."""
     cuts = [0]
     while cuts[-1] < lengths.size:
         cuts.append(min(cuts[-1] + max(1, budget // int(lengths[cuts[-1]])), lengths.size))

@@ -1,9 +1,9 @@
-"""Brown clustering: word classes that keep the most mutual information between adjacent words, and a tree over them.
+"""Brown clustering: word classes that maximise the mutual information of adjacent words, and a binary tree over them.
 
-Words come in by frequency, the first few hundred as classes that merge, the others into the best class; then they are
-exchanged between classes while that raises the average mutual information I(c; d). The classes are then merged,
-cheapest pair first, into a binary tree whose paths name them. The class bigram log-likelihood per token is
-I(c; d) - H(w), so the best partition is also the most likely class bigram model.
+Words are inserted by frequency: the first few hundred as classes that merge, the rest each into the best class. Then
+words are exchanged between classes while that raises the average mutual information I(c; d). Finally the classes are
+merged, cheapest pair first, into a binary tree whose paths name them. The class bigram log-likelihood per token is
+I(c; d) - H(w), so the best partition is also the maximum-likelihood class bigram model.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ from trellis.options import choose
 from trellis.progress import progress
 from trellis.storage import atomic_write
 
-SETTLED = 1e-5  # exchange ends with a sweep that raises the mutual information by less than this fraction
-MERGED_FIRST = 512  # words that are agglomerated, O(C²) each, before the rest is placed, O(C) per distinct bigram
-CACHE_FORMAT = 1  # raise it where the algorithm finds other classes
-LARGEST_CHUNK = 256  # words that choose their classes at the same time
+TOLERANCE = 1e-5  # stop exchanging after a sweep whose relative gain in mutual information is below this
+MERGED_FIRST = 512  # words agglomerated at O(C²) each; the rest are placed at O(C) per distinct bigram
+CACHE_FORMAT = 1  # increment when the algorithm's output changes
+LARGEST_CHUNK = 256  # words that choose their classes in parallel
 
 
 def brown_clusters(
@@ -44,11 +44,11 @@ def brown_clusters(
     max_sweeps: int = 30,
     kernels: ModuleType | None = None,
 ) -> Clustering:
-    """Partition the words of a corpus (word ids, pieces of them in order, or their counts) into classes with a tree.
+    """Partition the words of a corpus (word ids, an iterable of chunks, or bigram counts) into classes with a tree.
 
-    `alone`: ids that keep a class to themselves; `max_class_size`: most words in a class; `min_count`: rarer words
-    (by default those never seen) share one class, whatever its size; `seed` orders words of equal frequency.
-    Method "exchange" moves words between classes until it settles, "agglomerative" is Brown's windowed merging.
+    `alone`: ids that each get a singleton class; `max_class_size`: most words per class; `min_count`: rarer words (by
+    default, unseen ones) share one class of unlimited size; `seed` breaks frequency ties.
+    Method "exchange" moves words between classes until convergence; "agglomerative" is Brown's windowed merging.
     """
     cluster = choose(METHODS, method, "The clustering method")
     counts = corpus if isinstance(corpus, BigramCounts) else count_bigrams(corpus, vocab_size)
@@ -63,7 +63,7 @@ def brown_clusters(
 
 
 def cloned(vocab_size: int, counts: np.ndarray | None = None) -> Clustering:
-    """Every word a class of its own, for cloned HMMs; the paths are its id in binary."""
+    """One class per word, for cloned HMMs; each path is the word's id in binary."""
     bits = max(1, (vocab_size - 1).bit_length())
     paths = [f"{word:0{bits}b}" for word in range(vocab_size)]
     return Clustering(np.arange(vocab_size), paths, np.zeros(vocab_size, np.int64) if counts is None else counts)
@@ -72,7 +72,7 @@ def cloned(vocab_size: int, counts: np.ndarray | None = None) -> Clustering:
 def brown_classes(
     tokens: np.ndarray, classes: int, vocab_size: int, seed: int, alone: tuple[int, ...] = ()
 ) -> np.ndarray:
-    """The class of each word, those `alone` by themselves: [V]; from the cache where it is there, whole and sound."""
+    """The class of each word [V], with singletons for `alone`; read from the cache if a valid entry exists."""
     choices = CACHE_FORMAT, classes, vocab_size, seed, str(tokens.dtype), *alone
     digest = hashlib.sha256(repr(choices).encode())
     digest.update(np.ascontiguousarray(tokens).data)
@@ -86,7 +86,7 @@ def brown_classes(
 
 
 def _read_classes(path: Path, classes: int, vocab_size: int) -> np.ndarray | None:
-    """What a file of the cache holds; None where it is not there or is broken."""
+    """Read a cached file of classes; None if it is missing or corrupt."""
     try:
         found = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -96,7 +96,7 @@ def _read_classes(path: Path, classes: int, vocab_size: int) -> np.ndarray | Non
 
 
 class Job(NamedTuple):
-    """The counts and the means to work on them."""
+    """Bigram counts and the kernels that process them."""
 
     counts: BigramCounts
     bigrams: Bigrams
@@ -106,21 +106,21 @@ class Job(NamedTuple):
 class Start(NamedTuple):
     """The state of a clustering before the first word is placed."""
 
-    assignment: np.ndarray  # [V] classes settled beforehand, -1: waiting
-    words: np.ndarray  # ids that may be placed and moved, frequent first; the first of them have opened the classes
-    room: np.ndarray  # [C] most words a class may hold, 0: closed
+    assignment: np.ndarray  # [V] classes assigned beforehand; -1: pending
+    words: np.ndarray  # movable word ids, most frequent first; the first ones seed the classes
+    room: np.ndarray  # [C] capacity of each class in words; 0: closed
 
     def waiting(self) -> np.ndarray:
-        """The words without a class, frequent first."""
+        """The words without a class, most frequent first."""
         return self.words[self.assignment[self.words] < 0]
 
 
 def _start(counts: np.ndarray, classes: int, alone: set[int], max_size: int | None, min_count: int, seed: int) -> Start:
-    """Give the most frequent words, those kept alone and the rare ones together their classes."""
+    """Assign the initial classes: one per seed word and per `alone` word, and one shared by all rare words."""
     if np.count_nonzero(counts) < 2:
-        raise TrellisError("The corpus has fewer than two distinct words; there is nothing to cluster.")
+        raise TrellisError("The corpus has fewer than two distinct words: nothing to cluster.")
     if min(alone, default=0) < 0 or max(alone, default=0) >= len(counts):
-        raise TrellisError(f"A word to keep alone has an id outside the vocabulary of {len(counts)} words.")
+        raise TrellisError(f"`alone` contains an id outside the vocabulary of {len(counts)} words.")
     order = np.lexsort((np.random.default_rng(seed).permutation(len(counts)), -counts))
     is_alone = np.isin(order, list(alone))
     words = order[~is_alone & (counts[order] >= min_count)]
@@ -137,10 +137,10 @@ def _start(counts: np.ndarray, classes: int, alone: set[int], max_size: int | No
 
 
 def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int | None) -> None:
-    """Refuse a number of classes, or a class size, that the words cannot fill or do not fit."""
+    """Reject a number of classes, or a class size, that is infeasible for this many words."""
     if opened > words:
         raise TrellisError(
-            f"{classes} classes are more than the {words + closed} that the words can fill; ask for fewer."
+            f"{classes} classes are more than the {words + closed} that the words can fill; request fewer."
         )
     if opened < min(words, 1) or classes < 1:
         needed = closed + min(words, 1)
@@ -153,7 +153,7 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
 
 
 def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
-    """Merge in some words and place the rest, then sweep over all until hardly anything is gained; [V]."""
+    """Agglomerate the first words, place the rest, then sweep over all words until convergence; returns classes [V]."""
     start = _merge_in(job, start, start.waiting()[:MERGED_FIRST])
     waiting = start.waiting()
     bigrams, classes, total = job.counts.bigrams, len(start.room), int(job.counts.bigrams.sum())
@@ -172,13 +172,13 @@ def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
                 ami += job.kernels.exchange(chunk, job.bigrams, state, start.room, table) / total
                 bar.update(ami=ami)
                 bar.advance(len(chunk))
-        if ami - before <= SETTLED * ami:
+        if ami - before <= TOLERANCE * ami:
             break
     return state.assignment
 
 
 def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
-    """Pieces that are small beside the number of words already placed, so that choices made together agree."""
+    """Chunks small relative to the number of words already placed, so that parallel choices stay consistent."""
     begin = 0
     while begin < len(words):
         end = begin + min(max((placed + begin) // 16, 1), LARGEST_CHUNK)
@@ -187,7 +187,7 @@ def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
 
 
 def _merge_in(job: Job, start: Start, words: np.ndarray) -> Start:
-    """Let the words come in one by one, merging a pair of classes each time."""
+    """Insert the words one by one, merging a pair of classes after each."""
     with progress("agglomerating words", len(words), "words") as bar:
         assignment, room = agglomerate(
             job.counts.bigrams, job.bigrams, start.assignment, words, start.room, job.kernels, bar
@@ -195,7 +195,7 @@ def _merge_in(job: Job, start: Start, words: np.ndarray) -> Start:
     return start._replace(assignment=assignment, room=room)
 
 
-METHODS: dict[str, Callable[[Job, Start, int], np.ndarray]] = {  # with how many sweeps at most
+METHODS: dict[str, Callable[[Job, Start, int], np.ndarray]] = {  # the int is the maximum number of sweeps
     "exchange": _exchange,
     "agglomerative": lambda job, start, max_sweeps: _merge_in(job, start, start.waiting()).assignment,
 }

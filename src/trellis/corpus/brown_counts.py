@@ -1,4 +1,4 @@
-"""Word bigram counts taken by streaming, and the mutual information that a partition of the words keeps of them."""
+"""Streaming word bigram counts, and the mutual information that a partition of the words retains."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -14,16 +14,16 @@ TOKEN_BLOCK = 1 << 22  # tokens counted at a time
 
 
 class BigramCounts(NamedTuple):
-    """How often each word occurs, and each word after each other."""
+    """Unigram and bigram counts."""
 
     words: np.ndarray  # [V]
     bigrams: sparse.csr_array  # [V, V], row: first word, column: second
 
 
 def count_bigrams(tokens: np.ndarray | Iterable[np.ndarray], vocab_size: int | None = None) -> BigramCounts:
-    """Count one array of word ids (a memmap is read block by block) or the pieces of one text, in order.
+    """Count a single array of word ids (a memmap is read in blocks) or consecutive chunks of one text.
 
-    Without a vocabulary size the largest id decides.
+    Without `vocab_size`, the largest id determines it.
     """
     totals = np.zeros(vocab_size or 0, np.int64)
     parts = Sums(_sum)
@@ -36,12 +36,12 @@ def count_bigrams(tokens: np.ndarray | Iterable[np.ndarray], vocab_size: int | N
         parts.add(_pairs(text[:-1], text[1:], len(totals)))
         last = block[-1:]
     if not parts.stack:
-        raise TrellisError("The corpus is empty: it has no words to cluster; give one with some text.")
+        raise TrellisError("The corpus is empty: it has no words to cluster.")
     return BigramCounts(totals, parts.total())
 
 
 def average_mutual_information(bigrams: sparse.csr_array, assignment: np.ndarray) -> float:
-    """I(c; d) in nats between the classes of adjacent words: Σ p(c, d) log p(c, d) / p(c) p(d)."""
+    """Average mutual information in nats between the classes of adjacent words: Σ p(c, d) log p(c, d) / p(c) p(d)."""
     table = class_table(bigrams, assignment, int(assignment.max()) + 1)
     joint = table[table > 0] / table.sum()
     apart = [margin[margin > 0] / table.sum() for margin in (table.sum(axis=1), table.sum(axis=0))]
@@ -49,7 +49,7 @@ def average_mutual_information(bigrams: sparse.csr_array, assignment: np.ndarray
 
 
 def _blocks(tokens: np.ndarray | Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Pieces of bounded length, none of them empty."""
+    """Non-empty blocks of bounded length."""
     for piece in [tokens] if isinstance(tokens, np.ndarray) else tokens:
         for begin in range(0, len(piece), TOKEN_BLOCK):
             yield np.asarray(piece[begin : begin + TOKEN_BLOCK])
@@ -57,7 +57,7 @@ def _blocks(tokens: np.ndarray | Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 def _check_ids(block: np.ndarray, vocab_size: int | None) -> None:
     if block.ndim != 1 or block.dtype.kind not in "iu":
-        raise TrellisError(f"Word ids must be one row of integers, not {block.ndim}-D {block.dtype}; encode it first.")
+        raise TrellisError(f"Word ids must be a 1-D integer array, not {block.ndim}-D {block.dtype}; encode it first.")
     low, high = int(block.min()), int(block.max())
     if low < 0 or (vocab_size is not None and high >= vocab_size):
         wrong = low if low < 0 else high

@@ -1,4 +1,4 @@
-"""Merging classes, the cheapest pair first: the classic windowed clustering, and the tree over finished classes."""
+"""Greedy merging, cheapest pair first: Brown's windowed clustering, and the tree over finished classes."""
 
 from types import ModuleType
 
@@ -11,7 +11,7 @@ from trellis.progress import Progress
 
 
 class Window:
-    """Classes in slots, and what merging any two would change, kept up to date as words come in and classes merge."""
+    """Classes in slots with a pairwise merge-cost table, maintained incrementally under insertions and merges."""
 
     def __init__(self, classes: Classes, used: int, total: int, kernels: ModuleType) -> None:
         slots = len(classes.size)
@@ -22,7 +22,7 @@ class Window:
             kernels.fill_rises(slot, self.alive[slot + 1 :], self.alive, classes, self.table, self.rises)
 
     def insert(self, word: int, slot: int, bigrams: Bigrams) -> None:
-        """Let a word come in as a class of its own; the margins count bigrams of words that are in."""
+        """Insert a word as a singleton class; the margins count only bigrams of inserted words."""
         right, left = naive.neighbours(word, bigrams, self.classes)
         classes, repeats = self.classes, bigrams.repeats[word]
         for counts, margin, here, opposite in (
@@ -38,7 +38,7 @@ class Window:
         self.kernels.fill_rises(slot, others, self.alive, classes, self.table, self.rises)
 
     def merge_cheapest(self, room: np.ndarray) -> tuple[int, int, float]:
-        """Merge the pair that loses least: the slot that stays, the slot that becomes free, and the loss."""
+        """Merge the pair with the smallest loss; returns the slot kept, the slot freed and the loss."""
         a, b, loss = self.kernels.cheapest(self.alive, self.rises, self.classes, room, self.table)
         others = self.alive[(self.alive != a) & (self.alive != b)]
         self.kernels.rise_after_merge(a, b, others, self.classes, self.table, self.rises)
@@ -63,9 +63,9 @@ def agglomerate(
     kernels: ModuleType,
     bar: Progress,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Brown's algorithm: each waiting word comes in as one class more, then the cheapest pair merges.
+    """Brown's algorithm: insert each pending word as an extra class, then merge the cheapest pair.
 
-    Returns the classes [V], -1 where a word has not come in, and the room of each [C].
+    Returns the classes [V] (-1 for words not inserted) and the remaining capacity of each class [C].
     """
     free = len(room)
     room = np.append(room, room.max())
@@ -80,7 +80,7 @@ def agglomerate(
 
 
 def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[str]:
-    """Bit strings [C] of the tree that merging the classes of a bigram table N [C, C] down to one builds."""
+    """Bit strings [C] of the binary tree built by merging the classes of a bigram table N [C, C] down to one."""
     classes, room = len(table), np.full(len(table), len(table))
     leaves = tabulate(sparse.csr_array(table), np.arange(classes), classes)
     window = Window(leaves, classes, int(table.sum()), kernels)

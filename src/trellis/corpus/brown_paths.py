@@ -1,4 +1,4 @@
-"""A clustering in memory and in the de-facto file format, one `path<TAB>word<TAB>count` line per word."""
+"""A clustering in memory and in the de facto file format, one `path<TAB>word<TAB>count` line per word."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,38 +16,38 @@ class Clustering:
     """A partition of V words into C classes, the leaves of a binary tree."""
 
     assignment: np.ndarray  # [V] class of each word
-    paths: list[str]  # [C] bits from the root to each class, in the order of the tree
+    paths: list[str]  # [C] bit string from the root to each class, in tree order
     counts: np.ndarray  # [V] occurrences of each word
-    ami: float | None = None  # average mutual information in nats, where it is known
+    ami: float | None = None  # average mutual information in nats, if known
 
     def save(self, path: str | Path, words: Sequence[str]) -> None:
-        """Write the paths file, in tree order, frequent words first."""
+        """Write the paths file in tree order, most frequent words first."""
         if len(words) != len(self.assignment):
-            raise TrellisError(f"{len(words)} words were given for a clustering of {len(self.assignment)}.")
+            raise TrellisError(f"Got {len(words)} words for a clustering of {len(self.assignment)}; they must match.")
         for word in words:
             if not word or "\t" in word or "\n" in word:
-                raise TrellisError(f"The word {word!r} cannot stand in {path}: it is empty or holds a tab or newline.")
+                raise TrellisError(f"Cannot write the word {word!r} to {path}: it is empty or has a tab or newline.")
         with atomic_write(path) as file:
             for i in np.lexsort((-self.counts, self.assignment)):
                 file.write(f"{self.paths[self.assignment[i]]}\t{words[i]}\t{self.counts[i]}\n".encode())
 
     def members(self, top: int | None = None) -> list[np.ndarray]:
-        """Ids of the (top) words of each class, frequent first."""
+        """Ids of the words of each class, most frequent first; at most `top` per class."""
         order = np.lexsort((-self.counts, self.assignment))
         ends = np.cumsum(np.bincount(self.assignment, minlength=len(self.paths)))
         return [members[:top] for members in np.split(order, ends[:-1])]
 
 
 def read_paths(path: str | Path) -> tuple[list[str], Clustering]:
-    """Words and clustering of a paths file."""
+    """Read the words and the clustering from a paths file."""
     rows: dict[str, tuple[str, int]] = {}
     lines = read_lines(Path(path))
     if lines == [""]:
-        raise TrellisError(f"{path} is empty; a paths file has one 'path<TAB>word<TAB>count' line per word.")
+        raise TrellisError(f"{path} is empty; expected one 'path<TAB>word<TAB>count' line per word.")
     for number, line in enumerate(lines, 1):
         bits, word, count = _parse(line, f"{path}, line {number}")
         if word in rows:
-            raise TrellisError(f"{path}, line {number}: the word {word!r} occurs a second time; remove one.")
+            raise TrellisError(f"{path}, line {number}: duplicate word {word!r}; remove one of the lines.")
         rows[word] = bits, count
     paths = sorted({bits for bits, _ in rows.values()})
     class_of = {bits: c for c, bits in enumerate(paths)}
@@ -56,7 +56,7 @@ def read_paths(path: str | Path) -> tuple[list[str], Clustering]:
 
 
 def describe(clustering: Clustering, words: Sequence[str], top: int = 10) -> list[str]:
-    """One line per class for people: path, number of words, and the most frequent ones."""
+    """A human-readable line per class: path, number of words, and the most frequent ones."""
     width = max(map(len, clustering.paths))
     sizes = np.bincount(clustering.assignment, minlength=len(clustering.paths))
     return [
@@ -71,7 +71,7 @@ def _parse(line: str, where: str) -> tuple[str, str, int]:
         raise TrellisError(f"{where}: expected 'path<TAB>word<TAB>count' but found {len(fields)} field(s).")
     bits, word, count = fields
     if set(bits) - {"0", "1"}:
-        raise TrellisError(f"{where}: the path {bits!r} must consist of the bits 0 and 1.")
+        raise TrellisError(f"{where}: the path {bits!r} must be a string of 0s and 1s.")
     if not count.isdecimal():
-        raise TrellisError(f"{where}: the count {count!r} must be a whole number.")
+        raise TrellisError(f"{where}: the count {count!r} must be an integer.")
     return bits, word, int(count)

@@ -1,4 +1,4 @@
-"""The folder of what can be made again: encoded corpora, downloads, generated texts, classes of words."""
+"""The cache folder: encoded corpora, downloads, generated texts and word classes, all reproducible."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ ROOMS = "corpora", "sources", "classes"
 
 
 class CacheEntry(NamedTuple):
-    """One thing in the cache."""
+    """One entry of the cache."""
 
     name: str
     size: int  # bytes
@@ -24,14 +24,14 @@ class CacheEntry(NamedTuple):
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """The given folder, else $TRELLIS_CACHE, else trellis/ in the user's cache folder."""
+    """The given folder, else $TRELLIS_CACHE, else trellis/ in the user's cache directory."""
     if cache or os.environ.get("TRELLIS_CACHE"):
         return Path(cache or os.environ["TRELLIS_CACHE"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trellis"
 
 
 def cache_entries(cache: Path | None = None) -> list[CacheEntry]:
-    """What the cache holds, by name."""
+    """The entries of the cache, sorted by name."""
     folders = [cache_folder(cache) / room for room in ROOMS]
     paths = sorted(path for folder in folders if folder.is_dir() for path in folder.iterdir())
     return [
@@ -41,7 +41,7 @@ def cache_entries(cache: Path | None = None) -> list[CacheEntry]:
 
 
 def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
-    """Remove every entry, unfinished ones included, and say what they were."""
+    """Remove and return every entry, including unfinished ones."""
     entries = cache_entries(cache)
     with writing(cache_folder(cache)):
         for entry in entries:
@@ -51,9 +51,9 @@ def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
 
 @contextmanager
 def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
-    """Yield an empty folder that becomes `target` when the block ends without an error.
+    """Yield an empty folder that becomes `target` if the block exits without an error.
 
-    Where another process was faster and its `target` is intact, that one stays; a broken one is replaced.
+    If another process has written an intact `target` first, that one is kept; a broken one is replaced.
     """
     with writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -71,8 +71,8 @@ def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
 
 
 def writing(folder: Path) -> AbstractContextManager[None]:
-    """Turn what the system refuses while writing in the cache into one sentence."""
-    return explained(f"in the cache {folder}", "make room there or set TRELLIS_CACHE")
+    """Turn an OS error while writing to the cache into a one-line TrellisError."""
+    return explained(f"in the cache {folder}", "free some space or set TRELLIS_CACHE")
 
 
 def _rename_unless_there(made: Path, target: Path) -> None:
@@ -84,6 +84,6 @@ def _rename_unless_there(made: Path, target: Path) -> None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files under a folder."""
+    """Size in bytes of a file, or of all files under a folder."""
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,4 +1,4 @@
-"""Fetch a public file, checked and whole or not at all."""
+"""Atomic, checksum-verified downloads of public files."""
 
 import hashlib
 import shutil
@@ -13,32 +13,32 @@ from trellis.progress import progress
 from trellis.storage import atomic_write
 
 BLOCK = 1 << 16
-TIMEOUT = 30.0  # seconds without an answer
+TIMEOUT = 30.0  # seconds without a response
 
 
 def download(url: str, sha256: str, path: Path) -> None:
-    """Put what `url` gives at `path`, provided that its SHA-256 sum is the one expected."""
+    """Download `url` to `path`; raises if its SHA-256 checksum is not the expected one."""
     digest = hashlib.sha256()
     with atomic_write(path) as file:
         for block in _content(url, path.name):
             digest.update(block)
             file.write(block)
         if digest.hexdigest() != sha256:
-            raise TrellisError(f"{url} is not the expected file: its SHA-256 sum differs; it was not kept.")
+            raise TrellisError(f"{url} is not the expected file: its SHA-256 checksum differs; it was discarded.")
 
 
 def unzip(archive: Path, path: Path) -> None:
-    """Put the file called `path.name` in an archive at `path`, and remove the archive."""
+    """Extract the file named `path.name` from an archive to `path`, and delete the archive."""
     try:
         with zipfile.ZipFile(archive) as members, members.open(path.name) as packed, atomic_write(path) as file:
             shutil.copyfileobj(packed, file)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise TrellisError(f"{archive} does not hold the file {path.name}: {error}; remove it.") from error
+        raise TrellisError(f"{archive} does not contain {path.name}: {error}; delete it and try again.") from error
     archive.unlink()
 
 
 def _content(url: str, name: str) -> Iterator[bytes]:
-    """The bytes behind an address, as many as the server announced."""
+    """The bytes at a URL; raises unless as many arrive as the server announced."""
     try:
         with urlopen(Request(url, headers={"User-Agent": "trellis"}), timeout=TIMEOUT) as response:
             size = int(response.headers.get("Content-Length") or 0)
@@ -49,9 +49,9 @@ def _content(url: str, name: str) -> Iterator[bytes]:
                     bar.advance(len(block))
                     yield block
             if received < size:
-                raise TrellisError(f"The download of {url} broke off after {received:,} of {size:,} bytes; try again.")
+                raise TrellisError(f"The download of {url} stopped after {received:,} of {size:,} bytes; try again.")
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise TrellisError(
-            f"Cannot download {url}: {reason}; check the network, or put it in $TRELLIS_DATA."
+            f"Cannot download {url}: {reason}; check the network, or put the file in $TRELLIS_DATA."
         ) from error

@@ -1,7 +1,7 @@
-"""Text to integer arrays on disk, without ever holding the corpus.
+"""Encode text as integer arrays on disk, without holding the corpus in memory.
 
-The text is tokenised once into provisional ids, numbered by first appearance. Then everything is known that the splits
-and the vocabulary depend on, and a table look-up turns provisional ids into final ones.
+The text is tokenised once into provisional ids, numbered by first appearance. The splits and the vocabulary follow
+from these, and a lookup table maps provisional ids to final ones.
 """
 
 import os
@@ -23,11 +23,11 @@ from trellis.errors import TrellisError
 
 CHUNK = 1 << 22  # tokens in memory at a time
 TOKEN, OFFSET = np.dtype("<i4"), np.dtype("<i8")
-PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value but LINE's is its place in the table
+PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value except LINE's is its index in the table
 
 
 class Split(NamedTuple):
-    """One split as a stream of ids; sentence i is `tokens[sentences[i]:sentences[i + 1]]`, and documents likewise."""
+    """One split as a stream of ids; sentence i is `tokens[sentences[i]:sentences[i + 1]]`, likewise for documents."""
 
     tokens: np.ndarray  # [n] int32
     sentences: np.ndarray  # [sentences + 1] int64 offsets into tokens
@@ -35,20 +35,19 @@ class Split(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The place of a split in a provisional stream."""
+    """The location of a split in a provisional stream."""
 
     stream: Split
-    ranges: list[tuple[int, int]]  # of token positions, the second excluded
-    documents: np.ndarray  # offsets [documents + 1] into the joined ranges
+    ranges: list[tuple[int, int]]  # half-open ranges of token positions
+    documents: np.ndarray  # offsets [documents + 1] into the concatenated ranges
 
 
 def encode_corpus(
     source: Source, recipe: Recipe, folder: Path, workshop: Path, report: Report, known: Vocabulary | None = None
 ) -> Vocabulary:
-    """Write `<split>.tokens`, `.sentences` and `.documents` into `folder` and return their vocabulary.
+    """Write `<split>.tokens`, `.sentences` and `.documents` into `folder` and return the vocabulary.
 
-    That is the one `known`, or else chosen from the training split; `workshop` is a folder for what is needed on the
-    way.
+    The vocabulary is `known` if given, otherwise chosen from the training split; `workshop` is a scratch folder.
     """
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
@@ -57,7 +56,7 @@ def encode_corpus(
         for name, paths in source.files.items()
     }
     if len(table) == len(PROVISIONAL):
-        raise TrellisError(f"There are no words in {source.description}.")
+        raise TrellisError(f"There are no words in {source.description}; check the file and the tokenizer.")
     if WHOLE in streams:
         parts = _divide(streams[WHOLE], recipe)
     else:
@@ -78,7 +77,7 @@ def encode_corpus(
 def encode_sentences(
     sentences: Iterable[Sequence[str]], recipe: Recipe, known: Vocabulary | None = None
 ) -> tuple[Vocabulary, dict[str, Split]]:
-    """The same of sentences that are split into tokens, in memory; each is a document of its own."""
+    """Encode tokenised sentences in memory; each sentence is its own document."""
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
     rows = [[*(table[treat(word, recipe.lower, recipe.digits)] for word in row), table[EOS]] for row in sentences]
@@ -93,7 +92,7 @@ def encode_sentences(
 
 
 def _in_memory(part: Part, lookup: np.ndarray, eos: int) -> Split:
-    """A part with its final ids; every split ends with <eos>."""
+    """A part as a Split with final ids; every split ends with <eos>."""
     ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
     tokens = lookup[np.concatenate([*_chunks(part), ending])]
     documents = part.documents.copy()
@@ -102,7 +101,7 @@ def _in_memory(part: Part, lookup: np.ndarray, eos: int) -> Split:
 
 
 def open_split(path: Path) -> Split:
-    """The memory-mapped arrays written as `path`.tokens, .sentences and .documents."""
+    """Memory-map the arrays written as `path`.tokens, .sentences and .documents."""
     tokens, sentences, documents = (path.with_suffix(f".{field}") for field in Split._fields)
     return Split(_open(tokens, TOKEN), _open(sentences, OFFSET), _open(documents, OFFSET))
 
@@ -112,7 +111,7 @@ def _open(path: Path, dtype: np.dtype) -> np.ndarray:
 
 
 def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str, int], path: Path) -> Split:
-    """Tokenise the texts and number the tokens, adding to `table` those it lacks."""
+    """Tokenise the texts and number the tokens, adding new ones to `table`."""
     split, number = TOKENIZERS[recipe.tokenizer].split, table.__getitem__
     with _writers(path) as (tokens, sentences, documents):
         total = 0
@@ -132,7 +131,7 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
 
 
 def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
-    """Documents into splits, by a fixed shuffle; fewer than three are cut by sentences, a lone sentence by tokens."""
+    """Assign documents to splits by a fixed shuffle; fewer than three are cut by sentence, a lone sentence by token."""
     valid, test = recipe.valid_fraction, recipe.test_fraction
     shares = {name: share for name, share in zip(SPLITS, (1 - valid - test, valid, test), strict=True) if share > 0}
     if stream.documents.size > len(shares):
@@ -147,13 +146,13 @@ def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
 
 
 def _ends(units: int, shares: list[float]) -> list[int]:
-    """Where each share of the units ends: the held-out ones last, each of at least one unit."""
+    """The end offset of each share of the units; held-out shares come last, each with at least one unit."""
     held_out = [max(1, round(units * share)) for share in shares[1:]]
     return np.cumsum([max(units - sum(held_out), 0), *held_out]).tolist()
 
 
 def _shuffled(size: int) -> np.ndarray:
-    """A fixed permutation, the same everywhere: the order of the hashes (splitmix64) of 0 ... size - 1."""
+    """A fixed, platform-independent permutation: 0 ... size - 1 sorted by their splitmix64 hashes."""
     x = (np.arange(size, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -166,7 +165,7 @@ def _contiguous(stream: Split, start: int, stop: int) -> Part:
 
 
 def _selected(stream: Split, documents: np.ndarray) -> Part:
-    """Some whole documents, in their order; neighbours become one range."""
+    """Some whole documents in their original order; adjacent ones are joined into one range."""
     runs = np.split(documents, np.flatnonzero(np.diff(documents) > 1) + 1)
     ranges = [(int(stream.documents[run[0]]), int(stream.documents[run[-1] + 1])) for run in runs]
     lengths = np.diff(stream.documents)[documents]
@@ -174,7 +173,7 @@ def _selected(stream: Split, documents: np.ndarray) -> Part:
 
 
 def _mostly_letters(part: Part, table: dict[str, int], share: float) -> Part:
-    """The sentences of which at least this share of the characters are letters a-z; neighbours become one range."""
+    """The sentences with at least this share of letters a-z among their characters; adjacent ones form one range."""
     stream, ends = part.stream, np.asarray(part.stream.sentences)
     words = ["" if word in PROVISIONAL else word for word in table]
     sizes = np.array([(len(word), sum("a" <= letter <= "z" for letter in word)) for word in words])
@@ -205,31 +204,31 @@ def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vo
 
 
 def _final_ids(table: dict[str, int], vocab: Vocabulary) -> np.ndarray:
-    """The final id of each provisional one, [len(table)]; -1 where the vocabulary has none."""
+    """Map provisional to final ids [len(table)]; -1 for words outside the vocabulary."""
     missing = -1 if vocab.unk is None else vocab.unk
     return np.fromiter((vocab.index.get(word, missing) for word in table), TOKEN, len(table))
 
 
 def _lacks_end(part: Part) -> bool:
-    """Whether the part stops inside a sentence, which happens where a lone sentence was divided."""
+    """Whether the part stops mid-sentence, which happens when a single sentence was divided."""
     return bool(part.ranges and part.stream.tokens[part.ranges[-1][1] - 1] != PROVISIONAL[EOS])
 
 
 def _check_known(part: Part, lookup: np.ndarray, words: list[str], name: str) -> None:
-    """Refuse a word that is neither in the vocabulary nor covered by <unk>."""
+    """Raise on a word that is out of vocabulary when there is no <unk>."""
     seen = 0
     for chunk in _chunks(part):
         unknown = np.flatnonzero(lookup[chunk] < 0)
         if unknown.size:
             raise TrellisError(
                 f"The word {words[chunk[unknown[0]]]!r}, token {seen + unknown[0] + 1:,} of the {name} split, is not "
-                "in the vocabulary, which has no <unk>; set data.unk = true, or leave out no word by its count."
+                "in the vocabulary, which has no <unk>; set data.unk = true, or keep every word."
             )
         seen += chunk.size
 
 
 def _write_split(part: Part, lookup: np.ndarray, eos: int, path: Path) -> None:
-    """Write a part with its final ids; every split ends with <eos>."""
+    """Write a part with final ids; every split ends with <eos>."""
     ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
     part.documents[-1] += ending.size
     with _writers(path) as (tokens, sentences, documents):
@@ -245,7 +244,7 @@ def _write_split(part: Part, lookup: np.ndarray, eos: int, path: Path) -> None:
 
 @contextmanager
 def _writers(path: Path) -> Iterator[list[IO[bytes]]]:
-    """Files for the three arrays of a split, on disk when the block ends."""
+    """Open files for the three arrays of a split, flushed to disk when the block exits."""
     files: list[IO[bytes]] = [path.with_suffix(f".{field}").open("wb") for field in Split._fields]
     try:
         yield files

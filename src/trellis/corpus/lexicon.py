@@ -1,4 +1,4 @@
-"""Words with tags as integers; words that training never saw, or hardly, have a kind: how they are spelled."""
+"""Words and tags as integer ids; rare and unseen words are replaced by word classes derived from their spelling."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trellis.corpus.tokenize import EOS, UNK
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 
-KIND = "<kind "  # how the name of a kind begins, and no word
+KIND = "<kind "  # the prefix that marks a spelling class; no word has it
 LONGEST_SUFFIX = 4
-MARKS = {  # of a spelling, each with its letter
+MARKS = {  # spelling features and their letters
     "9": lambda word: any(map(str.isdigit, word)),
     "-": lambda word: "-" in word,
     "@": lambda word: "@" in word or "www" in word or "http" in word,
@@ -29,7 +29,7 @@ Sentence = Sequence[str]
 
 
 def kinds_of(word: str, first: bool = False) -> list[str]:
-    """The kinds of a word, narrowest first: the marks of its spelling with 4, 3, ... and no last letters."""
+    """The spelling classes of a word, narrowest first: its marks with the last 4, 3, ... and 0 letters."""
     marks = "".join(mark for mark, has in MARKS.items() if has(word)) + "^" * (first and word[:1].isupper())
     suffixes = [word[-n:].lower() for n in range(LONGEST_SUFFIX, 0, -1) if len(word) > n]
     return [f"{KIND}{marks}:{suffix}>" for suffix in [*suffixes, ""]]
@@ -37,11 +37,11 @@ def kinds_of(word: str, first: bool = False) -> list[str]:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """A vocabulary of words and kinds of words, and tags; the end of a sentence has a tag of its own, the first."""
+    """A vocabulary of words and spelling classes, and a tag set whose first tag is reserved for <eos>."""
 
     vocab: Vocabulary
     tags: list[str]
-    tagged: Sequence[int] | None = None  # [V]: how often each word has a tag; None: as often as it was seen
+    tagged: Sequence[int] | None = None  # [V]: tagged occurrences of each word; None: every occurrence is tagged
 
     @classmethod
     def choose(
@@ -52,8 +52,8 @@ class Lexicon:
         rare: int = 2,
         common: int = 5,
     ) -> Lexicon:
-        """All words of the sentences, those of untagged text that are not rare, and the kinds that rare words (seen at
-        most `rare` times) give at least `common` tokens."""
+        """Keep all words of the sentences, the non-rare words of the untagged text, and the spelling classes to which
+        rare words (seen at most `rare` times) contribute at least `common` tokens."""
         texts = [*sentences, *untagged]
         seen = Counter(chain.from_iterable(texts))
         kinds = Counter(
@@ -70,14 +70,14 @@ class Lexicon:
         return cls(vocab, [EOS, *sorted(set(chain.from_iterable(tags)))], [known[word] for word in vocab.words])
 
     def kind(self, word: str, first: bool = False) -> int:
-        """The id of the narrowest kind of a word that the vocabulary has; <unk> where it has none."""
+        """The id of a word's narrowest spelling class in the vocabulary, else <unk>."""
         index, unknown = self.vocab.index, self.vocab.unk
         assert unknown is not None
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
     def word(self, word: str, first: bool = False, rare: int = 0) -> int:
-        """The id of a word that was seen more than `rare` times, at the start of a sentence and all in capitals also
-        as it is written elsewhere; else that of its kind."""
+        """The id of a word seen more than `rare` times, else that of its spelling class. Sentence-initial or
+        all-capitals words are also looked up in lower case."""
         spellings = [word, word.lower()] if first or word.isupper() else [word]
         for id in (self.vocab.index.get(spelling, -1) for spelling in spellings):
             if id >= 0 and self.vocab.counts[id] > rare:
@@ -85,24 +85,24 @@ class Lexicon:
         return self.kind(word, first)
 
     def words(self, sentence: Sentence, rare: int = 0) -> np.ndarray:
-        """Ids of the words, and of the kinds of those that are unknown or were seen at most `rare` times."""
+        """Ids of the words; unknown words and those seen at most `rare` times get their spelling class."""
         return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
-        """The words with their tags, or without, and the end with its own: x + V (y + 1), see `emissions.Product`."""
+        """Joint ids x + V (y + 1) of words and tags (or untagged), <eos> and its tag last; see `emissions.Product`."""
         size, number = len(self.vocab), self.numbers
         unknown = next((tag for tag in tags or () if tag not in number), None)
         if unknown is not None:
-            raise TrellisError(f"The tag {unknown!r} is not one of the model's: {', '.join(self.tags[1:])}.")
+            raise TrellisError(f"Unknown tag {unknown!r}; the model's tags are {', '.join(self.tags[1:])}.")
         if not sentence:
-            raise TrellisError("A sentence is empty: there is nothing to tag; leave it out.")
+            raise TrellisError("Cannot tag an empty sentence; leave it out.")
         ids = np.append(self.words(sentence, rare), self.vocab.eos)
         rows = [0] * len(sentence) if tags is None else [number[tag] + 1 for tag in tags]
         return ids + size * np.array([*rows, 1])
 
     @property
     def tagged_counts(self) -> dict[str, int]:
-        """How often each word occurs in the tagged text; words that it has not are left out."""
+        """Occurrences of each word in the tagged text; words not in it are omitted."""
         counts = self.vocab.counts if self.tagged is None else self.tagged
         return {word: count for word, count in zip(self.vocab.words, counts, strict=True) if count}
 
@@ -111,12 +111,12 @@ class Lexicon:
         return {tag: number for number, tag in enumerate(self.tags)}
 
     def kinds(self) -> np.ndarray:
-        """The kind of each word of the vocabulary, -1 for kinds themselves, <eos> and <unk>: [V]."""
+        """The spelling class of each word of the vocabulary; -1 for the classes themselves, <eos> and <unk>: [V]."""
         words = self.vocab.words
         return np.array([-1 if w in (EOS, UNK) or w.startswith(KIND) else self.kind(w) for w in words])
 
 
 def as_split(sentences: Sequence[np.ndarray]) -> Split:
-    """Sentences of ids, one after the other."""
+    """Concatenate sentences of ids into a Split."""
     ends = np.cumsum([0, *map(len, sentences)])
     return Split(np.concatenate(sentences), ends, ends[[0, -1]])

@@ -1,4 +1,4 @@
-"""A corpus ready to use: from the cache where it has been encoded before, else encoded now."""
+"""Load a corpus: from the cache if it has been encoded before, otherwise encode it now."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from trellis.errors import TrellisError
 from trellis.progress import progress
 from trellis.storage import write_text
 
-SCHEMA = 1  # raise it when the same text would be encoded, or an entry written, otherwise
+SCHEMA = 1  # increment when the encoding of a text or the layout of an entry changes
 META, VOCAB = "meta.json", "vocab.json"
 BLOCK = 1 << 20
 
@@ -44,10 +44,10 @@ class Corpus:
 
 
 def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None) -> Corpus:
-    """The corpus that `config` describes, encoded once and then memory-mapped from the cache.
+    """Load the corpus described by `config`, encoded once and then memory-mapped from the cache.
 
-    The key of the cache is the content of the files, the recipe, the format and, where the words are not to be chosen
-    from the training split, the vocabulary.
+    The cache key covers the contents of the files, the recipe, the format and, if it is given rather than chosen from
+    the training split, the vocabulary.
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix)
@@ -59,9 +59,9 @@ def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary
 
 
 def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:
-    """A corpus of sentences from Python: strings, or sequences of tokens, which may be numbers; or a corpus as it is.
+    """Build a corpus from Python sentences: strings or sequences of tokens (possibly numbers); a Corpus is kept as is.
 
-    With the vocabulary `known` they are read as its training text was."""
+    With the vocabulary `known`, the sentences are encoded as its training text was."""
     if isinstance(data, Corpus):
         return data
     recipe = make_recipe(replace(config, source=""), "")
@@ -69,26 +69,26 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
         recipe = replace(recipe, tokenizer=known.tokenizer, lower=known.lower, digits=known.digits)
     sentences = [tokens_of(sentence, recipe.tokenizer) for sentence in data]
     if not any(sentences):
-        raise TrellisError("There are no words in the sentences that were given.")
+        raise TrellisError("The given sentences contain no words.")
     vocab, splits = encode_sentences([sentence for sentence in sentences if sentence], recipe, known)
     return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits))
 
 
 def tokens_of(sentence: Any, tokenizer: str) -> list[str]:
-    """The tokens of a string, or of a sequence that is split into them."""
+    """Tokenise a string; a sequence is taken as already tokenised."""
     if isinstance(sentence, str):
         return TOKENIZERS[tokenizer].split(sentence.replace("\n", " "))
     return [str(token) for token in (sentence.tolist() if hasattr(sentence, "tolist") else sentence)]
 
 
 def describe(origin: str, vocab: Vocabulary, splits: Mapping[str, Split]) -> str:
-    """A corpus in one line."""
+    """A one-line summary of a corpus."""
     sizes = " / ".join(f"{split.tokens.size:,}" for split in splits.values())
     return f"{origin}: {sizes} tokens ({' / '.join(splits)}), {len(vocab):,} words"
 
 
 def read(run: RunConfig, data: Any = None) -> Corpus:
-    """The corpus of a run, or one of a text from Python; a split that is missing is reported at once."""
+    """Load the corpus of a run, or build one from Python data; raises early if a split is missing."""
     corpus = load_corpus(run.data) if data is None else corpus_of(data, run.data)
     for name in SPLITS:
         corpus[name]
@@ -112,7 +112,7 @@ def _build(source: Source, recipe: Recipe, known: Vocabulary | None, folder: Pat
 
 
 def _is_intact(folder: Path) -> bool:
-    """Whether every file is there and as long as when it was written."""
+    """Whether every file exists and has its recorded size."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         sizes = meta["sizes"]
@@ -131,7 +131,7 @@ def _open(folder: Path, origin: str) -> Corpus:
 
 
 def _fingerprint(source: Source, recipe: Recipe, vocab: Vocabulary | None) -> str:
-    """A hash of the bytes of all files, by split, and of all that decides how they are encoded."""
+    """A hash of the contents of all files, by split, and of everything that determines their encoding."""
     digest = hashlib.sha256(json.dumps([SCHEMA, asdict(recipe)]).encode())
     digest.update((vocab.to_json() if vocab else "").encode())
     digest.update(find_reader(recipe.reader).version.encode())

@@ -1,4 +1,4 @@
-"""How often words stand k positions apart: counted in one streaming pass, sparse, in chunks that are added up."""
+"""Sparse co-occurrence counts of words at lags 1..K, accumulated in one streaming pass."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class Moments:
-    """Counts of a text of T tokens, from which everything is learned; they add, so texts can be counted apart.
+    """Co-occurrence counts of a text of T tokens, the sufficient statistics for learning; counts of several texts add.
 
-    Word v of the vocabulary has the row `rows[v]`: rare words share the last row, words that never occur have none.
-    `lags[k - 1]` [n, n] counts how often row i stands k positions after row j."""
+    Word v has row `rows[v]`: rare words share the last row, words that never occur have none.
+    `lags[k - 1]` [n, n] counts how often row i occurs k positions after row j."""
 
     rows: np.ndarray  # [V] int64
     counts: np.ndarray  # [n] int64
     lags: list[sparse.csr_array]
-    circular: bool  # the text was closed to a circle, so that all lags have the margins `counts`
+    circular: bool  # the text wraps around, so that the margins of every lag equal `counts`
 
     @property
     def tokens(self) -> int:
@@ -36,18 +36,18 @@ class Moments:
 
     @property
     def pairs(self) -> int:
-        """Distinct pairs over all lags: what an iteration of learning costs."""
+        """Distinct pairs over all lags: the cost of a learning iteration."""
         return sum(lag.nnz for lag in self.lags)
 
     def __add__(self, other: Moments) -> Moments:
         if not np.array_equal(self.rows, other.rows) or len(self.lags) != len(other.lags):
-            raise TrellisError("These counts have other words or other lags; count with the same rows and lags.")
+            raise TrellisError("These counts have different rows or lags; count both with the same rows and lags.")
         lags = [a + b for a, b in zip(self.lags, other.lags, strict=True)]
         return Moments(self.rows, self.counts + other.counts, lags, self.circular and other.circular)
 
 
 def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
-    """The row of each word [V], given how often words occur: the `most` - 1 commonest have their own; 0: all have."""
+    """The row of each word [V] given the word counts: the `most` - 1 most frequent words get their own; 0: all do."""
     order = np.argsort(-counts, kind="stable")
     rows = np.empty(len(counts), np.int64)
     rows[order] = np.arange(len(counts))
@@ -57,7 +57,7 @@ def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
 
 
 def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True, workers: int = 2) -> Moments:
-    """Count the pairs 1..lags apart in a stream of word ids (a memmap is read chunk by chunk), on `workers` threads."""
+    """Count pairs at lags 1..lags in a stream of word ids (a memmap is read in chunks), using `workers` threads."""
     total, size = len(tokens), check_sizes(tokens, rows, lags)
 
     def count(job: tuple[int, int]) -> tuple[int, sparse.csr_array]:
@@ -68,7 +68,7 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
     sums = [Sums() for _ in range(lags)]
     with ThreadPoolExecutor(workers) as pool:
         jobs = [(begin, lag) for begin in range(0, total, CHUNK) for lag in range(1, lags + 1)]
-        for batch in batched(jobs, 2 * workers):  # a bounded number of counted chunks waits to be added
+        for batch in batched(jobs, 2 * workers):  # bounds the number of counted chunks in memory
             for lag, part in pool.map(count, batch):
                 sums[lag - 1].add(part)
     counts = np.zeros(size, np.int64)
@@ -78,7 +78,7 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
 
 
 def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True) -> Moments:
-    """The same, chunk by chunk on whatever machines dask's scheduler has; needs the extra `dask`."""
+    """The same, chunk by chunk on dask's scheduler; needs the extra `dask`."""
     try:
         from dask import compute, delayed
     except ImportError as error:
@@ -95,30 +95,30 @@ def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: b
 
 
 def count_chunk(words: np.ndarray, length: int, rows: np.ndarray, lags: int, circular: bool) -> Moments:
-    """The counts of the first `length` words, paired with up to `lags` words beyond them."""
+    """Counts of the first `length` words, paired with up to `lags` words beyond them."""
     found, size = found_rows(rows, words), int(rows.max()) + 1
     pairs = [count_pairs(found[: length + lag], length, lag, size) for lag in range(1, lags + 1)]
     return Moments(rows, np.bincount(found[:length], minlength=size), pairs, circular)
 
 
 def check_sizes(tokens: np.ndarray, rows: np.ndarray, lags: int) -> int:
-    """How many rows there are; refuse what cannot be counted."""
+    """The number of rows; raises if the text cannot be counted."""
     size = int(rows.max(initial=ABSENT)) + 1
     if len(tokens) <= lags:
-        raise TrellisError(f"The text has {len(tokens):,} tokens, too few for words {lags} apart; give a longer text.")
+        raise TrellisError(f"The text has {len(tokens):,} tokens, too few for a lag of {lags}; use a longer text.")
     if size * size > np.iinfo(np.int64).max:
-        raise TrellisError(f"{size:,} words are too many to number their pairs; leave rare words out.")
+        raise TrellisError(f"{size:,} words are too many: their pair ids overflow; leave out rare words.")
     return size
 
 
 def read(tokens: np.ndarray, begin: int, end: int, circular: bool) -> np.ndarray:
-    """The tokens from begin to end; beyond the end of the text come those of its beginning, or none."""
+    """Tokens begin..end; past the end of the text they wrap around if `circular`, and are cut off otherwise."""
     piece, beyond = tokens[begin:end], end - len(tokens)
     return np.concatenate([piece, tokens[:beyond]]) if circular and beyond > 0 else piece
 
 
 def count_pairs(found: np.ndarray, length: int, lag: int, size: int) -> sparse.csr_array:
-    """How often each row stands `lag` after each of the first `length` ones, out of rows [length + lag] or fewer."""
+    """Count how often each row occurs `lag` after each of the first `length`, given rows [length + lag] or fewer."""
     later = found[lag:]
     return to_sparse(later * size + found[: min(length, len(later))], size)
 
@@ -131,12 +131,12 @@ def found_rows(rows: np.ndarray, words: np.ndarray) -> np.ndarray:
     found = rows[words]
     if found.size and found.min() == ABSENT:
         word = int(words[np.argmin(found)])
-        raise TrellisError(f"Word {word} of the text has a count of zero, and so no row; count its words anew.")
+        raise TrellisError(f"Word {word} of the text has count 0 and therefore no row; recount the words of this text.")
     return found
 
 
 def to_sparse(keys: np.ndarray, size: int) -> sparse.csr_array:
-    """Count equal keys row * size + column, [size, size]."""
+    """Count equal keys row * size + column into [size, size]."""
     keys.sort()
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(first, append=len(keys)).astype(np.float64)
@@ -146,8 +146,8 @@ def to_sparse(keys: np.ndarray, size: int) -> sparse.csr_array:
 
 
 class Sums:
-    """Sparse counts added up one after the other: of the partial sums on a stack each is at least twice as large as the
-    next, so that n entries cost O(n log n) in all."""
+    """A running sum of sparse counts: partial sums on a stack, each at least twice the size of the next, so that adding
+    n entries costs O(n log n) in total."""
 
     def __init__(self, plus: Callable[[Any, Any], Any] = add, size: Callable[[Any], int] = attrgetter("nnz")) -> None:
         self.stack: list[Any] = []

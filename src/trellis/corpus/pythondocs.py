@@ -1,4 +1,4 @@
-"""A corpus that is always there: the documentation inside the running Python's own standard library."""
+"""A corpus that is always available: the documentation in the running interpreter's standard library."""
 
 import ast
 import hashlib
@@ -18,10 +18,10 @@ from types import ModuleType
 from trellis.corpus.cache import new_entry
 from trellis.progress import progress
 
-FORMAT = 1  # raise it when the rules below change
-SHARES = {"test": 0.05, "valid": 0.05}  # of the documents; the rest is for training
+FORMAT = 1  # increment when the rules below change
+SHARES = {"test": 0.05, "valid": 0.05}  # shares of the documents; the rest is training data
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
-LEAST_PROSE = 0.5  # share of words among the tokens of a paragraph
+LEAST_PROSE = 0.5  # minimum share of words among the tokens of a paragraph
 LEAST_WORDS = 3
 
 _STATEMENTS = ast.stmt, ast.excepthandler, ast.match_case
@@ -37,14 +37,14 @@ _TOKEN = re.compile(r"(\b[A-Za-z]+(?:'[a-z]+)?\b)|\w+|[^\w\s]")
 
 
 def describe_python() -> str:
-    """Which interpreter's documentation it is."""
+    """The interpreter whose documentation this is."""
     return f"the documentation inside {platform.python_implementation()} {platform.python_version()}"
 
 
 def python_docs(folder: Path) -> Path:
-    """A folder in `folder` with train.txt, valid.txt, test.txt: a sentence a line, documents between blank lines.
+    """Write train.txt, valid.txt and test.txt to a subfolder: one sentence per line, blank lines between documents.
 
-    A module or a help topic is a document, and a hash of its name decides its split.
+    Each module or help topic is a document; a hash of its name determines its split.
     """
     identity = f"{FORMAT} {sys.version} {sys.platform} {sysconfig.get_path('stdlib')}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -62,7 +62,7 @@ def _is_whole(folder: Path) -> bool:
 def _write_splits(folder: Path) -> None:
     seen: set[str] = set()
     texts: dict[str, list[str]] = {split: [] for split in ("train", *SHARES)}
-    with progress("read the Python documentation", unit="documents") as bar:
+    with progress("reading the Python documentation", unit="documents") as bar:
         for name, docstrings in sorted(_documents().items()):
             sentences = [sentence for docstring in docstrings for sentence in _sentences(docstring, seen)]
             if sentences:
@@ -83,7 +83,7 @@ def _split_of(name: str) -> str:
 
 
 def _sentences(docstring: str, seen: set[str]) -> Iterator[str]:
-    """The prose of a docstring, re-flowed, one sentence at a time; paragraphs in `seen` are passed over."""
+    """The prose of a docstring, reflowed, one sentence at a time; paragraphs in `seen` are skipped."""
     for paragraph in _PARAGRAPH_END.split(inspect.cleandoc(docstring)):
         for item in _LIST_ITEM.split("\n" + paragraph):
             text = " ".join(_MARKUP.sub(" ", item).split())
@@ -106,13 +106,13 @@ def _documents() -> dict[str, list[str]]:
 
 
 def _from_sources() -> dict[str, list[str]]:
-    """Docstrings and comments of the library's Python files, parsed and not imported."""
+    """Docstrings and comments of the library's Python files, parsed but not imported."""
     root = Path(sysconfig.get_path("stdlib"))
     return {_module_name(path.relative_to(root)): list(_docs_of_file(path)) for path in _python_files(root)}
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    """The .py files under a folder, tests and installed packages left out."""
+    """The .py files under a folder, excluding tests and installed packages."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and path.name not in LEFT_OUT:
             yield from _python_files(path)
@@ -129,14 +129,14 @@ def _docs_of_file(path: Path) -> Iterator[str]:
     try:
         source = path.read_text("utf-8")
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # templates and samples of broken code
+    except (SyntaxError, ValueError):  # templates and deliberately broken samples
         return
     yield from _docstrings(tree)
     yield from (_COMMENT_SIGN.sub("", comment) for comment in _COMMENT.findall(source))
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """The docstrings of a node and of the statements in it."""
+    """The docstrings of a node and of its nested statements."""
     if isinstance(node, _DOCUMENTED):
         yield ast.get_docstring(node, clean=False) or ""
     for child in ast.iter_child_nodes(node):
@@ -145,13 +145,13 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
 
 
 def _from_compiled_modules() -> dict[str, list[str]]:
-    """Docstrings of the modules written in C, builtins among them."""
+    """Docstrings of the extension modules, including builtins."""
     documents = {}
     for name in sorted(sys.stdlib_module_names):
         if not name.startswith(("_test", "_xx", "xx")) and _is_compiled(name):
             try:
                 documents[f"{name} (compiled)"] = list(_docstrings_of_module(importlib.import_module(name)))
-            except ImportError:  # its system library is missing here
+            except ImportError:  # its system library is not installed
                 continue
     return documents
 
@@ -163,7 +163,7 @@ def _is_compiled(name: str) -> bool:
 
 
 def _docstrings_of_module(module: ModuleType) -> Iterator[str]:
-    """The docs of a module, its functions and classes, and the members of those."""
+    """The docstrings of a module, its functions and classes, and their members."""
     yield inspect.getdoc(module) or ""
     for _, value in sorted(vars(module).items()):
         if isinstance(value, type) or inspect.isbuiltin(value):
@@ -173,14 +173,14 @@ def _docstrings_of_module(module: ModuleType) -> Iterator[str]:
 
 
 def _own_doc(value: object) -> str:
-    """The docstring of a function, class or member, and not that of a plain value's class."""
+    """The docstring of a function, class or member, but not one a plain value inherits from its class."""
     documented = isinstance(value, type) or inspect.isroutine(value) or inspect.isdatadescriptor(value)
     doc = getattr(value, "__doc__", None) if documented else None
     return doc if isinstance(doc, str) else ""
 
 
 def _from_help_topics() -> dict[str, list[str]]:
-    """What help("TOPIC") prints."""
+    """The text that help("TOPIC") prints."""
     from pydoc_data.topics import topics
 
     return {f"{name} (topic)": [text] for name, text in topics.items()}

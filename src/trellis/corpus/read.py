@@ -1,4 +1,4 @@
-"""Files to text, streamed: every reader yields text in which a newline ends a sentence and a NUL begins a document."""
+"""Streaming file readers; each yields text in which a newline ends a sentence and a NUL begins a document."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ LOOK_AHEAD = 3  # lines a heading may span
 BLANKS = b" ", b"\t", b"\v", b"\f"
 _BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
 
-Report = Callable[[int], None]  # told how many more bytes of a file have been read
+Report = Callable[[int], None]  # called with the number of bytes just read
 
 
 def read_texts(paths: Iterable[Path], recipe: Recipe, report: Report = lambda n: None) -> Iterator[str]:
-    """The text of the files one after the other, in blocks of moderate size that end between two words."""
+    """Stream the text of the files in order, in moderate blocks that end between words."""
     for path in paths:
         yield DOCUMENT
         yield from find_reader(recipe.reader).read(path, recipe, report)
 
 
 def _read_plain(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """One sentence a line; documents begin where the recipe says."""
+    """One sentence per line; document boundaries follow the recipe."""
     return DOCUMENT_MARKERS[recipe.documents](_blocks(path, recipe, report), recipe)
 
 
 def _read_fasta(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """Each record is a document of one sentence: its lines joined, its header left out."""
+    """Each record is a one-sentence document: its lines joined, without its header."""
     return _gather(_fasta_pieces(_blocks(path, recipe, report)))
 
 
@@ -61,7 +61,7 @@ def _fasta_pieces(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def _read_csv(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """Each row is a document of one sentence, the given column; with "id:event" the adjacent rows of one id are."""
+    """Each row's `column` is a one-sentence document; with "id:event", adjacent rows with the same id form one."""
     rows = csv.reader(_lines(_blocks(path, recipe, report)))
     try:
         first = next(rows, [])
@@ -73,17 +73,17 @@ def _read_csv(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def _find_columns(header: list[str], wanted: str, path: Path) -> tuple[list[int], bool]:
-    """Where the wanted column, or its two parts around a colon, stand, and whether they were found by name."""
+    """Indices of the wanted column, or of both parts of "id:event", and whether they were found by name."""
     names = [wanted] if wanted in header or ":" not in wanted else wanted.split(":", 1)
     if all(name in header for name in names):
         return [header.index(name) for name in names], True
     if all(name.isdecimal() and int(name) < len(header) for name in names):
         return [int(name) for name in names], False
-    raise TrellisError(f"{path} has no column {wanted!r}; its first row reads {', '.join(header)}.")
+    raise TrellisError(f"{path} has no column {wanted!r}; its first row is {', '.join(header)}.")
 
 
 def _sequences(rows: Iterable[list[str]], columns: list[int], path: Path) -> Iterator[str]:
-    """The text of each sequence; blanks inside an event become underscores, so that it stays one token."""
+    """The text of each sequence; spaces inside an event become underscores to keep it one token."""
     cells = ([row[column] for column in columns] for row in _checked_rows(rows, max(columns), path))
     if len(columns) == 1:
         return (" ".join(cell.split()) for (cell,) in cells)
@@ -95,7 +95,7 @@ def _checked_rows(rows: Iterable[list[str]], last: int, path: Path) -> Iterator[
     for row in rows:
         if row and len(row) <= last:
             start = ",".join(row)[:60]
-            raise TrellisError(f"{path} has a row of {len(row)} columns where {last + 1} are needed: {start!r}.")
+            raise TrellisError(f"{path} has a row with {len(row)} columns, expected at least {last + 1}: {start!r}.")
         if row:
             yield row
 
@@ -145,12 +145,12 @@ def lines_of(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """A file is one document; a blank line in it is an empty sentence."""
+    """Each file is one document; a blank line is an empty sentence."""
     return blocks
 
 
 def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """Documents are separated by blank lines, which are no sentences themselves."""
+    """Blank lines separate documents and are not sentences themselves."""
     at_line_start = True
     for block in blocks:
         rest_of_line = 0 if at_line_start else block.find(LINE) + 1 or len(block)
@@ -159,12 +159,12 @@ def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """A document begins where the heading matches; the last lines of a block wait for those that follow."""
+    """A document begins at each heading match; the last lines of a block are held back until the next arrives."""
     heading = re.compile(recipe.heading, re.MULTILINE)
     kept = ""
     for block in chain(blocks, [None]):
         text = kept + (block or "")
-        cut = len(text) if block is None else _settled(text)
+        cut = len(text) if block is None else _cut_point(text)
         starts = [match.start() for match in heading.finditer(text) if match.start() < cut]
         bounds = [0, *starts, cut]
         yield DOCUMENT.join(text[start:stop] for start, stop in pairwise(bounds))
@@ -178,8 +178,8 @@ DOCUMENT_MARKERS: dict[str, Callable[[Iterator[str], Recipe], Iterator[str]]] = 
 }
 
 
-def _settled(text: str) -> int:
-    """The length of the text without its last lines, which a heading may begin; all of it where lines are overlong."""
+def _cut_point(text: str) -> int:
+    """Length of the text without its last lines, where a heading may begin; all of it if lines are overlong."""
     position = len(text)
     for _ in range(LOOK_AHEAD + 1):
         position = max(text.rfind(LINE, 0, position), 0)
@@ -187,7 +187,7 @@ def _settled(text: str) -> int:
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    """Whole lines, however long."""
+    """Whole lines of any length."""
     kept = ""
     for block in blocks:
         *whole, kept = (kept + block).split(LINE)
@@ -195,7 +195,7 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def _gather(pieces: Iterable[str]) -> Iterator[str]:
-    """The same text in fewer, larger pieces."""
+    """Join the pieces into fewer, larger ones."""
     held: list[str] = []
     size = 0
     for piece in pieces:
@@ -208,9 +208,9 @@ def _gather(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """The text of a file, plain or .gz, in blocks cut after a line, else after a blank, else between characters.
+    """The text of a file, plain or .gz, in blocks cut after a newline, else after a space, else between characters.
 
-    The last line ends with a newline whether the file has it or not.
+    A newline is appended if the file does not end with one.
     """
     position, kept, complete = 0, b"", True
     for data in _raw_blocks(path, report):
@@ -232,13 +232,13 @@ def _raw_blocks(path: Path, report: Report) -> Iterator[bytes]:
                 seen = file.tell()
                 yield data
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TrellisError(f"{path} is not a whole gzip file ({error}); fetch or pack it again.") from error
+        raise TrellisError(f"{path} is not a complete gzip file ({error}); download or pack it again.") from error
     except OSError as error:
         raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, plain or .gz, without their ends."""
+    """The lines of a UTF-8 file, plain or .gz, without line endings."""
     data = b"".join(_raw_blocks(path, lambda n: None))
     try:
         return data.decode("utf-8-sig").replace("\r\n", LINE).removesuffix(LINE).split(LINE)
@@ -247,7 +247,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _character_boundary(data: bytes) -> int:
-    """The end of the data, or a little before it: neither inside a UTF-8 character nor between \\r and \\n."""
+    """The end of the data, moved back if it falls inside a UTF-8 character or between \\r and \\n."""
     if data.endswith(b"\r"):
         return len(data) - 1
     for back in range(1, min(len(data), 4)):
@@ -257,7 +257,7 @@ def _character_boundary(data: bytes) -> int:
 
 
 def _decode(data: bytes, path: Path, position: int, recipe: Recipe) -> str:
-    """The text of some bytes that begin at `position`; only the bytes tokenizer takes what is not UTF-8."""
+    """Decode bytes that start at offset `position`; only the bytes tokenizer accepts invalid UTF-8."""
     try:
         text = data.decode("utf-8", "surrogateescape" if recipe.tokenizer == "bytes" else "strict")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""How text becomes integers, every choice made: the user's, else the source's own, else the general default."""
+"""The fully resolved preprocessing options: the user's choice, else the source's default, else the general default."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from trellis.corpus.tokenize import TOKENIZERS
 from trellis.errors import TrellisError
 from trellis.options import choose
 
-# An article of WikiText: ` = Title = ` (and not ` = = Section = = `) between two blank lines, from the first on.
+# A WikiText article: ` = Title = ` (but not ` = = Section = = `) between two blank lines, starting at the first.
 WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n(?=[^\S\n]*\n)"
 
 SOURCE_CHOICES: Mapping[str, Mapping[str, Any]] = {
@@ -24,7 +24,7 @@ SOURCE_CHOICES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The fields of DataConfig without an open choice; see there."""
+    """The fields of DataConfig with every option resolved; see there."""
 
     reader: str = "text"
     column: str = ""
@@ -42,7 +42,7 @@ class Recipe:
 
 
 def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
-    """Fill the choices that `config` leaves open; `suffix` is that of the source's first file."""
+    """Resolve the options that `config` leaves open; `suffix` is that of the source's first file."""
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
     reader = chosen.get("reader") or reader_of_suffix(suffix)
@@ -58,13 +58,13 @@ def _check(recipe: Recipe) -> None:
     if recipe.reader == "csv" and not recipe.column:
         raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')
     if recipe.min_count < 0 or recipe.max_size < 0:
-        raise TrellisError("data.min_count and data.max_size cannot be negative.")
+        raise TrellisError("data.min_count and data.max_size must not be negative.")
     if not 0 <= recipe.min_letters <= 1:
-        raise TrellisError(f"data.min_letters is {recipe.min_letters}; it is a share, between 0 and 1.")
+        raise TrellisError(f"data.min_letters is {recipe.min_letters}; it must be between 0 and 1.")
     fractions = recipe.valid_fraction, recipe.test_fraction
     if not (min(fractions) >= 0 and sum(fractions) < 1):
-        raise TrellisError("data.valid_fraction and data.test_fraction must leave something to train on.")
+        raise TrellisError("data.valid_fraction and data.test_fraction must sum to less than 1.")
     try:
         re.compile(recipe.heading)
     except re.error as error:
-        raise TrellisError(f"data.heading is not a regular expression: {error}.") from error
+        raise TrellisError(f"data.heading is not a valid regular expression: {error}.") from error

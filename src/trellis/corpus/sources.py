@@ -1,4 +1,4 @@
-"""Where a corpus comes from: a named one, a file, a folder or standard input, as files per split."""
+"""Resolve a corpus name, file, folder or standard input to files per split."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_languag
 
 TEXT8 = "https://mattmahoney.net/dc/text8.zip", "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232"
 
-# name -> split -> (address, SHA-256 sum)
+# name -> split -> (URL, SHA-256 checksum)
 DOWNLOADS = {
     "ptb": {
         "train": (PTB.format("train"), "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
@@ -58,7 +58,7 @@ class Source:
 
 @contextmanager
 def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
-    """The source of that name; what standard input gave is kept on disk until the block ends."""
+    """Find the source of that name; standard input is spooled to disk until the block exits."""
     root = cache_folder(cache)
     if name == "-":
         with _standard_input(root) as source:
@@ -71,10 +71,10 @@ def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
 
 def _from_path(path: Path) -> Source:
     if str(path) == GIVEN:
-        raise TrellisError("The text of this run came from Python; pass it again, to trellis.train(..., resume=True).")
+        raise TrellisError("The text of this run came from Python; pass it again to trellis.train(..., resume=True).")
     if not path.exists():
         known = ", ".join(NAMED)
-        raise TrellisError(f"There is no file or folder {path}, and no corpus of that name; known are {known}.")
+        raise TrellisError(f"No file, folder or built-in corpus is called {path}; the built-in corpora are {known}.")
     if path.is_file():
         return Source(path.name.removesuffix(".gz"), str(path), {WHOLE: [path]})
     files = _splits_in(path)
@@ -82,7 +82,7 @@ def _from_path(path: Path) -> Source:
         whole = sorted(file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path)))
         files = {WHOLE: whole} if whole else {}
     if not files:
-        raise TrellisError(f"The folder {path} holds no files.")
+        raise TrellisError(f"The folder {path} contains no files.")
     return Source(path.resolve().name or "root", str(path), files)
 
 
@@ -107,7 +107,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def data_folder(name: str) -> Path:
-    """$TRELLIS_DATA/name, whether it is there or not."""
+    """$TRELLIS_DATA/name, whether or not it exists."""
     return Path(os.environ.get("TRELLIS_DATA") or os.devnull) / name
 
 
@@ -123,7 +123,7 @@ def _find_splits(name: str, root: Path) -> Source:
 
 
 def _find_text8(name: str, root: Path) -> Source:
-    """The one file called text8-something in $TRELLIS_DATA/text8, else downloaded once into the cache."""
+    """The single file text8-* in $TRELLIS_DATA/text8, else downloaded once into the cache."""
     found = sorted(data_folder(name).glob("text8*"))
     if not found:
         found = [root / "sources" / name / name]
@@ -134,7 +134,7 @@ def _find_text8(name: str, root: Path) -> Source:
 
 
 def _find_python_docs(name: str, root: Path) -> Source:
-    """The standard library's own documentation, written once into the cache."""
+    """The standard library's documentation, extracted once into the cache."""
     return Source(name, f"{name} ({describe_python()})", _splits_in(python_docs(root / "sources")))
 
 

@@ -1,4 +1,4 @@
-"""Sentences whose words have tags: the formats they come in, and the data sets by name."""
+"""Tagged sentences: file formats and named data sets."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DOCUMENT_START = "-DOCSTART-"
 CONLLU = {
     name: i for i, name in enumerate(("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"))
 }
-Token = tuple[str, str, str]  # word, tag, part of speech ("" where the format has none)
+Token = tuple[str, str, str]  # word, tag, part of speech ("" if the format has none)
 Sentence = list[Token]
-Numbered = Iterable[tuple[int, str]]  # lines with their numbers, from 1 on
+Numbered = Iterable[tuple[int, str]]  # lines with their numbers, starting at 1
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """Sentences of words with their tags, and their parts of speech where the tags are something else."""
+    """Sentences of words with their tags, and their parts of speech when the tags are something else."""
 
     words: list[list[str]]
     tags: list[list[str]]
@@ -40,7 +40,7 @@ class Tagged:
         return len(self.words)
 
     def __getitem__(self, part: slice | Sequence[int]) -> Tagged:
-        """Some of the sentences."""
+        """A subset of the sentences."""
         places = range(len(self))[part] if isinstance(part, slice) else part
         words, tags, pos = (rows and [rows[i] for i in places] for rows in (self.words, self.tags, self.pos))
         return Tagged(words or [], tags or [], pos)
@@ -57,24 +57,24 @@ class Tagged:
         return sorted(set(chain.from_iterable(self.tags)))
 
     def map_tags(self, change: Callable[[list[str]], list[str]]) -> Tagged:
-        """The same words with the tags of every sentence changed."""
+        """The same words with the tags of each sentence mapped by `change`."""
         return Tagged(self.words, [change(tags) for tags in self.tags], self.pos)
 
     def in_iob2(self) -> Tagged:
-        """The same with spans, where that is what the tags are, in IOB2."""
+        """Convert span tags to IOB2; other tags are unchanged."""
         return self.map_tags(lambda tags: convert(tags, "IOB2")) if units_of(self.tag_set()) == "spans" else self
 
 
 def read_tagged(path: str | Path, format: str = "conll", column: int | str | None = None) -> Tagged:
     """Read tagged sentences from a file, plain or .gz.
 
-    conll: columns, the word first, a sentence ended by an empty line; `column` has the tag (the last one unless told),
-    and where that is not the second, the second is kept as `pos`. conllu: `column` is "upos" (unless told) or "xpos".
-    medpost: a line of word_TAG tokens after each line with an id. word_tag: a sentence of word_TAG tokens a line."""
+    conll: columns, the word first, blank lines between sentences; `column` is the tag column (default: the last), and
+    if it is not the second, the second is kept as `pos`. conllu: `column` is "upos" (default) or "xpos".
+    medpost: each line with an id precedes a line of word_TAG tokens. word_tag: one sentence of word_TAG per line."""
     read = choose(FORMATS, format, "The format of tagged text")
     sentences = [sentence for sentence in read(Path(path), column) if sentence]
     if not sentences:
-        raise TrellisError(f"{path} holds no tagged sentences in the {format} format.")
+        raise TrellisError(f"{path} contains no tagged sentences in the {format} format.")
     words, tags, pos = ([[token[i] for token in sentence] for sentence in sentences] for i in range(3))
     return Tagged(words, tags, pos if pos[0][0] else None)
 
@@ -88,7 +88,7 @@ def _numbered(path: Path) -> Numbered:
 
 
 def _sentences(rows: Iterable[list[str] | None], token: Callable[[list[str]], Token]) -> Iterator[Sentence]:
-    """Rows of columns, None between sentences."""
+    """Group rows of columns into sentences; None separates sentences."""
     sentence: Sentence = []
     for row in rows:
         if row is not None:
@@ -112,9 +112,9 @@ def _conll(path: Path, column: int | str | None) -> Iterator[Sentence]:
             width = width or len(row)
             if len(row) != width or not -width < place < width or width < 2:
                 wanted = max(width, 2, place + 1)
-                raise _broken(path, number, f"{len(row)} columns where {wanted} are needed: {line.strip()[:60]!r}")
+                raise _broken(path, number, f"{len(row)} columns, expected at least {wanted}: {line.strip()[:60]!r}")
             if not row[0].strip() or not row[place].strip():
-                raise _broken(path, number, f"a word or its tag is empty: {line.rstrip()[:60]!r}")
+                raise _broken(path, number, f"empty word or tag: {line.rstrip()[:60]!r}")
             yield row
 
     def token(row: list[str]) -> Token:
@@ -125,7 +125,7 @@ def _conll(path: Path, column: int | str | None) -> Iterator[Sentence]:
 
 def _whole(column: int | str) -> int:
     if not str(column).removeprefix("-").isdecimal():
-        raise TrellisError(f"The column {column!r} is not a number; columns of the conll format count from 0.")
+        raise TrellisError(f"The column {column!r} is not an integer; conll columns are numbered from 0.")
     return int(column)
 
 
@@ -141,13 +141,13 @@ def _conllu(path: Path, column: int | str | None) -> Iterator[Sentence]:
             elif line.startswith("#"):
                 continue
             elif len(row) != len(CONLLU):
-                raise _broken(path, number, f"{len(row)} columns where {len(CONLLU)} are needed: {line.strip()[:60]!r}")
+                raise _broken(path, number, f"{len(row)} columns, expected {len(CONLLU)}: {line.strip()[:60]!r}")
             elif row[0].isdecimal() and not (row[CONLLU["form"]].strip() and row[place].strip()):
-                raise _broken(path, number, f"a word or its {name} is empty: {line.strip()[:60]!r}")
-            elif row[0].isdecimal():  # neither the range of a contraction nor a word that is not written
+                raise _broken(path, number, f"empty word or {name}: {line.strip()[:60]!r}")
+            elif row[0].isdecimal():  # neither a multiword range nor an empty node
                 yield row
             elif not row[0].replace("-", "").replace(".", "").isdecimal():
-                raise _broken(path, number, f"{row[0]!r} is not the number of a word")
+                raise _broken(path, number, f"{row[0]!r} is not a word index")
 
     return _sentences(rows(), lambda row: (row[CONLLU["form"]], row[place], ""))
 
@@ -156,10 +156,10 @@ def _medpost(path: Path, column: int | str | None) -> Iterator[Sentence]:
     lines = [(number, line) for number, line in _numbered(path) if line.strip()]
     for (number, name), (next_number, line) in zip(lines[::2], lines[1::2], strict=False):
         if "_" in name or len(name.split()) != 1:
-            raise _broken(path, number, f"the id of a sentence was expected: {name.strip()[:60]!r}")
+            raise _broken(path, number, f"expected a sentence id, found {name.strip()[:60]!r}")
         yield _joined(path, next_number, line)
     if len(lines) % 2:
-        raise _broken(path, lines[-1][0], "the id of a sentence that does not follow")
+        raise _broken(path, lines[-1][0], "sentence id without a sentence")
 
 
 def _word_tag(path: Path, column: int | str | None) -> Iterator[Sentence]:
@@ -167,11 +167,11 @@ def _word_tag(path: Path, column: int | str | None) -> Iterator[Sentence]:
 
 
 def _joined(path: Path, number: int, line: str) -> Sentence:
-    """Tokens word_TAG, parted at the last underscore."""
+    """Tokens word_TAG, split at the last underscore."""
     pairs = [token.rpartition("_") for token in line.split()]
     for token, (word, _, tag) in zip(line.split(), pairs, strict=True):
         if not word or not tag:
-            raise _broken(path, number, f"{token[:60]!r} is not of the form word_TAG")
+            raise _broken(path, number, f"{token[:60]!r} is not in the form word_TAG")
     return [(word, tag, "") for word, _, tag in pairs]
 
 
@@ -185,14 +185,14 @@ FORMATS: dict[str, Callable[[Path, int | str | None], Iterator[Sentence]]] = {
 
 @dataclass(frozen=True)
 class TaggedSource:
-    """A data set in a folder of $TRELLIS_DATA: the files of each split, and which of their sentences belong to it."""
+    """A data set in a folder of $TRELLIS_DATA: the files of each split, and the slice of sentences belonging to it."""
 
     folder: str
     format: str
     files: Mapping[str, Sequence[str]]
     column: int | str | None = None
-    parts: Mapping[str, slice] | None = None  # of sentences, where the splits share files
-    without: str = ""  # a tag whose tokens are no words
+    parts: Mapping[str, slice] | None = None  # slices of sentences, if the splits share files
+    without: str = ""  # a tag whose tokens are dropped
 
 
 _EWT = {"train": ("en_ewt-ud-train.conllu",), "valid": ("en_ewt-ud-dev.conllu",), "test": ("en_ewt-ud-test.conllu",)}
@@ -221,7 +221,7 @@ TAGGED = {
 
 
 def load_tagged(name: str, split: str) -> Tagged:
-    """A split (train, valid or test) of a data set under $TRELLIS_DATA; CoNLL-2000 has no valid."""
+    """Load a split (train, valid or test) of a data set under $TRELLIS_DATA; CoNLL-2000 has no valid."""
     source = choose(TAGGED, name, "The tagged data set")
     if split not in source.files:
         raise TrellisError(f"{name} has no {split} split; it has {', '.join(source.files)}.")
@@ -231,22 +231,22 @@ def load_tagged(name: str, split: str) -> Tagged:
 
 
 def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]:
-    """The splits of a tagged data set, spans as IOB2; of a file, or of sentences [[(word, tag), ...], ...] from Python,
-    some are held out."""
+    """The splits of a tagged data set, spans in IOB2; a single file, or Python sentences [[(word, tag), ...], ...], are
+    divided with some sentences held out."""
     if isinstance(data, Tagged):
         return _held_out(data, config)
     if data is not None:
         pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
         return _held_out(Tagged(*([[pair[i] for pair in row] for row in pairs] for i in range(2))), config)
     if config.source in ("", GIVEN):
-        raise TrellisError(f"There is no tagged text: set data.source to a file, or to one of {', '.join(TAGGED)}.")
+        raise TrellisError(f"No tagged text given: set data.source to a file or to one of {', '.join(TAGGED)}.")
     if config.source in TAGGED and config.reader is None:
         return {name: load_tagged(config.source, name).in_iob2() for name in TAGGED[config.source].files}
     return _held_out(read_tagged(config.source, config.reader or "conll", config.column), config)
 
 
 def _held_out(data: Tagged, config: TaggedDataConfig) -> dict[str, Tagged]:
-    """Every n-th sentence for validation and for testing; a split without sentences is left out."""
+    """Hold out every n-th sentence for validation and for testing; empty splits are omitted."""
     data, places = data.in_iob2(), np.arange(len(data))
     shares = {"valid": config.valid_fraction, "test": config.test_fraction}
     home = np.full(len(data), "train", object)
@@ -266,12 +266,12 @@ def describe_splits(config: TaggedDataConfig, splits: Mapping[str, Tagged]) -> s
 def _plain_or_packed(path: Path) -> Path:
     packed = path.with_name(path.name + ".gz")
     if not path.is_file() and not packed.is_file():
-        raise TrellisError(f"There is no {path} (nor .gz); set TRELLIS_DATA to the folder that holds the data sets.")
+        raise TrellisError(f"Cannot find {path} (or .gz); set TRELLIS_DATA to the folder that contains the data sets.")
     return path if path.is_file() else packed
 
 
 def _without(data: Tagged, tag: str) -> Tagged:
-    """The data without the tokens of a tag, and without the sentences that had no others."""
+    """Drop the tokens with a tag, and the sentences left empty."""
     if not tag:
         return data
     sentences = (zip(*pair, strict=True) for pair in zip(data.words, data.tags, strict=True))

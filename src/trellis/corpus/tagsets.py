@@ -1,4 +1,4 @@
-"""One tag set as another: spans as IOB1, IOB2 or IOBES, and parts of speech as the 12 universal ones."""
+"""Tag set conversion: spans between IOB1, IOB2 and IOBES, and parts of speech to the 12 universal tags."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,11 +13,11 @@ from trellis.options import choose
 OUTSIDE = "O"
 SPAN_TAG = re.compile(r"[BIES]-.+|O")
 UNIVERSAL = "ADJ", "ADP", "ADV", "CONJ", "DET", "NOUN", "NUM", "PRON", "PRT", "VERB", "X", "."
-FIRST, LAST = "BS", "ES"  # what only begins a span, and what only ends one, in any of the schemes
+FIRST, LAST = "BS", "ES"  # prefixes that always begin, and always end, a span in any scheme
 
 
 class Span(NamedTuple):
-    """Words first ... last (included) of one kind."""
+    """Words first ... last (inclusive) with the label `kind`."""
 
     kind: str
     first: int
@@ -25,13 +25,13 @@ class Span(NamedTuple):
 
 
 def units_of(tags: Collection[str]) -> str:
-    """What a tag set marks: spans where all tags are O or like B-NP, else tokens."""
+    """What a tag set marks: "spans" if every tag is O or like B-NP, else "tokens"."""
     return "spans" if OUTSIDE in tags and all(SPAN_TAG.fullmatch(tag) for tag in tags) else "tokens"
 
 
 def spans(tags: Iterable[str]) -> list[Span]:
-    """The spans of a sentence in any of the schemes, by conlleval's rules: a span goes on while its kind stays the
-    same, and nothing begins or ends in between; an I without a B begins one too."""
+    """The spans of a sentence in any scheme, by conlleval's rules: a span extends while its label stays the same and no
+    prefix begins or ends one; an I without a B also begins one."""
     found: list[Span] = []
     kind, first, place = "", 0, "O"
     for t, tag in enumerate([*tags, OUTSIDE]):
@@ -46,8 +46,8 @@ def spans(tags: Iterable[str]) -> list[Span]:
 
 
 def write_spans(found: Iterable[Span], length: int, scheme: str) -> list[str]:
-    """Tags of a sentence of that length: "IOB1" (B only between neighbours of one kind), "IOB2" or "IOBES"."""
-    letters_of = choose(SCHEMES, scheme, "The scheme of spans")
+    """Tags of a sentence of that length: "IOB1" (B only between adjacent spans of one kind), "IOB2" or "IOBES"."""
+    letters_of = choose(SCHEMES, scheme, "The span scheme")
     tags, before = [OUTSIDE] * length, Span("", -2, -2)
     for span in found:
         letters = letters_of(span.last - span.first + 1, before == (span.kind, before.first, span.first - 1))
@@ -57,11 +57,11 @@ def write_spans(found: Iterable[Span], length: int, scheme: str) -> list[str]:
 
 
 def convert(tags: list[str], scheme: str) -> list[str]:
-    """The tags of a sentence in another scheme."""
+    """Convert the tags of a sentence to another scheme."""
     return write_spans(spans(tags), len(tags), scheme)
 
 
-SCHEMES: dict[str, Callable[[int, bool], str]] = {  # letters of a span of n words; whether one of its kind ends before
+SCHEMES: dict[str, Callable[[int, bool], str]] = {  # prefixes of n words; whether one of its kind ends before
     "IOB1": lambda n, touching: ("B" if touching else "I") + "I" * (n - 1),
     "IOB2": lambda n, touching: "B" + "I" * (n - 1),
     "IOBES": lambda n, touching: "S" if n == 1 else "B" + "I" * (n - 2) + "E",
@@ -69,20 +69,20 @@ SCHEMES: dict[str, Callable[[int, bool], str]] = {  # letters of a span of n wor
 
 
 def only(kind: str) -> Callable[[list[str]], list[str]]:
-    """Tags with the spans of one kind alone, as IOB2."""
+    """A filter that keeps only the spans of one kind, in IOB2."""
     return lambda tags: write_spans((span for span in spans(tags) if span.kind == kind), len(tags), "IOB2")
 
 
 @cache
 def penn_map() -> Mapping[str, str]:
-    """Penn Treebank tags -> universal ones, by the published map in $TRELLIS_DATA/tagset_maps."""
+    """Penn Treebank tags -> universal tags, from the published map in $TRELLIS_DATA/tagset_maps."""
     lines = read_lines(data_folder("tagset_maps") / "en-ptb.map")
     pairs = (line.split("\t") for line in lines if line.strip())
     return {row[0]: row[1] for row in pairs} | PENN_ALSO
 
 
-PENN_ALSO = {"HYPH": ".", "NFP": ".", '"': ".", "AFX": "X", "ADD": "X", "GW": "X", "XX": "X"}  # of later treebanks
-MEDPOST_MAP = {  # ours: there is no published one; a + marks a token that the next one continues
+PENN_ALSO = {"HYPH": ".", "NFP": ".", '"': ".", "AFX": "X", "ADD": "X", "GW": "X", "XX": "X"}  # from later treebanks
+MEDPOST_MAP = {  # ours, as none is published; a + marks a token continued by the next
     "CC": "CONJ", "CS": "ADP", "CSN": "ADP", "CST": "ADP", "II": "ADP", "DB": "DET", "DD": "DET", "EX": "DET",
     "GE": "PRT", "TO": "PRT", "JJ": "ADJ", "JJR": "ADJ", "JJT": "ADJ", "VVGJ": "ADJ", "VVNJ": "ADJ", "MC": "NUM",
     "NN": "NOUN", "NNP": "NOUN", "NNS": "NOUN", "VVGN": "NOUN", "PN": "PRON", "PND": "DET", "PNG": "PRON",
@@ -92,12 +92,12 @@ MEDPOST_MAP = {  # ours: there is no published one; a + marks a token that the n
 
 
 def universal(tags: list[str], tag_set: str = "penn") -> list[str]:
-    """Parts of speech of the "penn" or the "medpost" tag set as universal ones."""
+    """Map "penn" or "medpost" part-of-speech tags to universal ones."""
     table = MAPS[tag_set]()
     try:
         return [table[tag.removesuffix("+")] for tag in tags]
     except KeyError as error:
-        raise TrellisError(f"The tag {error} is not in the {tag_set} tag set; say which one the data has.") from error
+        raise TrellisError(f"The tag {error} is not in the {tag_set} tag set; which one does the data use?") from error
 
 
 MAPS: dict[str, Callable[[], Mapping[str, str]]] = {"penn": penn_map, "medpost": lambda: MEDPOST_MAP}

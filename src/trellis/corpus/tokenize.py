@@ -1,4 +1,4 @@
-"""Text to tokens and back. In a text a newline ends a sentence and a NUL begins a document; both are tokens."""
+"""Tokenise and detokenise text. A newline ends a sentence and a NUL begins a document; both are tokens."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _SPACE_AFTER = re.compile(r"([(\[{]) ")
 
 
 class Tokenizer(NamedTuple):
-    """How a text falls apart (a sentence ends with "\\n" or <eos>) and how tokens read as a text again."""
+    """Functions that split text into tokens (a sentence ends with "\\n" or <eos>) and join tokens into text."""
 
     split: Callable[[str], list[str]]
     join: Callable[[Iterable[str]], str]
@@ -26,12 +26,12 @@ def _split_whitespace(text: str) -> list[str]:
 
 
 def _split_bytes(text: str) -> list[str]:
-    """Each byte of the UTF-8 text as the character of the same number."""
+    """Each byte of the UTF-8 text as the character with that code point."""
     return list(text.encode("utf-8", "surrogateescape").decode("latin-1"))
 
 
 def _join_bytes(tokens: Iterable[str]) -> str:
-    """Tokens such as <unk>, which are not bytes, are spelled out."""
+    """Join byte tokens; tokens such as <unk>, which are not bytes, are written out."""
     return "".join(tokens).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
@@ -49,6 +49,6 @@ TOKENIZERS = {
 
 
 def treat(text: str, lower: bool, digits: bool) -> str:
-    """Lower-case the text, then replace every run of digits by N, each where asked."""
+    """Optionally lower-case the text, then optionally replace each run of digits by N."""
     text = text.lower() if lower else text
     return _DIGITS.sub("N", text) if digits else text

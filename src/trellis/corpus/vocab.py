@@ -1,4 +1,4 @@
-"""The vocabulary: words and integers, and the treatment that turns raw text into either."""
+"""The vocabulary: a mapping between words and ids, with the preprocessing that turns raw text into tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from trellis.corpus.tokenize import EOS, TOKENIZERS, UNK, treat
 from trellis.errors import TrellisError
 
-GAP = "___"  # in a query: one missing token, whatever the tokenizer
+GAP = "___"  # in a query: one missing token, with any tokenizer
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Vocabulary:
         lower: bool = False,
         digits: bool = False,
     ) -> Vocabulary:
-        """Keep the words seen at least `min_count` times, at most `max_size` with <eos> and, where asked, <unk>.
+        """Keep the words seen at least `min_count` times, at most `max_size` including <eos> and, optionally, <unk>.
 
-        The count of <unk> is what the words left out add up to.
+        The count of <unk> is the total count of the excluded words.
         """
         special = {EOS: counts.get(EOS, 0)} | ({UNK: counts.get(UNK, 0)} if unk or UNK in counts else {})
         ranked = sorted(
@@ -58,30 +58,30 @@ class Vocabulary:
         return cls(list(words), list(totals), tokenizer, lower, digits)
 
     def check(self) -> None:
-        """Refuse words and treatment that do not make a vocabulary."""
+        """Raise ValueError if the words and preprocessing do not form a valid vocabulary."""
         if EOS not in self.index or len(self.index) != len(self.counts) or self.tokenizer not in TOKENIZERS:
-            raise ValueError("the vocabulary is not one")
+            raise ValueError("the vocabulary is invalid")
 
     def __len__(self) -> int:
         return len(self.words)
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The id of each word."""
+        """A mapping from words to ids."""
         return {word: i for i, word in enumerate(self.words)}
 
     @property
     def eos(self) -> int:
-        """The id of the end of a sentence."""
+        """The id of the end-of-sentence token."""
         return self.index[EOS]
 
     @property
     def unk(self) -> int | None:
-        """The id of the unknown word, where there is one."""
+        """The id of <unk>, or None."""
         return self.index.get(UNK)
 
     def encode(self, words: Sequence[str]) -> np.ndarray:
-        """Ids [len(words)], int64, of the words."""
+        """Encode words as int64 ids [len(words)]."""
         missing = -1 if self.unk is None else self.unk
         ids = np.fromiter((self.index.get(word, missing) for word in words), np.int64, len(words))
         if self.unk is None and (ids < 0).any():
@@ -93,21 +93,21 @@ class Vocabulary:
         return ids
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The words of the ids."""
+        """The words with these ids."""
         return [self.words[i] for i in ids]
 
     def split(self, line: str, gap: str | None = None) -> list[str]:
-        """The tokens of a line, treated as the training text was.
+        """Tokenise a line with the preprocessing of the training text.
 
-        Every occurrence of the mark `gap` (usually GAP) is one token, whatever the tokenizer: in "th___ cat" a word of
-        any length is missing, or one character, one byte, one symbol.
+        Each occurrence of the mark `gap` (usually GAP) is one token, with any tokenizer: in "th___ cat" it stands for a
+        missing word of any length, or for one character, byte or symbol.
         """
         split = TOKENIZERS[self.tokenizer].split
         first, *rest = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
         return [*first, *(token for part in rest for token in (str(gap), *part))]
 
     def join(self, tokens: Iterable[str]) -> str:
-        """The tokens as readable text, one line per sentence."""
+        """Detokenise into readable text, one line per sentence."""
         sentences: list[list[str]] = [[]]
         for token in tokens:
             if token == EOS:
@@ -117,10 +117,10 @@ class Vocabulary:
         return "\n".join(map(TOKENIZERS[self.tokenizer].join, sentences))
 
     def to_json(self) -> str:
-        """A JSON object with the words, their counts and the treatment."""
+        """Serialise the words, their counts and the preprocessing as a JSON object."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:
-        """The vocabulary that `to_json` wrote."""
+        """Restore a vocabulary written by `to_json`."""
         return cls(**json.loads(text))

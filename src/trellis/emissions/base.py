@@ -1,4 +1,4 @@
-"""Emission: p(x | z), what inference and learning ask of it."""
+"""Emission: the interface of p(x | z) for inference and learning."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from torch import Tensor
 from trellis.devices import Draws, draw_uniform
 from trellis.types import Potentials
 
-ENTRIES = 1 << 26  # of a table that exist at a time
+ENTRIES = 1 << 26  # table entries in memory at a time
 
 
 class Vectors(NamedTuple):
-    """Observations that are rows of numbers: that of sequence b at step t is values[rows[b, t]], missing where -1."""
+    """Observations as rows of numbers: that of sequence b at step t is values[rows[b, t]], missing if -1."""
 
     values: Tensor  # [n, F]
     rows: Tensor  # [B, T] int64
 
 
 class Emission(ABC):
-    """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors, that every method understands."""
+    """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors, that every method accepts."""
 
     num_states: int
 
     @abstractmethod
     def potentials(self, observations: Any, all_observed: bool = False) -> Potentials:
-        """log p(x_t | z) for every step; `all_observed`: no observation is missing. Never waits for the device."""
+        """log p(x_t | z) of every step; `all_observed`: nothing is missing. Does not synchronise with the device."""
 
     @abstractmethod
     def statistics(self, observations: Any, visits: Tensor) -> Tensor:
-        """The sufficient statistics of expected visits [N, k] of the rows of the potentials: one tensor, in a layout of
-        the emission's own, that adds and scales."""
+        """Sufficient statistics from expected visits [N, k] of the rows of the potentials: one tensor in an
+        emission-specific layout, closed under addition and scaling."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, prior: Any) -> Self:
-        """The M-step: the most probable emission given statistics and a prior (for symbols, a pseudocount)."""
+        """The M-step: the MAP emission given statistics and a prior (for symbols, a pseudocount)."""
 
     @abstractmethod
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One observation from each state: [...] -> [..., *]."""
+        """Sample one observation from each state: [...] -> [..., *]."""
 
 
 class SymbolEmission(Emission):
     """p(x | z) over V symbols: tokens [B, T], -1 where missing.
 
-    `dense` is all that a subclass must give besides its statistics and M-step; one that should never write out [V, K]
+    Besides its statistics and M-step, a subclass must only define `dense`; one that should never materialise [V, K]
     overrides the rest."""
 
     @abstractmethod
@@ -66,18 +66,18 @@ class SymbolEmission(Emission):
 
     @property
     def support(self) -> Tensor | None:
-        """The states that may emit each symbol, [V, k]; None: all."""
+        """The states that can emit each symbol, [V, k]; None: all."""
         return None
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
         return Potentials(self.dense(), observations, all_observed=all_observed)
 
     def predict(self, probs: Tensor) -> Tensor:
-        """log p(symbol) when the state is distributed as probs: [..., K] -> [..., V]."""
+        """log p(symbol) under a distribution over states: [..., K] -> [..., V]."""
         return (probs @ self.dense().exp().T).log()
 
     def columns(self, states: Tensor) -> Tensor:
-        """log p(symbol | state) of some states, none of them twice: [n] -> [V, n]."""
+        """log p(symbol | state) of distinct states: [n] -> [V, n]."""
         return self.dense()[:, states]
 
     def log_probs(self, symbol: int) -> Tensor:
@@ -85,7 +85,7 @@ class SymbolEmission(Emission):
         return self.dense()[symbol]
 
     def by_state(self) -> Iterator[Tensor]:
-        """log p(symbol | state), a few states at a time: [V, n], one after the other."""
+        """log p(symbol | state) for chunks of states: [V, n] each."""
         states = torch.arange(self.num_states, device=self.log_probs(0).device)
         return (self.columns(some) for some in states.split(max(1, ENTRIES // self.num_symbols)))
 
@@ -95,13 +95,13 @@ class SymbolEmission(Emission):
         return torch.cat(values), torch.cat(words)
 
     def only(self, allowed: Tensor) -> SymbolEmission:
-        """The same without the symbols that are not allowed [V] bool; not normalised."""
+        """Restrict to the allowed symbols [V] bool; not renormalised."""
         from trellis.emissions.categorical import Categorical
 
         return Categorical(self.dense().masked_fill(~allowed.unsqueeze(-1), -torch.inf), None, self.num_states)
 
     def log_totals(self) -> Tensor:
-        """log sum over symbols of p(symbol | state), zero unless symbols were taken away: [K]."""
+        """log sum over symbols of p(symbol | state), zero unless symbols were removed: [K]."""
         return torch.cat([some.logsumexp(0) for some in self.by_state()])
 
     def sample(self, states: Tensor, generator: torch.Generator | Draws | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Categorical emissions: every state has a distribution over the vocabulary, or over the words it may emit."""
+"""Categorical emissions: a distribution per state over the vocabulary, or over the words it can emit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trellis.types import Potentials
 
 
 class Categorical(SymbolEmission):
-    """log p(word | state) as a table [V, k]: column i of a word's row belongs to the state support[word, i].
+    """log p(word | state) as a table [V, k]: column i of a word's row refers to the state support[word, i].
 
-    Without a support (None) every state may emit every word, and column i is state i. Words and states may be parted
-    into classes, which then make the support. The statistics are expected visits [V, k]."""
+    Without a support (None) every state can emit every word, and column i is state i. A partition of words and states
+    into classes also defines a support. The statistics are expected visits [V, k]."""
 
     def __init__(self, table: Tensor, support: Tensor | Partition | None, num_states: int) -> None:
         self.partition = support if isinstance(support, Partition) else None
@@ -47,9 +47,9 @@ class Categorical(SymbolEmission):
         return visits
 
     def maximised(self, statistics: Tensor, prior: float | Tensor) -> Categorical:
-        """Each state over the words that it may emit; a pseudocount may be given for all of these or for each [V, k].
+        """The MAP distribution of each state over the words it can emit; the pseudocount is a scalar or [V, k].
 
-        Unlike a transition, an emission of zero may come back: only the support forbids."""
+        Unlike for transitions, zeros can become positive: only the support constrains."""
         weights, support = (statistics + prior).clamp(min=0), self.support
         allowed = None if self.partition is None else self.partition.allowed
         weights = weights if allowed is None else weights * allowed
@@ -87,10 +87,10 @@ class Categorical(SymbolEmission):
             return self.table[:, states]
         place = torch.full((self.num_states,), len(states), device=states.device)
         place[states] = torch.arange(len(states), device=states.device)
-        spare = self.table.new_full((len(self.table), len(states) + 1), -torch.inf)  # the last column: all other states
+        spare = self.table.new_full((len(self.table), len(states) + 1), -torch.inf)  # last column: all other states
         return spare.scatter(-1, place[self.support], self.table)[:, :-1]
 
 
 def totals_by_state(values: Tensor, support: Tensor, num_states: int) -> Tensor:
-    """The sum of all entries [V, k] that belong to each state: [K]."""
+    """Sum the entries [V, k] by state: [K]."""
     return values.new_zeros(num_states).scatter_add(0, support.flatten(), values.flatten())

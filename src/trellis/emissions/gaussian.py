@@ -14,7 +14,7 @@ from trellis.errors import InputError
 from trellis.types import Potentials
 
 JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positive definite
-SMALLEST_WEIGHT = 1e-5  # of the visits that a variance is estimated from
+SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
 
 
 class GaussianPrior(NamedTuple):
@@ -35,15 +35,15 @@ class Moments(NamedTuple):
 
 
 class Covariance(ABC):
-    """One way to hold the covariances of K states over F features."""
+    """A parameterisation of the covariances of K states over F features."""
 
     @abstractmethod
     def shape(self, states: int, features: int) -> tuple[int, ...]:
-        """Of the covariances."""
+        """The shape of the covariance parameters."""
 
     @abstractmethod
     def free(self, states: int, features: int) -> int:
-        """How many numbers are free."""
+        """The number of free parameters."""
 
     @abstractmethod
     def for_states(self, covariance: Tensor, states: int) -> Tensor:
@@ -51,7 +51,7 @@ class Covariance(ABC):
 
     @abstractmethod
     def full(self, covars: Tensor, states: int, features: int) -> Tensor:
-        """As matrices [K, F, F]."""
+        """The covariances as matrices [K, F, F]."""
 
     @abstractmethod
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
@@ -63,10 +63,10 @@ class Covariance(ABC):
 
     @abstractmethod
     def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        """The covariances around the means [K, F] that are most probable given the moments and the prior."""
+        """MAP covariances around the means [K, F], given the moments and the prior."""
 
     def visited(self, moments: Moments) -> Tensor:
-        """Which covariances have data to be estimated from, in a shape that broadcasts to theirs."""
+        """Mask of the covariances with data, broadcastable to their shape."""
         return moments.visits.view(-1, *[1] * (len(self.shape(1, 1)) - 1)) > 0
 
 
@@ -104,13 +104,13 @@ class Diagonal(Covariance):
 
 
 class Spherical(Diagonal):
-    """One variance for each state, [K]."""
+    """One variance per state, [K]."""
 
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return (states,)
 
     def for_states(self, covariance: Tensor, states: int) -> Tensor:
-        """The mean of all entries, as hmmlearn has it."""
+        """The mean of all entries, as in hmmlearn."""
         return covariance.mean().repeat(states)
 
     def full(self, covars: Tensor, states: int, features: int) -> Tensor:
@@ -148,7 +148,7 @@ class Full(Covariance):
         return (x[:, :, None] * x[:, None, :]).flatten(1)
 
     def scatter(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        """sum of the visits' (x - mean)(x - mean)', and the pull of the prior mean: [K, F, F]."""
+        """The scatter matrix of the visits around the mean, plus the prior mean's term: [K, F, F]."""
         visits, first, second = moments
         cross, off = outer(first, means), means - prior.mean
         around = second.view(*means.shape, -1) - cross - cross.mT + outer(means, means) * visits[:, None]
@@ -160,7 +160,7 @@ class Full(Covariance):
 
 
 class Tied(Full):
-    """One matrix [F, F] for all states."""
+    """One matrix [F, F] shared by all states."""
 
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return features, features
@@ -194,10 +194,10 @@ COVARIANCES: dict[str, Covariance] = {
 
 
 class Gaussian(Emission):
-    """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their kind.
+    """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their type.
 
-    Its statistics are expected sums of a one, x, and the squares or products of x, [K, D]; `trained` names what the
-    M-step estimates: m (means), c (covariances)."""
+    The statistics are expected sums of 1, x, and the squares or products of x, [K, D]; `trained` lists what the M-step
+    estimates: m (means), c (covariances)."""
 
     def __init__(self, means: Tensor, covars: Tensor, kind: str, trained: str = "mc") -> None:
         self.means, self.covars, self.num_states = means, covars, len(means)
@@ -220,7 +220,7 @@ class Gaussian(Emission):
         return self.kind.log_density(x, self.means, self.covars)
 
     def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
-        """A state that was never visited keeps its covariance, and its mean too unless there is a prior."""
+        """The M-step; a state without visits keeps its covariance, and its mean unless there is a prior."""
         features = self.means.shape[1]
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
         means, covars = self.means, self.covars
@@ -238,7 +238,7 @@ def outer(left: Tensor, right: Tensor) -> Tensor:
 
 
 def cholesky(covars: Tensor) -> Tensor:
-    """The lower root of covariances [..., F, F]; where one falls short of positive definite, nudged."""
+    """The Cholesky factor of covariances [..., F, F]; jitter is added if one is not positive definite."""
     size = covars.diagonal(dim1=-2, dim2=-1).mean(-1)
     for nudge in (torch.zeros_like(size), torch.full_like(size, JITTER), JITTER * (1 + size)):
         root, failed = torch.linalg.cholesky_ex(covars + torch.diag_embed(nudge[..., None].expand(covars.shape[:-1])))

@@ -1,4 +1,4 @@
-"""A partition of words and states into classes: the states of a class are those that may emit its words."""
+"""A partition of words and states into classes: the words of a class are emitted by its states."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trellis.types import Groups
 
 
 class Partition(nn.Module):
-    """Class c of C has sizes[c] states in a row, and the words x with word_class[x] = c.
+    """Class c of C has sizes[c] consecutive states, and the words x with word_class[x] = c.
 
-    `windows` [C, k] names k states for each class, k the size of the largest: its own, then whichever follow; `own`
-    [C, k] tells which are its own, and is None where all are (classes of equal size)."""
+    `windows` [C, k] lists k states per class, k the size of the largest: its own, then the ones that follow; `own`
+    [C, k] masks its own, and is None if all are (classes of equal size)."""
 
     word_class: Tensor  # [V]
-    words: Tensor  # [V]: class by class
-    begins: Tensor  # [C + 1]: where among them each class begins
+    words: Tensor  # [V]: ordered by class
+    begins: Tensor  # [C + 1]: offset of each class among them
     sizes: Tensor  # [C]
     windows: Tensor
     own: Tensor | None
-    members: Tensor  # [K]: where in the flattened windows each state is its class's own
+    members: Tensor  # [K]: index of each state in the flattened windows
 
     def __init__(self, word_class: Tensor, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class Partition(nn.Module):
 
     @property
     def allowed(self) -> Tensor | None:
-        """Which of them may emit it: [V, k]; None where all may."""
+        """Mask of the states that can emit each word: [V, k]; None if all can."""
         return None if self.own is None else self.own[self.word_class]
 
     def groups(self, rows: Tensor) -> Groups:
-        """The classes as groups of live states, of which `rows` [...] come up."""
+        """The classes as groups of live states, indexed by `rows` [...]."""
         return Groups(self.windows, rows, self.own is None)
 
     def state_class(self) -> Tensor:
@@ -62,14 +62,14 @@ class Partition(nn.Module):
         )
 
     def thinned(self, rate: float) -> Partition:
-        """The same words, each class without that fraction of its states; at least one stays."""
+        """The same words, with that fraction of the states of each class removed; at least one stays."""
         if rate not in self.thinner:
             sizes = [max(1, round(size * (1 - rate))) for size in self.counts]
             self.thinner = {rate: Partition(self.word_class, sizes).to(self.sizes.device)}
         return self.thinner[rate]
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
-        """The states of highest score [K], as many of each class as `thin` has: [K'], ascending."""
+        """The highest-scoring states by scores [K], as many per class as in `thin`: [K'], ascending."""
         by_class = scores[self.windows]
         if self.own is not None:
             by_class = by_class.masked_fill(~self.own, -1)

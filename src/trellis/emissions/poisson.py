@@ -1,4 +1,4 @@
-"""Poisson emissions: every state has a rate for each feature."""
+"""Poisson emissions: a rate per state and feature."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trellis.types import Potentials
 
 
 class GammaPrior(NamedTuple):
-    """On every rate."""
+    """A Gamma prior on every rate."""
 
     shape: Tensor
     rate: Tensor
 
 
 class Poisson(Emission):
-    """p(x | z) = prod_f Poisson(x_f; rates[z, f]), rates [K, F]; its statistics are expected sums of a one and x,
+    """p(x | z) = prod_f Poisson(x_f; rates[z, f]), rates [K, F]; the statistics are expected sums of 1 and x,
     [K, 1 + F]."""
 
     def __init__(self, rates: Tensor) -> None:
@@ -39,8 +39,8 @@ class Poisson(Emission):
         return visits.T @ torch.cat([torch.ones_like(observations.values[:, :1]), observations.values], 1)
 
     def maximised(self, statistics: Tensor, prior: GammaPrior) -> Poisson:
-        """The prior weighs as much against one state as against all of them together, which is hmmlearn's estimate:
-        rates = (shape + n m) / (rate + n), n observations in all, m the state's mean."""
+        """The M-step as in hmmlearn, where the prior of one state is weighed against the observations of all:
+        rates = (shape + n m) / (rate + n), with n observations in total and m the state's mean."""
         visits, sums = statistics[:, :1], statistics[:, 1:]
         observed = visits.sum()
         estimate = (prior.shape + observed * sums / visits) / (prior.rate + observed)

@@ -1,4 +1,4 @@
-"""Words with tags, independent given the state: p(x, y | z) = p(x | z) p(y | z)."""
+"""Words with tags, conditionally independent given the state: p(x, y | z) = p(x | z) p(y | z)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from trellis.types import Potentials
 
 
 class Product(Categorical):
-    """The words of a `Categorical` with log p(tag | state) [Y, K].
+    """A `Categorical` over words combined with log p(tag | state) [Y, K].
 
-    A word x with the tag y is one symbol, x + V (y + 1); a word without a tag is itself, so that the tag is summed out
-    and untagged text needs no special case. -1 is missing altogether. The statistics are expected visits of (word,
-    state) [V, k] and of (tag, state) [Y, K], one after the other in a row."""
+    A word x with tag y is the symbol x + V (y + 1); a word without a tag is the symbol x, so that the tag is
+    marginalised and untagged text needs no special case. -1 is missing altogether. The statistics are expected visits
+    of (word, state) [V, k] and of (tag, state) [Y, K], flattened and concatenated."""
 
     def __init__(self, words: Categorical, tags: Tensor) -> None:
         super().__init__(words.table, words.partition or words.sets, words.num_states)
         self.tags = tags
 
     def split(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        """The word of each symbol, and the number of its tag counted from 1, 0 where it has none."""
+        """The word of each symbol, and its tag index from 1, or 0 if untagged."""
         tags, words = symbols.clamp(min=0) // len(self.table), symbols % len(self.table)
         return words.masked_fill(symbols < 0, -1), tags
 
@@ -33,7 +33,7 @@ class Product(Categorical):
         return self.joined(spoken, torch.cat([torch.zeros_like(self.tags[:1]), self.tags]), tags)
 
     def joined(self, spoken: Potentials, table: Tensor, rows: Tensor) -> Potentials:
-        """The potentials of words, to each of which a row of the table [R, K] is added; now one row for each step."""
+        """Add rows of the table [R, K] to the potentials of words; the result has one row per step."""
         if spoken.ids is None:
             added = take(table, rows)
         else:
@@ -42,7 +42,7 @@ class Product(Categorical):
         return spoken._replace(table=steps.table, rows=steps.rows.masked_fill(spoken.rows < 0, -1))
 
     def best_tags(self, symbols: Tensor, allowed: slice = slice(None)) -> tuple[Potentials, Tensor]:
-        """The potentials max_y p(x, y | z) of words, over the tags that are allowed, and each state's best: [K]."""
+        """The potentials max_y p(x, y | z) of words over the allowed tags, and the best tag of each state: [K]."""
         words, _ = self.split(symbols)
         best, which = self.tags[allowed].max(0)
         spoken = super().potentials(words)
@@ -58,7 +58,7 @@ class Product(Categorical):
         return torch.cat([by_word.flatten(), by_tag[self.num_states :]])
 
     def split_statistics(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of words [V, k] and of tags [Y, K]."""
+        """The statistics of words [V, k] and of tags [Y, K]."""
         by_word, by_tag = statistics.split([self.table.numel(), self.tags.numel()])
         return by_word.view(self.table.shape), by_tag.view(self.tags.shape)
 

@@ -1,4 +1,4 @@
-"""The scikit-learn face of the library: hidden Markov models that hmmlearn's users can adopt unchanged, and kin."""
+"""scikit-learn estimators: drop-in replacements for hmmlearn's hidden Markov models, and related models."""
 
 from trellis.estimators.categorical import CategoricalHMM
 from trellis.estimators.dense import DenseHMM, GaussianDenseHMM

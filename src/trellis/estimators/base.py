@@ -1,4 +1,4 @@
-"""How an HMM estimator is trained: everything but the emission."""
+"""Training of HMM estimators: everything but the emission."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -24,34 +24,34 @@ from trellis.types import Counts
 
 @dataclass(repr=False, eq=False)
 class BaseHMM(FittedHMM):
-    """A hidden Markov model trained by expectation-maximisation; an emission is all that a subclass adds."""
+    """A hidden Markov model trained by expectation-maximisation; subclasses add the emission."""
 
     _: KW_ONLY
-    startprob_prior: Any = 1.0  # of a Dirichlet distribution; 1: none
+    startprob_prior: Any = 1.0  # Dirichlet parameter; 1: no prior
     transmat_prior: Any = 1.0
-    n_iter: int = 10  # at most
-    tol: float = 1e-2  # a smaller gain in log-likelihood ends the training
+    n_iter: int = 10  # maximum number of iterations
+    tol: float = 1e-2  # stop when the log-likelihood gains less
     verbose: bool = False
-    n_init: int = 1  # restarts, of which the best is kept
-    early_stopping: bool = False  # judge iterations by held-out sequences
-    validation_fraction: float = 0.1  # held out
+    n_init: int = 1  # random restarts; the best is kept
+    early_stopping: bool = False  # stop by the log-likelihood of held-out sequences
+    validation_fraction: float = 0.1  # fraction held out
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
-    learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has the rate (k + 2) ** -decay
+    learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has step size (k + 2) ** -decay
 
-    _running = None  # type: Running | None  # the statistics of partial_fit
-    _seen = 0  # observations of partial_fit
-    _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # as set by hand; of the last training
+    _running = None  # type: Running | None  # running statistics of partial_fit
+    _seen = 0  # observations seen by partial_fit
+    _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
     @abstractmethod
     def _emission_prior(self) -> Any:
-        """The prior of the emission, of the type that its M-step takes; None where it is not trained."""
+        """The emission prior, as its M-step expects it; None if the emission is not trained."""
 
     @abstractmethod
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
-        """Initialise the emission's attributes that `letters` name."""
+        """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Estimate the parameters; those in `init_params`, and those not set yet, are initialised first."""
+        """Estimate the parameters by EM; those in `init_params`, and those not yet set, are initialised first."""
         self._check_settings()
         observed = self._read(X, lengths, fitting=True)
         random = check_random_state(self.random_state)
@@ -74,7 +74,7 @@ class BaseHMM(FittedHMM):
                     restart.judge(self._log_likelihood(parts, held_out), self.n_iter_no_change)
         best = max(restarts, key=lambda restart: restart.merit)
         if best.merit == -np.inf and self.n_iter:
-            log.warning("The data are impossible under the parameters: zero probabilities forbid a sequence.")
+            log.warning("The data have probability zero under the parameters; check for zeros in them.")
         self._adopt(best.best or best.parts)
         setattr(self, "_own_monitor" if self._own_monitor else "_monitor", best.monitor)
         self._running, self._seen = None, 0
@@ -83,9 +83,9 @@ class BaseHMM(FittedHMM):
         return self
 
     def partial_fit(self, X: Any, lengths: Any = None) -> Self:
-        """One step of stepwise EM on some of the data: the expected statistics run on from call to call.
+        """One step of stepwise EM on a mini-batch; running expected statistics persist between calls.
 
-        Parameters not set yet are initialised at the first call. A prior weighs against all observations so far."""
+        Parameters not yet set are initialised on the first call. Priors are weighed against all observations so far."""
         self._check_settings()
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
@@ -103,7 +103,7 @@ class BaseHMM(FittedHMM):
         return self
 
     def _expect(self, models: Sequence[Parts], blocks: Sequence[Block]) -> list[Counts]:
-        """The E-step of every restart: side by side on a GPU, one after the other where a compiled pass does each."""
+        """The E-step of every restart: batched on a GPU, sequential where a compiled pass handles each."""
         totals: list[Counts] = []
         for block in blocks:
             together = len(models) > 1 and block.lengths.is_cuda
@@ -117,21 +117,21 @@ class BaseHMM(FittedHMM):
         """The M-step of every restart."""
         prior = self._prior()
         if prior.transition is not None and any(bool((one.transition.sum(-1) == 0).any()) for one in counts):
-            log.warning("No transition from some state was ever observed; its row of transmat_ stays as it was.")
+            log.warning("Some state has no outgoing transitions in the data; its row of transmat_ is unchanged.")
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """Dirichlet priors as pseudocounts; None for what is not trained."""
+        """Dirichlet priors as pseudocounts; None for parameters that are not trained."""
         start = self._tensor(self.startprob_prior) - 1 if "s" in self.params else None
         transition = self._tensor(self.transmat_prior) - 1 if "t" in self.params else None
         return Prior(start, transition, self._emission_prior())
 
     def _seeds(self, random: np.random.RandomState) -> list[Any]:
-        """One for each restart."""
+        """One seed per restart."""
         return [self.random_state, *(random.randint(2**31 - 1, size=self.n_init - 1) if self.n_init > 1 else ())]
 
     def _start(self, letters: str, observed: Observations, seed: Any) -> Parts:
-        """Where a restart begins."""
+        """The initial parameters of a restart."""
         self._draw(letters, observed, seed)
         self._check()
         return self._parts()
@@ -139,10 +139,10 @@ class BaseHMM(FittedHMM):
     def _check_settings(self) -> None:
         super()._check_settings()
         if self.n_init < 1:
-            raise InputError(f"n_init is {self.n_init}: training needs at least one start.")
+            raise InputError(f"n_init is {self.n_init}: it must be at least 1.")
 
     def _draw(self, letters: str, observed: Observations, seed: Any) -> None:
-        """Initialise the attributes that `letters` name, from the same random numbers as hmmlearn."""
+        """Initialise the attributes named by `letters`, with the same random numbers as hmmlearn."""
         random, even = check_random_state(seed), np.full(self.n_components, 1.0 / self.n_components)
         if "s" in letters:
             self.startprob_ = random.dirichlet(even)
@@ -151,7 +151,7 @@ class BaseHMM(FittedHMM):
         self._draw_emission(letters, observed, seed)
 
     def _letters_to_draw(self) -> str:
-        """The parameters that `init_params` names or that are not set."""
+        """The parameters named in `init_params` or not yet set."""
         for letter in self.init_params:
             if hasattr(self, self.letters[letter]):
                 log.warning(
@@ -169,7 +169,7 @@ class BaseHMM(FittedHMM):
 
     @property
     def monitor_(self) -> ConvergenceMonitor:
-        """The record of the last training; set one of your own before `fit` to stop by another rule."""
+        """The record of the last fit; assign your own before `fit` to change the stopping rule."""
         return self._own_monitor or self._monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
 
     @monitor_.setter
@@ -177,7 +177,7 @@ class BaseHMM(FittedHMM):
         self._own_monitor = monitor
 
     def _monitors(self) -> list[ConvergenceMonitor]:
-        """One for each restart, without history."""
+        """One monitor per restart, without history."""
         first = self._own_monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
         first._reset()
         return [first, *(deepcopy(first) for _ in range(self.n_init - 1))]

@@ -1,4 +1,4 @@
-"""Sequences of similar length side by side, as inference takes them."""
+"""Batches of sequences of similar length, the input of inference."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from trellis.emissions import Vectors
 from trellis.estimators.inputs import Array, Observations
 
-LARGEST = 1 << 24  # numbers in one block's posteriors
+LARGEST = 1 << 24  # maximum size of one block's posteriors
 
 
 class Block(NamedTuple):
@@ -17,16 +17,16 @@ class Block(NamedTuple):
 
     observations: Tensor | Vectors  # symbols [B, T], or rows of numbers; -1 where missing
     lengths: Tensor  # [B]
-    order: Array  # [n]: where each step inside the sequences comes from
+    order: Array  # [n]: source index of each unpadded step
 
     def restore(self, steps: Tensor, total: Array) -> None:
-        """Put what belongs to each step, [B, T, ...], back where the observations came from."""
+        """Scatter per-step values [B, T, ...] back to the original order of the observations."""
         inside = np.arange(steps.shape[1]) < self.lengths.cpu().numpy()[:, None]
         total[self.order] = steps.cpu().numpy()[inside]
 
 
 def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
-    """All sequences, the longest first; in a block none is shorter than half of the longest."""
+    """Group all sequences into blocks, longest first; in a block none is shorter than half the longest."""
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [
@@ -36,7 +36,7 @@ def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> l
 
 
 def groups(lengths: Array, numbers_per_step: int, names: Array) -> list[Array]:
-    """Cut descending lengths into runs that are not too large and hold little padding; the names of each run."""
+    """Cut descending lengths into runs of bounded size with little padding; returns the indices of each run."""
     found, begin = [], 0
     while begin < len(lengths):
         longest = int(lengths[begin])
@@ -49,7 +49,7 @@ def groups(lengths: Array, numbers_per_step: int, names: Array) -> list[Array]:
 
 
 def make_block(observed: Observations, offsets: Array, group: Array, device: str) -> Block:
-    """The sequences that a group names."""
+    """The block of the sequences in a group."""
     lengths = observed.lengths[group]
     steps = np.arange(lengths.max())
     inside = steps < lengths[:, None]

@@ -1,4 +1,4 @@
-"""The HMM of symbols."""
+"""HMM with categorical emissions."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     """A hidden Markov model whose states emit symbols: integers from 0, or strings.
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V];
-    `symbols_` [V] names the symbols where the model was fitted to strings.
+    `symbols_` [V] names the symbols if the model was fitted to strings.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.CategoricalHMM(2, random_state=0).fit(X).predict(X[:3]).shape
@@ -33,19 +33,19 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     transmat_prior: Any = 1.0
     _: KW_ONLY
     emissionprob_prior: Any = 1.0
-    n_features: int | None = None  # symbols; from the data unless given
+    n_features: int | None = None  # number of symbols; default: inferred from the data
     params: str = "ste"
     init_params: str = "ste"
     handle_unknown: str = "error"  # symbols unseen in fitting: error | uniform (the same for every state)
 
     letters = BaseHMM.letters | {"e": "emissionprob_"}
-    _inferred = None  # n_features where fitting has found it
+    _inferred = None  # n_features if inferred by fitting
 
     def _emission(self) -> Categorical:
         return self._categorical(log(self._tensor(self.emissionprob_).T))
 
     def _categorical(self, table: Tensor) -> Categorical:
-        """The emission of log-probabilities [V, K]."""
+        """A categorical emission from log-probabilities [V, K]."""
         kind = Categorical if self.handle_unknown == "error" else OpenCategorical
         return kind(table, None, self.n_components)
 
@@ -67,19 +67,19 @@ class CategoricalHMM(SymbolInput, BaseHMM):
         return given | {"n_features": None} if self._inferred == self.n_features else given
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Unknown symbols are refused, or all sent to the row past the last symbol."""
+        """Read symbols; unknown ones raise, or all map to the row past the last symbol."""
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
             self._set_n_features(int(observed.seen.max()) + 1)
         unknown = observed.values >= (self.n_features or 1)
         if one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting:
             first = names[unknown][0] if unknown.any() else None
-            advice = f'only the {self.n_features} seen in fitting are, unless handle_unknown="uniform"'
-            refuse(unknown, f"the symbol {first!s}, which is not known,", advice)
+            advice = f'only the {self.n_features} symbols seen in fitting are accepted, unless handle_unknown="uniform"'
+            refuse(unknown, f"the unknown symbol {first!s}", advice)
         return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
 
     def _set_n_features(self, found: int) -> None:
-        """The number of symbols: as given, or as `emissionprob_` has it where that is kept, or as found."""
+        """Set the number of symbols: as given, else from `emissionprob_` if that is kept, else from the data."""
         if self.n_features is None or self.n_features == self._inferred:
             kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
             self.n_features = self._inferred = np.shape(self.emissionprob_)[-1] if kept else found
@@ -103,7 +103,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
 
 
 class OpenCategorical(Categorical):
-    """Symbols V and above, and those that no state emits, have the probability 1 / V in every state."""
+    """Symbols V and above, and those that no state emits, have probability 1 / V in every state."""
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
         even = self.table.new_full((1, self.num_states), -np.log(len(self.table)))
@@ -115,7 +115,7 @@ class OpenCategorical(Categorical):
 
 
 def log(values: Tensor) -> Tensor:
-    """The logarithm, -inf of zero; on a CPU by NumPy, since torch would wake its own threads for so little."""
+    """The logarithm, -inf at zero; uses NumPy on the CPU to avoid waking torch's thread pool for small inputs."""
     if values.is_cuda:
         return values.log()
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""HMMs whose probabilities are composed of dense vectors (DenseHMM), by EM or from co-occurrences."""
+"""HMMs parameterised by dense embeddings (DenseHMM), trained by EM or from co-occurrences."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -28,7 +28,7 @@ from trellis.types import Counts
 
 @dataclass(repr=False, eq=False)
 class GaussianDenseHMM(DenseChain, GaussianHMM):
-    """A GaussianHMM whose start and transitions are composed of vectors.
+    """A GaussianHMM whose start and transition probabilities are parameterised by embeddings.
 
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> trellis.GaussianDenseHMM(2, random_state=0).fit(X).means_.shape
@@ -46,10 +46,10 @@ class GaussianDenseHMM(DenseChain, GaussianHMM):
 
 @dataclass(repr=False, eq=False)
 class DenseHMM(DenseChain, CategoricalHMM):
-    """A CategoricalHMM composed of vectors: emissions too, B[i, j] ~ k(w_i, v_j).
+    """A CategoricalHMM parameterised by embeddings, including the emissions: B[i, j] ~ k(w_i, v_j).
 
-    Fitted vectors, beside those of the chain: `w_` [K, l'] and `v_` [V, l']. Letters of `params` name what is trained,
-    `init_params` what is drawn first; "zv" trains z and v and leaves u, w and z_start as they were drawn.
+    Fitted embeddings, besides those of the chain: `w_` [K, l'] and `v_` [V, l']. `params` lists the letters to train,
+    `init_params` those to initialise; "zv" trains z and v and keeps u, w and z_start at their initial values.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape
@@ -61,9 +61,9 @@ class DenseHMM(DenseChain, CategoricalHMM):
     transmat_prior: Any = 1.0
     emission_dims: int | None = None  # l', the length of v and w; None: n_dims
     emission_kernel: str | None = None  # None: kernel
-    learning: str = "em"  # em | cooccurrence (of neighbouring symbols; startprob_ is then the stationary distribution)
+    learning: str = "em"  # em | cooccurrence (of adjacent symbols; startprob_ is then the stationary distribution)
     loss: str = "frobenius"  # cooccurrence: frobenius | kl
-    penalty: float = 0.0  # cooccurrence: times log|det| of the joint distribution of neighbouring states
+    penalty: float = 0.0  # cooccurrence: weight of log|det| of the joint distribution of adjacent states
     n_epochs: int = 10_000  # cooccurrence: gradient steps
     params: str = "uzsvw"
     init_params: str = "uzsvw"
@@ -72,11 +72,11 @@ class DenseHMM(DenseChain, CategoricalHMM):
 
     @property
     def symbol_embeddings_(self) -> Array:
-        """v of each symbol: [V, l']."""
+        """The embedding v of each symbol: [V, l']."""
         return self.v_
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Estimate the vectors by EM, or from one count of neighbouring symbols."""
+        """Estimate the embeddings by EM, or from the co-occurrence counts of adjacent symbols."""
         if one_of(("em", "cooccurrence"), self.learning, "learning") == "em":
             return super().fit(X, lengths)
         self._check_settings()
@@ -84,17 +84,17 @@ class DenseHMM(DenseChain, CategoricalHMM):
         symbols = np.where(observed.missing, -1, observed.values)
         counts = cooccurrence.count_pairs(symbols, observed.lengths, self.n_features or 1)
         if not counts.sum():
-            raise InputError("X has no two neighbouring symbols to learn from.")
+            raise InputError("X has no pair of adjacent symbols to learn from.")
         return self._match(cooccurrence.frequencies(counts))
 
     def partial_fit(self, X: Any, lengths: Any = None) -> Self:
-        """One step of stepwise EM on some of the data."""
+        """One step of stepwise EM on a mini-batch."""
         if self.learning != "em":
-            raise InputError("partial_fit is EM; for co-occurrences add up counts and give them to fit_cooccurrence.")
+            raise InputError("partial_fit is EM only; for co-occurrences, pass accumulated counts to fit_cooccurrence.")
         return super().partial_fit(X, lengths)
 
     def fit_cooccurrence(self, omega: Any) -> Self:
-        """Estimate the vectors from p(symbol i, then symbol j) [V, V] itself, counted or computed elsewhere."""
+        """Estimate the embeddings from precomputed co-occurrence probabilities p(symbol i, then symbol j) [V, V]."""
         given = np.asarray(omega, np.float64)
         if given.ndim != 2 or given.shape[0] != given.shape[1] or (given < 0).any() or not np.isclose(given.sum(), 1):
             raise InputError("omega must be a square matrix of probabilities that sum to one.")
@@ -103,7 +103,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return self._match(torch.from_numpy(given))
 
     def nearest_symbols(self, symbol: Any, n: int = 10) -> list[tuple[Any, float]]:
-        """The symbols whose vectors point most nearly the same way, with the cosine of the angle."""
+        """The nearest symbols by cosine similarity of their embeddings, with that similarity."""
         self._check_fitted()
         place = int(self._read([symbol], None).values[0])
         cosines = np.cos(np.radians(self.symbol_angles()[place]))
@@ -112,12 +112,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return [(names[i], float(cosines[i])) for i in order]
 
     def symbol_angles(self) -> Array:
-        """Angles between the vectors of symbols, in degrees: [V, V]."""
+        """Angles between symbol embeddings, in degrees: [V, V]."""
         unit = self.v_ / np.linalg.norm(self.v_, axis=1, keepdims=True)
         return np.degrees(np.arccos(np.clip(unit @ unit.T, -1, 1)))
 
     def plot(self, path: str | Path | None = None) -> str:
-        """The vectors in the plane as SVG, written to a file if one is named; longer ones in their main directions."""
+        """A 2-D plot of the embeddings as SVG, written to `path` if given; more dimensions are projected by PCA."""
         from trellis.report.embeddings import draw_embeddings
 
         self._check_fitted()
@@ -128,7 +128,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return picture
 
     def _match(self, omega: Tensor) -> Self:
-        """All restarts in one descent on the distance to Omega; the nearest is kept."""
+        """Minimise the distance to Omega for all restarts at once, and keep the best."""
         letters = self._letters_to_draw()
         seeds = self._seeds(check_random_state(self.random_state))
         nothing = Observations(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64))
@@ -147,12 +147,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return self
 
     def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
-        """The emissions are composed too."""
+        """The parts of each restart, with composed emissions."""
         tables = module.log_emission().detach().mT
         return super()._unpack(module, [self._categorical(table) for table in tables])
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
-        """Nothing left to do: the vectors were all trained together."""
+        """Return the current emission: all embeddings are trained jointly."""
         return parts.emission
 
     def _composed_prior(self) -> Tensor | float:

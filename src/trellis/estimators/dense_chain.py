@@ -1,4 +1,4 @@
-"""The chain of a DenseHMM: start and transitions composed of vectors, whatever its states emit."""
+"""The chain of a DenseHMM: start and transitions parameterised by embeddings, with any emission."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -25,7 +25,7 @@ CHAIN = {"u": "u_", "z": "z_", "s": "z_start_"}
 
 
 class DenseParts(Parts):
-    """Parts, and the vectors that compose them."""
+    """Parts with the embeddings that parameterise them."""
 
     def __init__(self, vectors: Mapping[str, Tensor], start: Tensor, transition: Transition, emission: Emission):
         super().__init__(start, transition, emission)
@@ -34,9 +34,9 @@ class DenseParts(Parts):
 
 @dataclass(repr=False, eq=False)
 class DenseChain(BaseHMM):
-    """Start and transitions composed of vectors: A[i, j] ~ k(z_i, u_j), pi[i] ~ k(z_start, u_i).
+    """Start and transitions parameterised by embeddings: A[i, j] ~ k(z_i, u_j), pi[i] ~ k(z_start, u_i).
 
-    Fitted vectors: `u_`, `z_` [K, l] and `z_start_` [l]; `startprob_` and `transmat_` are made of them."""
+    Fitted embeddings: `u_`, `z_` [K, l] and `z_start_` [l]; `startprob_` and `transmat_` are computed from them."""
 
     n_dims: int = 2  # l, the length of u and z
     _: KW_ONLY
@@ -47,15 +47,15 @@ class DenseChain(BaseHMM):
 
     @property
     def state_embeddings_(self) -> Array:
-        """u, z and, where emissions are composed too, w of each state side by side: [K, 2 l + l']."""
+        """u, z and, if emissions are composed too, w of each state, concatenated: [K, 2 l + l']."""
         return np.concatenate([getattr(self, name) for letter, name in self._vectors().items() if letter in "uzw"], 1)
 
     def free_parameters(self) -> dict[str, int]:
-        """Of what is trained; what is left out of `params` is frozen."""
+        """Parameters that are trained; those left out of `params` are frozen."""
         return {c: int(np.size(getattr(self, name))) for c, name in self.letters.items() if c in self.params}
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
-        """The M-step of all restarts in one descent."""
+        """The M-step of all restarts in one gradient descent."""
         module = self._module([cast(DenseParts, parts).vectors for parts in models])
         start, transition = (self._tensor(prior) - 1 for prior in (self.startprob_prior, self.transmat_prior))
         prior = Prior(start, transition, self._composed_prior())
@@ -65,28 +65,28 @@ class DenseChain(BaseHMM):
         return self._unpack(module, emissions)
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
-        """The M-step of an emission that is not composed of vectors."""
+        """The M-step of an emission that is not parameterised by embeddings."""
         prior = self._emission_prior()
         return parts.emission if prior is None else parts.emission.maximised(counts.emission, prior)
 
     def _composed_prior(self) -> Tensor | float:
-        """The pseudocounts of an emission that is composed of vectors."""
+        """Pseudocounts of an emission parameterised by embeddings."""
         return 0.0
 
     def _roles(self, letters: Iterable[str]) -> list[str]:
-        """The vectors that letters name, without their final underscore."""
+        """The embeddings named by letters, without the trailing underscore."""
         return [name[:-1] for letter, name in self._vectors().items() if letter in letters]
 
     def _vectors(self) -> dict[str, str]:
         return {letter: name for letter, name in self.letters.items() if letter in "uzsvw"}
 
     def _module(self, vectors: Sequence[Mapping[str, Tensor]]) -> EmbeddingParams:
-        """The vectors of several restarts side by side."""
+        """Stack the embeddings of several restarts."""
         stacked = {role: torch.stack([one[role] for one in vectors]) for role in self._roles(self.letters)}
         return EmbeddingParams(stacked, self.kernel, getattr(self, "emission_kernel", None))
 
     def compose(self) -> Self:
-        """Set the probabilities that the vectors compose, after the vectors were set by hand."""
+        """Recompute the probabilities from embeddings that were set by hand."""
         self._check_settings()
         self._check_vectors()
         module = self._module([self._own_vectors()])
@@ -109,7 +109,7 @@ class DenseChain(BaseHMM):
 
     @torch.no_grad()
     def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
-        """Vectors and what they compose, of each restart on its own."""
+        """The embeddings and probabilities of each restart."""
         vectors = {role: getattr(module, role).detach() for role in self._roles(self.letters)}
         starts, matrices = (log.exp() for log in module.log_chain())
         return [
@@ -118,7 +118,7 @@ class DenseChain(BaseHMM):
         ]
 
     def _draw(self, letters: str, observed: Observations, seed: Any) -> None:
-        """Standard normal vectors."""
+        """Initialise the embeddings from a standard normal."""
         random = check_random_state(seed)
         for letter, name in self._vectors().items():
             if letter in letters:
@@ -145,4 +145,4 @@ class DenseChain(BaseHMM):
         one_of(tuple(KERNELS), self.kernel, "kernel")
         one_of(tuple(OPTIMIZERS), self.optimizer, "optimizer")
         if self.n_dims < 1:
-            raise InputError(f"n_dims is {self.n_dims}: vectors need at least one number.")
+            raise InputError(f"n_dims is {self.n_dims}: it must be at least 1.")

@@ -1,4 +1,4 @@
-"""A factorial HMM for sequences of symbols, in the manner of scikit-learn: fit, transform, predict, score, sample."""
+"""A factorial HMM of symbol sequences as a scikit-learn estimator: fit, transform, predict, score, sample."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
@@ -24,10 +24,10 @@ BATCH_TOKENS = 8192
 
 @dataclass(repr=False, eq=False)
 class FactorialHMM(SymbolInput, BaseEstimator):
-    """Layers of hidden chains that emit symbols together: integers from 0, or strings; input as for CategoricalHMM.
+    """Layers of hidden chains that jointly emit symbols: integers from 0, or strings; input as for CategoricalHMM.
 
-    Fitted attributes: `model_`, the FHMM; `bounds_`, on the log-likelihood, by epoch; `symbols_`, the names of the
-    symbols where the model was fitted to strings.
+    Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood by epoch; `symbols_`, the symbol
+    names if the model was fitted to strings.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.FactorialHMM((2, 2), random_state=0).fit(X).predict(X[:3]).shape
@@ -37,17 +37,17 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     sizes: tuple[int, ...] = (10, 10)  # states of each layer
     _: KW_ONLY
     bound: str = "tilted"  # or "jensen"
-    learner: str = "em"  # or "stepwise-em", for much data
+    learner: str = "em"  # or "stepwise-em", for large data
     epochs: int = 20
     weight_decay: float = 1e-4  # em
-    em_power: float = 0.6  # stepwise-em: step k has the rate (k + 2) ** -em_power
-    sweeps: int = 4  # over the layers, for each batch
-    missing_values: Any = None  # what else than None or a masked entry marks a missing observation
+    em_power: float = 0.6  # stepwise-em: step k has step size (k + 2) ** -em_power
+    sweeps: int = 4  # mean-field sweeps over the layers per batch
+    missing_values: Any = None  # additional marker of missing observations, besides None and masked entries
     random_state: Any = 0
     device: str = "cpu"  # cpu | cuda | auto
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Learn from sequences."""
+        """Fit the model to sequences."""
         make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
         split = self._read(X, lengths, fitting=True)
         counts = np.bincount(split.tokens[split.tokens >= 0])
@@ -65,7 +65,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return self
 
     def transform(self, X: Any, lengths: Any = None) -> Array:
-        """The posterior of every layer's state, side by side: [n_samples, sum of sizes]."""
+        """Posterior state probabilities of every layer, concatenated: [n_samples, sum of sizes]."""
         batches = self._batches(X, lengths)
         return np.concatenate(batches.each(lambda batch: self.model_.smooth(batch.tokens, batch.lengths).probs))
 
@@ -78,7 +78,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return np.concatenate(batches.each(lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0]))
 
     def score(self, X: Any, lengths: Any = None) -> float:
-        """log p(X), exact."""
+        """Exact log p(X)."""
         batches = self._batches(X, lengths)
         return evaluate(self.model_, batches).log_likelihood
 
@@ -95,10 +95,10 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return Sentences(self._read(X, lengths), BATCH_TOKENS, shuffle=False)
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Split:
-        """Sequences as tokens, -1 where missing; symbols that the model was not fitted with are refused."""
+        """Read sequences as tokens, -1 where missing; symbols unseen in fitting raise."""
         observed, _ = self._read_integers(X, lengths, fitting)
         if not fitting:
             unknown = observed.values >= len(self.model_.vocab)
-            refuse(unknown, "a symbol that is not known", "only those seen in fitting are")
+            refuse(unknown, "an unknown symbol", "only symbols seen in fitting are accepted")
         ends = np.append(0, observed.lengths.cumsum())
         return Split(np.where(observed.missing, -1, observed.values).astype(np.int32), ends, ends[[0, -1]])

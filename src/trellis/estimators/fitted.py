@@ -1,4 +1,4 @@
-"""What an HMM with parameters answers: likelihoods, states, posteriors, samples."""
+"""Queries of an HMM with given parameters: log-likelihood, Viterbi, posteriors, sampling."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -30,35 +30,35 @@ ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
 @dataclass(repr=False, eq=False)
 class FittedHMM(BaseEstimator, ABC):
-    """The estimator's face once its parameters are known, by training or set by hand."""
+    """An estimator whose parameters are known, fitted or set by hand."""
 
     n_components: int = 1
     _: KW_ONLY
-    algorithm: str = "viterbi"  # of decode and predict: viterbi (the best path) | map (the best state of each step)
+    algorithm: str = "viterbi"  # for decode and predict: viterbi (the best path) | map (the best state at each step)
     random_state: Any = None
-    params: str = "st"  # what is trained, a letter each
-    init_params: str = "st"  # what is initialised before training
-    implementation: str = "log"  # log | scaling, for hmmlearn's sake: both mean the same scaled arithmetic
-    missing_values: Any = None  # what else than None or a masked entry marks a missing observation
+    params: str = "st"  # parameters to train, one letter each
+    init_params: str = "st"  # parameters to initialise before training
+    implementation: str = "log"  # log | scaling, for hmmlearn compatibility: both use scaled arithmetic
+    missing_values: Any = None  # additional marker of missing observations, besides None and masked entries
     device: str = "cpu"  # cpu | cuda | auto
 
-    letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # of params -> attributes
+    letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # letters of `params` -> attributes
 
     @abstractmethod
     def _emission(self) -> Emission:
-        """The emission of the fitted attributes."""
+        """Build the emission from the fitted attributes."""
 
     @abstractmethod
     def _adopt_emission(self, emission: Any) -> None:
-        """The fitted attributes of an emission."""
+        """Set the fitted attributes from an emission."""
 
     @abstractmethod
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Check the observations; when fitting, learn what there is to know of their kind."""
+        """Check the observations; when fitting, infer their properties."""
 
     @abstractmethod
     def free_parameters(self) -> dict[str, int]:
-        """How many numbers each letter of `params` stands for; an emission adds its own."""
+        """The number of free parameters per letter of `params`; emissions add theirs."""
         return {"s": self.n_components - 1, "t": self.n_components * (self.n_components - 1)}
 
     def _emitter(self) -> Emitter:
@@ -77,7 +77,7 @@ class FittedHMM(BaseEstimator, ABC):
         return self._log_likelihood(self._parts(), blocks)
 
     def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Array]:
-        """log p(X), and p(state | X) of every observation, [n_samples, n_components]."""
+        """log p(X), and the posterior p(state | X) of every observation, [n_samples, n_components]."""
         observed, blocks = self._question(X, lengths)
         log_prob, posteriors = 0.0, np.empty((len(observed.values), self.n_components))
         for block, problem in self._chains(blocks):
@@ -87,13 +87,13 @@ class FittedHMM(BaseEstimator, ABC):
         return log_prob, posteriors
 
     def predict_proba(self, X: Any, lengths: Any = None) -> Array:
-        """p(state | X) of every observation, [n_samples, n_components]."""
+        """The posterior p(state | X) of every observation, [n_samples, n_components]."""
         return self.score_samples(X, lengths)[1]
 
     def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Array]:
         """The states of every observation and their log-probability.
 
-        By "viterbi" the best path and log p(path, X); by "map" the best state of each step and, as hmmlearn has it, the
+        "viterbi" returns the best path and log p(path, X); "map" the best state at each step and, as in hmmlearn, the
         sum of these states' posterior probabilities."""
         if one_of(ALGORITHMS, algorithm or self.algorithm, "algorithm") == "map":
             posteriors = self.predict_proba(X, lengths)
@@ -107,11 +107,11 @@ class FittedHMM(BaseEstimator, ABC):
         return log_prob, states
 
     def predict(self, X: Any, lengths: Any = None) -> Array:
-        """The states of every observation."""
+        """The decoded state of every observation."""
         return self.decode(X, lengths)[1]
 
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> tuple[Array, Array]:
-        """Observations [n_samples, n_features] and states of one sequence, which begins in `currstate` if given."""
+        """Sample one sequence: observations [n_samples, n_features] and states, starting in `currstate` if given."""
         self._check_fitted()
         random = check_random_state(self.random_state if random_state is None else random_state)
         start, moves = np.cumsum(self.startprob_), np.cumsum(self.transmat_, axis=1)
@@ -124,17 +124,17 @@ class FittedHMM(BaseEstimator, ABC):
         return np.atleast_2d(observations), np.array(states, int)
 
     def get_stationary_distribution(self) -> Array:
-        """The long-run distribution of the states; where the chain falls apart, the one reached from startprob_."""
+        """The stationary distribution; if the chain is reducible, the one reached from startprob_."""
         check_is_fitted(self, "transmat_")
         start, transmat = (torch.from_numpy(np.asarray(part, np.float64)) for part in (self.startprob_, self.transmat_))
         return long_run(start, transmat).numpy()
 
     def aic(self, X: Any, lengths: Any = None) -> float:
-        """Akaike's information criterion, -2 log p(X) + 2 free parameters: the lower the better."""
+        """Akaike information criterion, -2 log p(X) + 2 free parameters; lower is better."""
         return -2 * self.score(X, lengths) + 2 * sum(self.free_parameters().values())
 
     def bic(self, X: Any, lengths: Any = None) -> float:
-        """The Bayesian information criterion, -2 log p(X) + free parameters * log(n_samples): the lower the better."""
+        """Bayesian information criterion, -2 log p(X) + free parameters * log(n_samples); lower is better."""
         log_prob = self.score(X, lengths)
         samples = len(self._read(X, lengths).values)
         return -2 * log_prob + float(np.log(samples)) * sum(self.free_parameters().values())
@@ -149,11 +149,11 @@ class FittedHMM(BaseEstimator, ABC):
         return ((block, problem(parts, block)) for block in blocks)
 
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
-        """log p of all blocks."""
+        """Total log-likelihood of all blocks."""
         return float(sum(discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks))
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
-        """The observations where inference runs; a GPU works on all copies at once."""
+        """The observations in blocks on the inference device; a GPU processes all copies at once."""
         device = choose_device(self.device)
         features = observed.values[0].size
         return make_blocks(observed, self.n_components * features * (copies if device != "cpu" else 1), device)
@@ -162,11 +162,11 @@ class FittedHMM(BaseEstimator, ABC):
         return torch.from_numpy(np.array(value, np.float64)).to(choose_device(self.device))
 
     def _parts(self) -> Parts:
-        """The model that the fitted attributes describe."""
+        """The model described by the fitted attributes."""
         return Parts(self._tensor(self.startprob_), Dense(self._tensor(self.transmat_)), self._emission())
 
     def _adopt(self, parts: Parts) -> None:
-        """The fitted attributes of a model."""
+        """Set the fitted attributes from a model."""
         self.startprob_, self.transmat_ = parts.start.cpu().numpy(), parts.transition.dense().cpu().numpy()
         self._adopt_emission(parts.emission)
 
@@ -176,29 +176,29 @@ class FittedHMM(BaseEstimator, ABC):
         self._check()
 
     def _check_settings(self) -> None:
-        """Refuse what no parameters could make good."""
+        """Raise on invalid constructor arguments."""
         if self.n_components < 1:
-            raise InputError(f"n_components is {self.n_components}: an HMM needs at least one state.")
+            raise InputError(f"n_components is {self.n_components}: it must be at least 1.")
         one_of(ALGORITHMS, self.algorithm, "algorithm")
         one_of(IMPLEMENTATIONS, self.implementation, "implementation")
         for name in ("params", "init_params"):
             unknown = set(getattr(self, name)) - set(self.letters)
             if unknown:
-                raise InputError(f"{name} has {sorted(unknown)}; known letters are {''.join(self.letters)}.")
+                raise InputError(f"{name} has unknown letters {sorted(unknown)}; choose from {''.join(self.letters)}.")
 
     def _check(self) -> None:
-        """Refuse parameters that make no model."""
+        """Raise on invalid parameters."""
         self._check_distributions("startprob_", (self.n_components,))
         self._check_distributions("transmat_", (self.n_components, self.n_components))
 
     def _check_distributions(self, name: str, shape: tuple[int, ...]) -> None:
-        """An attribute becomes an array of that shape whose rows are probabilities."""
+        """Convert an attribute to an array of that shape and check that its rows are probabilities."""
         value = np.asarray(getattr(self, name), dtype=np.float64)
         setattr(self, name, value)
         if value.shape != shape:
             raise InputError(f"{name} must have the shape {shape}, not {value.shape}.")
         if not (value >= 0).all():
-            raise InputError(f"{name} has probabilities that are negative or NaN.")
+            raise InputError(f"{name} contains negative or NaN probabilities.")
         sums = value.sum(-1)
         if not np.allclose(sums, 1):
             found = sums if sums.ndim == 0 else sums[~np.isclose(sums, 1)][0]
@@ -207,14 +207,14 @@ class FittedHMM(BaseEstimator, ABC):
 
 
 def problem(parts: Parts, block: Block) -> Problem:
-    """What inference takes for one block."""
+    """The inference inputs for one block."""
     start, transition, emission = parts
     prior = Belief(start.expand(len(block.lengths), -1))
     return prior, transition, emission.potentials(block.observations), block.lengths
 
 
 def draw(cumulative: Array, random: np.random.RandomState) -> int:
-    """An index by inversion of one uniform number."""
+    """Draw an index by inverting the CDF at one uniform number."""
     return min(int(np.searchsorted(cumulative, random.rand(), side="right")), len(cumulative) - 1)
 
 

@@ -1,4 +1,4 @@
-"""The HMM of real vectors."""
+"""HMM with Gaussian emissions."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -20,10 +20,10 @@ KMEANS_STARTS = 10
 
 @dataclass(repr=False, eq=False)
 class GaussianHMM(BaseHMM):
-    """A hidden Markov model whose states emit vectors from a normal distribution.
+    """A hidden Markov model whose states emit vectors from normal distributions.
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `means_` [K, F] and
-    `covars_`, which is read as matrices [K, F, F] and set in the shape of its type: spherical [K], diag [K, F],
+    `covars_`, which reads as matrices [K, F, F] and is set in the shape of its type: spherical [K], diag [K, F],
     full [K, F, F], tied [F, F].
 
     >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
@@ -32,7 +32,7 @@ class GaussianHMM(BaseHMM):
     """
 
     covariance_type: str = "diag"  # spherical | diag | full | tied
-    min_covar: float = 1e-3  # added to the variances at the start
+    min_covar: float = 1e-3  # added to the initial variances
     _: KW_ONLY
     means_prior: Any = 0.0
     means_weight: Any = 0.0
@@ -92,11 +92,11 @@ class GaussianHMM(BaseHMM):
             self._covars_ = self.kind.for_states(torch.from_numpy(covariance), self.n_components).numpy()
 
     def _draw_means(self, seen: Array, seed: Any) -> Array:
-        """Cluster centres; the observations themselves, shaken, where there are fewer of them than states."""
+        """Cluster centres; if there are fewer observations than states, the observations with added noise."""
         if len(seen) >= self.n_components:
             return KMeans(self.n_components, n_init=KMEANS_STARTS, random_state=seed).fit(seen).cluster_centers_
         if not len(seen):
-            raise InputError("X has no observation that is not missing.")
+            raise InputError("All observations in X are missing.")
         random = check_random_state(seed)
         shaken = random.normal(scale=seen.std(0) + np.sqrt(self.min_covar), size=(self.n_components, seen.shape[1]))
         return seen[np.arange(self.n_components) % len(seen)] + shaken
@@ -109,12 +109,12 @@ class GaussianHMM(BaseHMM):
         super()._check()
         self.means_ = np.asarray(self.means_, np.float64)
         if self.means_.ndim != 2 or len(self.means_) != self.n_components:
-            raise InputError(f"means_ must have the shape (n_components, n_features), not {self.means_.shape}.")
+            raise InputError(f"means_ must have shape (n_components, n_features), not {self.means_.shape}.")
         self.n_features = self.means_.shape[1]
         self._check_covars()
 
     def _check_covars(self) -> Tensor:
-        """The covariances as matrices [K, F, F], once they have the shape of their type."""
+        """The covariances as matrices [K, F, F], after checking the shape of their type."""
         covars = self._covars_
         features = np.shape(self.means_)[1] if hasattr(self, "means_") else covars.shape[-1]
         shape = self.kind.shape(self.n_components, features)

@@ -1,6 +1,6 @@
-"""What an estimator may be given, made into one flat array of observations with the lengths of its sequences.
+"""Convert estimator input to one flat array of observations and the lengths of its sequences.
 
-A missing observation is None, a masked entry or pandas.NA, or whatever equals `missing_values` (NaN, say, or -1).
+Missing observations are None, masked entries, pandas.NA, or anything equal to `missing_values` (e.g. NaN or -1).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,28 +12,28 @@ import numpy as np
 from trellis.errors import InputError
 
 Array = np.ndarray[Any, Any]
-BEYOND = np.iinfo(np.int64).max  # the number of a symbol that is not known
+BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
 HOW_MISSING = "mark missing observations as None or masked, or name their value with missing_values"
 
 
 class Observations(NamedTuple):
-    """N observations in a row."""
+    """N observations, concatenated."""
 
     values: Array  # [N] symbols, or [N, F] numbers; zero where missing
     missing: Array  # [N] bool
-    lengths: Array  # [S] int64, each at least one, N in all
+    lengths: Array  # [S] int64, each at least 1, summing to N
 
     @property
     def seen(self) -> Array:
-        """The observations that are there."""
+        """The observations that are not missing."""
         return self.values[~self.missing]
 
 
 def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
-    """Symbols: non-negative integers, or strings.
+    """Read symbols: non-negative integers, or strings.
 
-    One sequence as a list, an array, a column [N, 1], a pandas column or a string; several as a list of those, as the
-    rows of [S, T], or one after the other with their `lengths`. A list of lists of one symbol each is a column."""
+    One sequence: a list, an array, a column [N, 1], a pandas column or a string. Several: a list of those, the rows of
+    [S, T], or a concatenation with `lengths`. A list of lists of one symbol each is a column."""
     if isinstance(X, str):
         X = list(X)
     parts = parts_of(X)
@@ -44,21 +44,21 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     if parts is not None and lengths is None and any(size(part) != 1 for part in parts):
         lengths = [size(part) for part in parts]
     elif parts is not None and any(size(part) != 1 for part in parts):
-        raise InputError("X is a list of sequences, which has lengths of its own: leave out lengths.")
+        raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
     values, missing = cleaned(joined(parts) if parts is not None else flat, missing_values)
     if values.ndim > 1 and values.size != len(values):
-        raise InputError(f"X has the shape {values.shape}: symbols come in one column, or one sequence to a row.")
+        raise InputError(f"X has shape {values.shape}; pass symbols as one column, or one sequence per row.")
     return Observations(values.reshape(-1), missing.reshape(-1), checked_lengths(lengths, values.size))
 
 
 def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
-    """Numbers [N, F], or [N] of one feature, with `lengths`; or a list of such arrays, one for each sequence.
+    """Read numbers [N, F], or [N] for one feature, with `lengths`; or a list of such arrays, one per sequence.
 
-    An observation that misses any of its features is missing as a whole."""
+    An observation with any missing feature is treated as missing."""
     parts = parts_of(X)
     if parts is not None and (len({len(part) for part in parts}) > 1 or any(np.ndim(part) > 1 for part in parts)):
         if lengths is not None:
-            raise InputError("X is a list of sequences, which has lengths of its own: leave out lengths.")
+            raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
         lengths = [len(part) for part in parts]
         columns = [as_columns(plain(part)) for part in parts]
         if len({column.shape[1] for column in columns}) > 1:
@@ -68,42 +68,42 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
         flat = as_columns(plain(X))
     values, missing = cleaned(flat, missing_values)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"X holds {values.dtype} values; numbers are needed.")
+        raise InputError(f"X contains {values.dtype} values; expected numbers.")
     values = np.where(missing, 0.0, values.astype(np.float64))
     refuse(~np.isfinite(values), "an infinite number", "remove it")
     return Observations(values, np.asarray(missing.any(1)), checked_lengths(lengths, len(values)))
 
 
 def check_features(observed: Observations, fitted: Any, name: str) -> None:
-    """Refuse observations [N, F] of another number of features than a fitted attribute [K, F] has."""
+    """Raise if the number of features of observations [N, F] differs from a fitted attribute [K, F]."""
     found, wanted = observed.values.shape[1], np.shape(fitted)[1]
     if found != wanted:
         raise InputError(f"X has {found} features, but {name} has {wanted}.")
 
 
 def whole_numbers(observed: Observations, what: str) -> Observations:
-    """The same observations as integers [N, ...], none negative."""
+    """The observations as non-negative integers [N, ...]."""
     values = observed.values
     if values.dtype.kind == "f":
-        refuse(values != np.floor(values), f"a {what} that is not a whole number", "round it")
-    refuse(values < 0, f"a negative {what}", f"{what}s count from 0; {HOW_MISSING}")
+        refuse(values != np.floor(values), f"a {what} that is not an integer", "round it")
+    refuse(values < 0, f"a negative {what}", f"{what}s start at 0; {HOW_MISSING}")
     return observed._replace(values=values.astype(np.int64))
 
 
 class SymbolInput:
-    """An estimator over symbols: it keeps the strings that it was fitted to as `symbols_`, in alphabetical order."""
+    """Mixin for estimators over symbols: keeps the strings it was fitted to as `symbols_`, in alphabetical order."""
 
     missing_values: Any
 
     def _read_integers(self, X: Any, lengths: Any, fitting: bool) -> tuple[Observations, Array]:
-        """Symbols as integers, strings by their places in `symbols_` (or BEYOND them all); and as they were given."""
+        """Symbols as integers, with strings mapped to their index in `symbols_` (or BEYOND); and as given."""
         given = read_symbols(X, lengths, self.missing_values)
         strings = given.values.dtype.kind == "U"
         if fitting and not len(given.seen):
-            raise InputError(f"X has no observation that is not missing; {HOW_MISSING}.")
+            raise InputError(f"All observations in X are missing; {HOW_MISSING}.")
         if not fitting and strings != hasattr(self, "symbols_"):
             fitted, held = ("numbers", "strings") if strings else ("strings", "numbers")
-            raise InputError(f"The model was fitted to {fitted}, and X holds {held}.")
+            raise InputError(f"The model was fitted to {fitted}, but X contains {held}.")
         if fitting:
             self.__dict__.pop("symbols_", None)
         if not strings:
@@ -116,14 +116,14 @@ class SymbolInput:
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:
-    """An error about the first of the wrong observations."""
+    """Raise about the first invalid observation."""
     if wrong.any():
         place = int(wrong.reshape(len(wrong), -1).any(1).argmax())
         raise InputError(f"X has {what} at observation {place}; {advice}.")
 
 
 def parts_of(X: Any) -> list[Any] | None:
-    """The sequences of a list of sequences; None where X is one array of observations."""
+    """The sequences of a list of sequences; None if X is a single array of observations."""
     listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if not listed or len(X) == 0 or not all(hasattr(part, "__len__") and not isinstance(part, str) for part in X):
         return None
@@ -135,7 +135,7 @@ def size(part: Any) -> int:
 
 
 def joined(parts: Sequence[Any]) -> Array:
-    """Sequences of symbols one after the other."""
+    """Concatenate sequences of symbols."""
     if all(isinstance(part, list | tuple) for part in parts):
         return plain(list(chain.from_iterable(parts)))
     columns = [plain(part).reshape(-1) for part in parts]
@@ -143,7 +143,7 @@ def joined(parts: Sequence[Any]) -> Array:
 
 
 def plain(X: Any) -> Array:
-    """X as an array, masked where pandas says that something other than a plain float is missing."""
+    """X as an array, masked where pandas marks a non-float value as missing."""
     if np.ma.isMaskedArray(X):
         return X
     if hasattr(X, "isna"):
@@ -153,17 +153,17 @@ def plain(X: Any) -> Array:
     try:
         return np.asarray(X)
     except ValueError as error:
-        raise InputError("X is neither an array nor a list of sequences; its parts do not fit together.") from error
+        raise InputError("X is neither an array nor a list of sequences: its parts differ in shape.") from error
 
 
 def as_columns(flat: Array) -> Array:
     if flat.ndim > 2 or flat.ndim == 0:
-        raise InputError(f"X has the shape {flat.shape}: observations come as [n_samples, n_features].")
+        raise InputError(f"X has shape {flat.shape}; pass observations as [n_samples, n_features].")
     return flat[:, None] if flat.ndim == 1 else flat
 
 
 def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
-    """Values of one natural type, zero (or empty) where missing, and what is missing."""
+    """Values with a natural dtype, zero (or empty) where missing, and the mask of missing ones."""
     missing = np.ma.getmaskarray(flat).copy()
     values = np.ma.getdata(flat)
     if values.dtype == object:
@@ -181,22 +181,22 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
 
 
 def each(values: Array, test: Callable[[Any], bool]) -> Array:
-    """A test of every object, as an array of bool. No ufunc, which warns where a comparison inside meets a NaN."""
+    """Apply a predicate to each object, as a bool array; a ufunc would warn when comparing NaN."""
     return np.fromiter(map(test, values.flat), bool, values.size).reshape(values.shape)
 
 
 def natural(values: Array, missing: Array) -> Array:
-    """An array of objects as an array of what the objects are; those missing take the type's zero."""
+    """Convert an object array to its natural dtype; missing entries become that dtype's zero."""
     known = np.array(values[~missing].tolist())
     if known.ndim != 1 or known.dtype.kind not in "biufU":
-        raise InputError("X holds values that are neither numbers nor strings.")
+        raise InputError("X contains values that are neither numbers nor strings.")
     result = np.zeros(values.shape, known.dtype)
     result[~missing] = known
     return result
 
 
 def nothing(value: Any) -> bool:
-    """None and pandas.NA; NaN is a number."""
+    """Whether a value is None or pandas.NA; NaN is a number."""
     return value is None or type(value).__name__ == "NAType"
 
 
@@ -205,14 +205,14 @@ def is_nan(value: Any) -> bool:
 
 
 def checked_lengths(lengths: Any, total: int) -> Array:
-    """The lengths of the sequences of `total` observations; one sequence unless told."""
+    """Check the sequence lengths against `total` observations; the default is one sequence."""
     if total == 0:
-        raise InputError("X is empty: there is nothing to work on.")
+        raise InputError("X is empty.")
     given = np.atleast_1d(np.asarray([total] if lengths is None else lengths))
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
-        raise InputError("lengths must be whole numbers, one for each sequence.")
+        raise InputError("lengths must be integers, one per sequence.")
     if (given == 0).any():
-        raise InputError(f"Sequence {int((given == 0).argmax())} is empty: leave it out.")
+        raise InputError(f"Sequence {int((given == 0).argmax())} is empty; leave it out.")
     if given.sum() != total:
         raise InputError(f"lengths sum to {given.sum()}, but X has {total} samples.")
     return given.astype(np.int64)

@@ -1,4 +1,4 @@
-"""`LDSVectors`: vectors of tokens in context, with the fit and transform of an estimator."""
+"""`LDSVectors`: contextual token vectors, with an estimator's fit and transform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trellis.families.lds.model import LDS
 
 @dataclass(repr=False, eq=False)
 class LDSVectors:
-    """Sentences, whitespace between their words, in; for each an array [tokens, dim] of unit vectors out.
+    """Maps whitespace-tokenised sentences to arrays [tokens, dim] of unit vectors.
 
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
     >>> trellis.LDSVectors(2).fit_transform(text)[0].shape
@@ -38,7 +38,7 @@ class LDSVectors:
     seed: int = 0
 
     def fit(self, sentences: Iterable[str], y: object = None) -> LDSVectors:
-        """Learn from sentences; `model_` is the LDS."""
+        """Fit an LDS to sentences; `model_` is the LDS."""
         lines = [[*sentence.split(), EOS] for sentence in sentences]
         vocab = Vocabulary.choose(Counter(chain.from_iterable(lines)), self.min_count)
         moments = count_text(vocab, as_split([vocab.encode(line) for line in lines]), self.blocks, self.horizon)
@@ -48,10 +48,10 @@ class LDSVectors:
         return self
 
     def transform(self, sentences: Iterable[str]) -> list[np.ndarray]:
-        """The vectors of the tokens of each sentence; a word that was not seen says nothing, its neighbours do."""
+        """The token vectors of each sentence; an unknown word is treated as missing and inferred from its context."""
         model: LDS | None = getattr(self, "model_", None)
         if model is None:
-            raise TrellisError("LDSVectors has not learned from a text yet; call fit first.")
+            raise TrellisError("LDSVectors is not fitted yet; call fit first.")
         return cast(list[np.ndarray], model.embed(list(sentences), self.what))
 
     def fit_transform(self, sentences: Iterable[str], y: object = None) -> list[np.ndarray]:

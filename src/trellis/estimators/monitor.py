@@ -1,4 +1,4 @@
-"""When training ends: a record of the log-likelihood, iteration by iteration, for each restart."""
+"""Convergence monitoring: the log-likelihood per iteration, for each restart."""
 
 import logging
 import math
@@ -10,13 +10,13 @@ from trellis.parts import Parts
 from trellis.types import Counts
 
 log = logging.getLogger(__name__)
-WIGGLE = math.sqrt(sys.float_info.epsilon)  # a fall of the log-likelihood that rounding explains
+WIGGLE = math.sqrt(sys.float_info.epsilon)  # decreases of the log-likelihood up to this are rounding
 
 
 class ConvergenceMonitor:
     """Training has converged when the gain of an iteration is below `tol`, or after `n_iter` iterations.
 
-    For another rule, subclass it, redefine `converged`, and set an estimator's `monitor_` to an instance before `fit`.
+    For another rule, subclass it, override `converged`, and set an estimator's `monitor_` to an instance before `fit`.
     """
 
     def __init__(self, tol: float, n_iter: int, verbose: bool) -> None:
@@ -25,7 +25,7 @@ class ConvergenceMonitor:
         self.iter = 0
 
     def report(self, log_prob: float) -> None:
-        """Note the log-likelihood before an iteration's update; a line on standard error where `verbose`."""
+        """Record the log-likelihood before an iteration's update; print it to stderr if `verbose`."""
         gain = log_prob - self.history[-1] if self.history else math.nan
         if self.verbose:
             print(f"{self.iter + 1:>10d} {log_prob:>16.8f} {gain:>+16.8f}", file=sys.stderr)
@@ -44,7 +44,7 @@ class ConvergenceMonitor:
         return self.iter == self.n_iter or settled
 
     def _reset(self) -> None:
-        """Forget everything but the rule."""
+        """Clear the history."""
         self.iter = 0
         self.history.clear()
 
@@ -55,27 +55,27 @@ class ConvergenceMonitor:
 
 @dataclass
 class Restart:
-    """One run of EM from one start: its parameters, its monitor, and how it does on held-out data."""
+    """One EM run from one initialisation: its parameters, monitor and held-out scores."""
 
     parts: Parts
     monitor: ConvergenceMonitor
     valid: list[float] = field(default_factory=list)  # held-out log-likelihood after every iteration
-    best: Parts | None = None  # by that
+    best: Parts | None = None  # the best parameters by that
     done: bool = False
 
     @property
     def merit(self) -> float:
-        """What restarts are compared by."""
+        """The score by which restarts are compared."""
         return max(self.valid) if self.valid else self.monitor.history[-1] if self.monitor.history else -math.inf
 
     def update(self, parts: Parts, counts: Counts) -> None:
-        """An iteration is over."""
+        """Record the result of an iteration."""
         self.parts = parts
         self.monitor.report(float(counts.log_likelihood))
         self.done = self.monitor.converged
 
     def judge(self, score: float, patience: int) -> None:
-        """Note a held-out score: the best parameters are kept, and too long without better ones is the end."""
+        """Record a held-out score: keep the best parameters, and stop after `patience` scores without improvement."""
         if not self.valid or score > max(self.valid):
             self.best = self.parts
         self.valid.append(score)

@@ -1,4 +1,4 @@
-"""The HMM of counts."""
+"""HMM with Poisson emissions."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -26,7 +26,7 @@ class PoissonHMM(BaseHMM):
 
     startprob_prior: Any = 1.0
     transmat_prior: Any = 1.0
-    lambdas_prior: Any = 0.0  # shape and rate of a Gamma distribution
+    lambdas_prior: Any = 0.0  # shape and rate of a Gamma prior
     lambdas_weight: Any = 0.0
     _: KW_ONLY
     params: str = "stl"
@@ -54,11 +54,11 @@ class PoissonHMM(BaseHMM):
         return observed
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
-        """Rates from the Gamma distribution that has the mean and the variance of the data."""
+        """Draw rates from the Gamma distribution with the mean and variance of the data."""
         if "l" not in letters:
             return
         if not len(observed.seen):
-            raise InputError("X has no observation that is not missing.")
+            raise InputError("All observations in X are missing.")
         mean, variance = observed.seen.mean(), observed.seen.var()
         shape, scale = (mean**2 / variance, variance / mean) if variance > 0 else (1.0, mean)
         size = (self.n_components, observed.values.shape[1])
@@ -71,7 +71,7 @@ class PoissonHMM(BaseHMM):
         super()._check()
         self.lambdas_ = np.atleast_2d(np.asarray(self.lambdas_, np.float64))
         if len(self.lambdas_) != self.n_components:
-            raise InputError(f"lambdas_ must have the shape (n_components, n_features), not {self.lambdas_.shape}.")
+            raise InputError(f"lambdas_ must have shape (n_components, n_features), not {self.lambdas_.shape}.")
         if not (self.lambdas_ >= 0).all():
-            raise InputError("lambdas_ has rates that are negative or NaN.")
+            raise InputError("lambdas_ contains negative or NaN rates.")
         self.n_features = self.lambdas_.shape[1]

@@ -1,4 +1,4 @@
-"""Sequences set aside to judge a training by."""
+"""Hold out sequences for early stopping."""
 
 import math
 
@@ -11,9 +11,9 @@ from trellis.estimators.inputs import Array, Observations
 def hold_out(
     observed: Observations, fraction: float, random: np.random.RandomState
 ) -> tuple[Observations, Observations]:
-    """To train on, and to judge by: whole sequences by chance; of a single sequence, its end."""
+    """Split into training and held-out sequences: random whole sequences, or the end of a single one."""
     if not 0 < fraction < 1:
-        raise InputError(f"validation_fraction is {fraction}; it must lie between 0 and 1.")
+        raise InputError(f"validation_fraction is {fraction}; it must be between 0 and 1.")
     if len(observed.lengths) == 1:
         observed = cut(observed, fraction)
         return select(observed, np.array([0])), select(observed, np.array([1]))
@@ -23,7 +23,7 @@ def hold_out(
 
 
 def cut(observed: Observations, fraction: float) -> Observations:
-    """One sequence as two, the second with that fraction of it."""
+    """Split one sequence in two, the second with that fraction of it."""
     total = len(observed.values)
     if total < 2:
         raise InputError("Early stopping needs at least two observations: one to train on and one to hold out.")
@@ -32,7 +32,7 @@ def cut(observed: Observations, fraction: float) -> Observations:
 
 
 def select(observed: Observations, names: Array) -> Observations:
-    """Some of the sequences."""
+    """Select some of the sequences."""
     ends = np.cumsum(observed.lengths)
     places = np.concatenate([np.arange(ends[i] - observed.lengths[i], ends[i]) for i in names])
     return Observations(observed.values[places], observed.missing[places], observed.lengths[names])

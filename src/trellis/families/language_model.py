@@ -1,4 +1,4 @@
-"""What all language models have in common: perplexity beside that of n-grams, and sentences drawn from the model."""
+"""Evaluation and reports shared by all language models: perplexity against n-gram baselines, and samples."""
 
 import time
 from typing import Any
@@ -12,12 +12,12 @@ from trellis.report.markup import Markup, element, section
 from trellis.tasks import lm
 from trellis.tasks.scores import Scores
 
-SENTENCES, LONGEST = 3, 40  # drawn, and how many tokens they have at most
+SENTENCES, LONGEST = 3, 40  # sentences drawn, and their maximum length in tokens
 SPLITS = "train", "valid", "test"
 
 
 def evaluate(model: LanguageModel, corpus: Corpus, run: RunConfig) -> Scores:
-    """Perplexity on every split, beside that of a unigram and a bigram model."""
+    """Perplexity on every split, with unigram and bigram baselines."""
     baselines = [NGram.fit(corpus.vocab, corpus["train"], n) for n, name in NAMES.items() if name != model.name]
     rows = [measure(one, corpus, run.batches.order) for one in (*baselines, model)]
     values = {name: rows[-1][name] for name in ("parameters", *SPLITS)}
@@ -25,7 +25,7 @@ def evaluate(model: LanguageModel, corpus: Corpus, run: RunConfig) -> Scores:
 
 
 def measure(model: LanguageModel, corpus: Corpus, order: str) -> dict[str, Any]:
-    """Perplexity on every split; tokens per second while scoring the training text, which is read side by side."""
+    """Perplexity on every split, and scoring speed in tokens per second on the batched training text."""
     perplexity = {name: lm.evaluate(model, lm.READINGS[order](corpus[name])).perplexity for name in ("valid", "test")}
     begun = time.perf_counter()
     perplexity["train"] = lm.evaluate(model, lm.side_by_side(order, corpus["train"])).perplexity
@@ -35,11 +35,11 @@ def measure(model: LanguageModel, corpus: Corpus, order: str) -> dict[str, Any]:
 
 
 def sections(model: LanguageModel) -> list[Markup]:
-    """What the report shows of a language model."""
+    """The report sections of a language model."""
     return [samples_section(model.sample(SENTENCES, LONGEST))]
 
 
 def samples_section(sentences: list[str], *more: Markup) -> Markup:
-    caption = f"Sentences drawn at random, at most {LONGEST} tokens each."
+    caption = f"Random samples, at most {LONGEST} tokens each."
     quotes = (element("blockquote", text(sentence) or "(an empty sentence)") for sentence in sentences)
     return section("Samples", caption, *quotes, *more)

@@ -1,4 +1,4 @@
-"""What a Kalman filter takes and gives: Gaussian beliefs, dynamics, potentials, and matrices that steps share."""
+"""Inputs and outputs of the Kalman filter: Gaussian beliefs, dynamics, potentials, and matrices shared by steps."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class Dynamics(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """What each step says about its x_t; steps that see alike share Phi. A row of -1 is a missing observation."""
+    """The Gaussian potential of each x_t; steps with the same observation pattern share Phi. A row of -1 is missing."""
 
     information: Tensor  # Phi [N, h, h]
     rows: Tensor  # [B, T] int64
@@ -32,13 +32,13 @@ class Potentials(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Matrices of the steps, many of which are the same: step t has `distinct[:, at[t]]`."""
+    """Per-step matrices with few distinct values: step t has `distinct[:, at[t]]`."""
 
     distinct: Tensor  # [B or 1, S, h, h]
     at: Tensor  # [T]
 
     def all(self) -> Tensor:
-        """Written out for every step: [B or 1, T, h, h]."""
+        """Materialised for every step: [B or 1, T, h, h]."""
         return self.distinct[:, self.at]
 
     def step(self, t: int) -> Tensor:
@@ -51,15 +51,15 @@ class Shared(NamedTuple):
 
 
 class Covs(NamedTuple):
-    """The covariances of the steps that differ, [B or 1, S, h, h] each; step t has those of `at[t]`."""
+    """The distinct covariances, [B or 1, S, h, h] each; step t has those of `at[t]`."""
 
     priors: Tensor  # P
     shrink: Tensor  # W
     log_dets: Tensor  # [B or 1, S]: log |I + P Phi|
-    information: Tensor  # Phi [N, h, h], and, for rows of -1, nothing (not where compiled code knows that)
+    information: Tensor  # Phi [N, h, h], and zeros for rows of -1 (omitted in compiled code)
     rows: Tensor  # [B or 1, S]
     at: Tensor  # [T]
-    compiled: bool = False  # every step of every sequence has its own, found by compiled code
+    compiled: bool = False  # every step of every sequence has its own, from compiled code
 
     def phi(self, step: int) -> Tensor:
         return self.information[self.rows[:, step]]
@@ -70,7 +70,7 @@ class Covs(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """The step from which on all are the same; T where there is none."""
+        """The step from which on the covariances are constant; T if there is none."""
         steps, distinct = len(self.at), self.priors.shape[1]
         return distinct - 1 if distinct < steps else steps
 

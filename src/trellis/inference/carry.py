@@ -1,4 +1,4 @@
-"""The belief that a chain carries from batch to batch."""
+"""The belief carried over from batch to batch."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Carry(NamedTuple):
 
     @classmethod
     def begin(cls, batch: int, num_states: int, like: Tensor) -> Carry:
-        """Before the first token of `batch` sequences, with the dtype and device of `like`."""
+        """The state before the first token of `batch` sequences, with the dtype and device of `like`."""
         nothing = like.new_zeros(1, 1).expand(batch, num_states)
         return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device))
 
     def reset(self, where: Tensor) -> Carry:
-        """That of the first B sequences, begun anew where [B] is true."""
+        """The state of the first B sequences, reset where the mask [B] is true."""
         probs, ids = self.belief
         belief = Belief(probs[: len(where)], None if ids is None else ids[: len(where)])
         return Carry(belief, self.fresh[: len(where)] | where)
 
     def prior(self, start: Tensor, transition: Transition, ids: Tensor | None = None) -> Belief:
-        """The distribution of the next state at the live states `ids` [B, k], or at all of them: [B, K]."""
+        """The distribution of the next state over the live states `ids` [B, k], or over all: [B, K]."""
         begin = at_states(start.expand(len(self.fresh), -1), ids)
         if bool(self.fresh.all()):
             return Belief(begin, ids)
         return Belief(torch.where(self.fresh.unsqueeze(-1), begin, move(self.belief, transition, ids)), ids)
 
     def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
-        """That after a batch: `belief`, but a sequence that had no token in it stays as it was."""
+        """The state after a batch: `belief`, or the old state for sequences without tokens in it."""
         if lengths is None or bool((lengths > 0).all()):
             return Carry(belief, torch.zeros_like(self.fresh))
         old, new = (to_dense(b, num_states) for b in (self.belief, belief))
@@ -47,7 +47,7 @@ class Carry(NamedTuple):
         return Carry(Belief(torch.where(idle.unsqueeze(-1), old, new)), self.fresh & idle)
 
     def tensors(self) -> dict[str, Tensor]:
-        """As named tensors, for checkpoints and CUDA graphs."""
+        """Named tensors, for checkpoints and CUDA graphs."""
         tensors = {"probs": self.belief.probs, "fresh": self.fresh}
         return tensors if self.belief.ids is None else tensors | {"ids": self.belief.ids}
 
@@ -57,9 +57,9 @@ class Carry(NamedTuple):
 
 
 def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor | None) -> Belief:
-    """The prior of a batch's first step over the states of `parts`, which a draw of dropout may have thinned out.
+    """The prior of a batch's first step over the states of `parts`, which dropout may have reduced.
 
-    Never waits for the device where `batch.all_fresh` is set."""
+    Does not synchronise with the device if `batch.all_fresh` is set."""
     if carry is None or batch.all_fresh or len(carry.fresh) < len(batch.tokens):
         return Belief(at_states(parts.start.expand(len(batch.tokens), -1), ids), ids)
     carry = carry.reset(batch.fresh)
@@ -72,12 +72,12 @@ def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor 
 
 
 def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
-    """One step from a belief over states of the whole model into those that a draw keeps, at `ids` [B, k'] or all.
+    """One step from a belief over states of the full model into those kept by dropout, at `ids` [B, k'] or all.
 
-    The rows of the transitions are normalised over the kept states."""
+    Transition rows are normalised over the kept states."""
     assert parts.entry is not None
     probs, names = belief
-    if not parts.emission.has_support:  # every sequence comes from the same states
+    if not parts.emission.has_support:  # all sequences have the same source states
         rows = torch.arange(probs.shape[-1], device=probs.device) if names is None else names[0]
         return parts.entry(rows).forward(probs)
     if names is None:

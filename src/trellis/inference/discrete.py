@@ -1,15 +1,15 @@
-"""Exact inference in a discrete hidden Markov chain: pure functions over potentials, for any transition.
+"""Exact inference in a discrete hidden Markov chain: pure functions of potentials, for any transition.
 
 The chain is a prior belief over the first state, a transition, and potentials o_t(z) for every step:
     p(z, x) = prior(z_0) o_0(z_0) prod_t A(z_{t-1}, z_t) o_t(z_t).
-The passes over time are in `trellis.engines` (the forward algorithm: reference.py); here are their uses. Every function
-takes
+The recursions over time are in `trellis.engines` (the forward algorithm: reference.py); these functions use them. Every
+function takes
     prior       Belief over the first step's states ([B, K], or [B, k] at the live states of step 0)
-    transition  any `Transition`, or `TimeVarying`: `Blocks`, one matrix for each step
+    transition  any `Transition`, or `TimeVarying`: `Blocks`, one matrix per step
     potentials  `Potentials`; a missing observation is marginalised
     lengths     [B] or None (all T)
-Sequences that scaled arithmetic loses, because potentials tell states too far apart, are computed again in log space
-(not while gradients are recorded).
+Sequences that underflow in scaled arithmetic, because their potentials differ too much between states, are recomputed
+in log space (not while gradients are recorded).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from trellis.transitions import Samplable, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
-MAX_ROUNDS, SETTLED = 2000, 1e-7
+MAX_ROUNDS, CONVERGED = 2000, 1e-7
 
 
 class LiveChain(NamedTuple):
-    """What the pass over time runs on: the chain over live states alone, or over all of them."""
+    """The chain that the engines run on: over live states only, or over all states."""
 
     prior: Belief
     transition: AnyTransition
     potentials: Potentials
     lengths: Tensor
-    ids: Tensor | None  # [B, T, k]: the states that the chain's own stand for; None where it has all of them
+    ids: Tensor | None  # [B, T, k]: the original ids of the chain's states; None if it has all of them
 
     def name_belief(self, belief: Belief) -> Belief:
-        """A belief over each sequence's last live states, with their names."""
+        """A belief over each sequence's last live states, with their original ids."""
         return belief if self.ids is None else Belief(belief.probs, last_step(self.ids, self.lengths))
 
     def some(self, sequences: Tensor) -> LiveChain:
-        """Some of the sequences, all of whose states are live."""
+        """A subset of the sequences; all states must be live."""
         prior, transition, potentials, lengths, _ = self
         transition = transition.some(sequences) if isinstance(transition, TimeVarying) else transition
         ids = None if potentials.ids is None else potentials.ids[sequences]
@@ -55,10 +55,10 @@ class LiveChain(NamedTuple):
 
 
 def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None) -> LiveChain:
-    """The chain over live states alone, its transitions those between them.
+    """The chain restricted to live states, with the transitions between them.
 
-    Where some observation is missing, all states are live at that step: the chain is left to the reference, which joins
-    the two regimes."""
+    A missing observation makes all states live at that step; such a chain is left to the reference engine, which
+    handles both regimes."""
     batch, steps = potentials.rows.shape
     lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths
     ids = potentials.ids
@@ -70,7 +70,7 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
 
 
 def run(function: str, chain: LiveChain) -> Any:
-    """What an engine gives, whose first field is log p(x_t | x_<t); lost sequences are computed again in log space."""
+    """Run an engine function whose first output is log p(x_t | x_<t); underflowed sequences are rerun in log space."""
     found = getattr(engines, function)(*chain[:4])
     lost = lost_sequences(found[0], chain)
     if lost is None:
@@ -87,8 +87,8 @@ def run(function: str, chain: LiveChain) -> Any:
 
 
 def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
-    """The sequences that look impossible and may not be, [n]; None where there are none. Nothing is looked at while
-    gradients or a CUDA graph are recorded."""
+    """Indices [n] of the sequences that look impossible but may have underflowed; None if there are none. Not checked
+    while gradients or a CUDA graph are recorded."""
     capturing = log_norms.is_cuda and torch.cuda.is_current_stream_capturing()
     if log_norms.requires_grad or capturing or bool(log_norms.sum() > -torch.inf):
         return None
@@ -98,8 +98,8 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
 
 
 def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
-    """Visits of some sequences by the rows of the chain's own table; where a gap has made all states live, visits
-    [n T, K] of every step at the states that its observation allows."""
+    """Visits of some sequences by the rows of the chain's own table; if a gap has made all states live, visits [n T, K]
+    of every step at the states that its observation allows."""
     potentials, ids = chain.potentials, chain.potentials.ids
     if ids is None:
         return visits
@@ -109,7 +109,7 @@ def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
 
 
 def put(values: Any, right: Any, sequences: Tensor) -> Any:
-    """[B, ...], or a belief, with that of some sequences [n] replaced."""
+    """[B, ...], or a belief, with the entries of some sequences [n] replaced."""
     if isinstance(values, Belief):
         return values._replace(probs=put(values.probs, right.probs, sequences))
     return values.index_copy(0, sequences, right.to(values.dtype))
@@ -118,7 +118,7 @@ def put(values: Any, right: Any, sequences: Tensor) -> Any:
 def score(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T] (zero past the end) and the belief to carry on; differentiable in every parameter."""
+    """log p(x_t | x_<t) [B, T] (zero in the padding) and the belief to carry over; differentiable in all parameters."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief = run("score", chain)
     return log_norms, chain.name_belief(belief)
@@ -127,13 +127,13 @@ def score(
 def log_likelihood(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> Tensor:
-    """log p(x), summed in float64: [B]; -inf, with no gradient, for an impossible sequence."""
+    """log p(x), summed in float64: [B]; -inf, with no gradient, for a sequence of probability zero."""
     total = score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
     return total.masked_fill(total == -torch.inf, -torch.inf)
 
 
 def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
-    """p(z_t | x_<=t) for every step, over the live states (over all where the batch has a gap); zero past the end."""
+    """Filtered p(z_t | x_<=t) of every step, over the live states (all if the batch has a gap); zero in the padding."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs, belief = run("filter", chain)
     return Filtered(log_norms, probs, chain.name_belief(belief))
@@ -142,7 +142,7 @@ def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 def smooth(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> Posterior:
-    """p(z_t | x) for every step: the gradient of log p(x) in the log-potentials, rounded to 0 where it falls below."""
+    """Smoothed p(z_t | x) of every step: the gradient of log p(x) in the log-potentials, clamped at 0."""
     log_norms, probs = run("smooth", live_chain(prior, transition, potentials, lengths))
     return Posterior(log_norms.sum(1, dtype=torch.float64), probs.clamp_(min=0))
 
@@ -156,12 +156,12 @@ def counts(
     fresh: Tensor | None = None,
     per_sequence: bool = False,
 ) -> tuple[Counts, Belief]:
-    """Expected starts, transitions and visits under p(z | x), added up over the batch, and the belief to carry on;
-    `per_sequence`: the log-likelihood [B] and the starts [B, K] of every sequence on its own.
+    """Expected starts, transitions and visits under p(z | x), summed over the batch, and the belief to carry over;
+    `per_sequence`: the log-likelihood [B] and the starts [B, K] of each sequence separately.
 
-    `fresh` [B] tells which sequences begin with the start distribution (all by default); the others continue from the
-    belief `carried`, of which `prior` is the next step: their first transition is counted instead of a start. That
-    transition comes before the first step, so it is counted only where transitions do not vary with time."""
+    `fresh` [B] marks the sequences that begin with the start distribution (default: all); the others continue from the
+    belief `carried`, one step before `prior`: their first transition is counted instead of a start. That transition
+    precedes the first step, so it is counted only if transitions do not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief, entry, starts, moves, visits = run("expect", chain)
@@ -170,11 +170,11 @@ def counts(
         entry, starts = (to_dense(Belief(w, chain.ids[:, 0]), transition.num_states) for w in (entry, starts))
     if fresh is not None and carried is not None and not bool(fresh.all()):
         if isinstance(transition, TimeVarying):
-            raise TrellisError("A carried sequence needs transitions that do not vary with time to be counted.")
+            raise TrellisError("Cannot count carried-over sequences with time-varying transitions.")
         starts = starts * fresh.unsqueeze(-1)
         before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.expected(before, entry)
-    starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below
+    starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below 0
     total = log_norms.sum(1, dtype=torch.float64)
     if not per_sequence:
         total, starts = total.sum(), starts.sum(0)
@@ -184,11 +184,11 @@ def counts(
 def viterbi(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The most probable path of states [B, T] (-1 past the end) and its log-probability log p(z, x) [B].
+    """The Viterbi path [B, T] (-1 in the padding) and its log-probability log p(z, x) [B].
 
-    Ties go to the lowest state. A missing observation is summed out, not maximised: its potential is one, so the path
-    is the best explanation of what was observed. To maximise over the missing symbols too, give the step the potential
-    max_x log p(x | z)."""
+    Ties go to the lowest state. A missing observation is marginalised, not maximised: its potential is one, so the path
+    is the best explanation of the observed symbols. To maximise over missing symbols as well, give the step the
+    potential max_x log p(x | z)."""
     chain = live_chain(prior, transition, potentials, lengths)
     all_live = chain.potentials.widen(transition.num_states)
     path, scores = engines.viterbi(chain.prior, chain.transition, all_live, chain.lengths)
@@ -200,7 +200,7 @@ def sample_prior(
 ) -> Tensor:
     """Ancestral samples of the chain, z_0 ~ start [K], z_t ~ A(z_{t-1}, .): [batch, steps]."""
     if not isinstance(transition, Samplable | TimeVarying):
-        raise TrellisError(f"{type(transition).__name__} transitions cannot be sampled from.")
+        raise TrellisError(f"{type(transition).__name__} transitions do not support sampling.")
     uniform = draw_uniform((batch, steps), start.device, generator)
     states = [invert(start.expand(batch, -1).contiguous(), uniform[:, 0])]
     fixed = transition.for_draws(batch * steps) if isinstance(transition, Samplable) else None
@@ -217,7 +217,7 @@ def sample_posterior(
     lengths: Tensor | None = None,
     generator: torch.Generator | Draws | None = None,
 ) -> Tensor:
-    """Paths from p(z | x), one per sequence, by forward filtering and backward sampling: [B, T], -1 past the end."""
+    """Sample one path per sequence from p(z | x) by forward filtering, backward sampling: [B, T], -1 in the padding."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs, _ = engines.filter(*chain[:4])
     uniform = draw_uniform(probs.shape[:2], probs.device, generator)
@@ -229,21 +229,21 @@ def sample_posterior(
 
 @torch.no_grad()
 def stationary(start: Tensor, transition: Transition, ends: Tensor) -> Tensor:
-    """The long-run distribution of a chain that begins anew after state z with probability ends(z): [K].
+    """The stationary distribution of a chain that restarts after state z with probability ends(z): [K].
 
-    Half a step at a time, which has the same fixed point and settles for periodic chains too."""
+    Iterates half steps, which have the same fixed point and also converge for periodic chains."""
     share = start
     for _ in range(MAX_ROUNDS):
         onward = transition.forward(share * (1 - ends)) + (share * ends).sum() * start
         change = float((onward - share).abs().sum())
         share = (share + onward) / (share + onward).sum()
-        if change < SETTLED:
+        if change < CONVERGED:
             break
     return share
 
 
 def name_states(path: Tensor, ids: Tensor | None) -> Tensor:
-    """Indices among the live states [B, T, k] -> the states themselves: [B, T] -> [B, T]."""
+    """Map indices among the live states [B, T, k] to state ids: [B, T] -> [B, T]."""
     if ids is None:
         return path
     return ids.gather(-1, path.clamp(min=0).unsqueeze(-1)).squeeze(-1).masked_fill(path < 0, -1)

@@ -1,10 +1,10 @@
-"""Exact inference in a linear dynamical system: pure functions over Gaussian potentials, as `discrete` is for chains.
+"""Exact inference in a linear dynamical system: pure functions of Gaussian potentials, the counterpart of `discrete`.
 
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
 A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
-covariances do not depend on what was observed, only on where: they are computed once for all sequences, and no longer
-once they have settled; the steps after that are taken many at a time. None is inverted, so noise may be singular. The
-passes are in `trellis.inference.kalman`."""
+covariances depend only on which values were observed: they are computed once for all sequences, until they converge;
+the steps after that are batched. None is inverted, so noise may be singular. The recursions are in
+`trellis.inference.kalman`."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,28 +16,28 @@ from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Po
 from trellis.inference.kalman import forward_covs, log_norms, run_forward, smooth_covs, smooth_means, within
 from trellis.inference.observing import HELD, Observation, observe
 
-NEAR = 1 << 21  # numbers of vectors at a time, which memory that is at hand can hold
+NEAR = 1 << 21  # vector entries processed at a time, to fit in cache
 
 
 class Filtered(NamedTuple):
-    """The result of a forward pass; all [B, ...] are zero past the end of a sequence."""
+    """The result of the forward pass; all [B, ...] are zero in the padding."""
 
     log_norms: Tensor  # [B, T]: log p(y_t | y_<t)
     means: Tensor  # [B, T, h]: E[x_t | y_<=t]
-    covs: Shared  # of the same, for each sequence or once for all
+    covs: Shared  # their covariances, per sequence or shared
 
 
 class Smoothed(NamedTuple):
-    """What a forward and a backward pass know together."""
+    """The result of the forward and backward passes."""
 
     log_likelihood: Tensor  # [B]
     means: Tensor  # [B, T, h]: E[x_t | y]
-    covs: Shared  # Cov(x_t | y), for each sequence or once for all
-    lagged: Shared  # Cov(x_{t+1}, x_t | y), one less
+    covs: Shared  # Cov(x_t | y), per sequence or shared
+    lagged: Shared  # Cov(x_{t+1}, x_t | y), T - 1 of them
 
 
 def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
-    """E[x_t | y_<=t] and its covariance for every step (Kalman)."""
+    """Filtered E[x_t | y_<=t] and its covariance for every step (Kalman filter)."""
     potentials, inside = within(potentials, lengths)
     covs, means = run_forward(prior, dynamics, potentials, inside)
     norms = log_norms(covs, means, potentials, inside)
@@ -45,7 +45,7 @@ def filter(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 
 
 def log_densities(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
-    """log p(y_t | y_<t): [B, T], zero past the end."""
+    """log p(y_t | y_<t): [B, T], zero in the padding."""
     return in_groups(log_norms, prior, dynamics, *within(potentials, lengths))
 
 
@@ -55,7 +55,7 @@ def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, le
 
 
 def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Smoothed:
-    """E[x_t | y] for every step, its covariance, and that of neighbouring steps (Rauch-Tung-Striebel)."""
+    """Smoothed E[x_t | y] of every step, its covariance, and that of adjacent steps (Rauch-Tung-Striebel smoother)."""
     potentials, inside = within(potentials, lengths)
     covs, means = run_forward(prior, dynamics, potentials, inside)
     total = log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
@@ -64,7 +64,7 @@ def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: T
 
 
 def smoothed_means(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
-    """E[x_t | y] alone: [B, T, h], zero past the end; O(h^2) a step once the covariances have settled."""
+    """Smoothed means E[x_t | y] only: [B, T, h], zero in the padding; O(h^2) per step once the covariances converge."""
 
     def smoothed(covs: Covs, means: Means, potentials: Potentials, inside: Tensor) -> Tensor:
         return smooth_means(covs, means, dynamics.transition) * inside.unsqueeze(-1)
@@ -79,7 +79,7 @@ def in_groups(
     potentials: Potentials,
     inside: Tensor,
 ) -> Tensor:
-    """Work on sequences [B, ...], a few at a time: on those without gaps, which share covariances, then on others."""
+    """Process sequences [B, ...] in groups: those without gaps, which share covariances, then the others."""
     rows, size = potentials.rows, prior.cov.shape[-1]
     if not rows.numel():
         return work(*run_forward(prior, dynamics, potentials, inside), potentials, inside)
@@ -99,7 +99,7 @@ def in_groups(
 
 
 def few(chosen: Tensor, most: int) -> tuple[Tensor, ...]:
-    """The places that are chosen, at most so many at a time."""
+    """Indices of the chosen entries, in chunks of at most `most`."""
     places = chosen.nonzero()[:, 0]
     return places.split(max(1, most)) if len(places) else ()
 
@@ -107,7 +107,7 @@ def few(chosen: Tensor, most: int) -> tuple[Tensor, ...]:
 def sample_prior(
     prior: Normal, dynamics: Dynamics, steps: int, n: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    """n paths from the system itself: [n, steps, h]."""
+    """Sample n paths from the system: [n, steps, h]."""
     size, like = len(dynamics.transition), dynamics.transition
     noise = torch.randn(n, steps, size, generator=generator, dtype=like.dtype, device=like.device)
     root, start = square_root(dynamics.noise), square_root(prior.cov)
@@ -131,9 +131,9 @@ def sample_posterior(
     values: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """One path from p(x | y) for each sequence [B, T, p], gaps allowed: [B, T, h].
+    """Sample one path from p(x | y) per sequence [B, T, p], gaps allowed: [B, T, h].
 
-    A path and its observations are drawn from the system, and moved by what the true observations say in difference."""
+    A path and its observations are drawn from the prior, then corrected by the smoothed difference in observations."""
     path = sample_prior(prior, dynamics, values.shape[1], len(values), generator)
     difference = values - emit(observation, path, generator)
     centred = Normal(torch.zeros_like(prior.mean), prior.cov)

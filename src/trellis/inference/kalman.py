@@ -1,10 +1,10 @@
-"""The two passes over time of a Kalman smoother, in terms of potentials; `trellis.inference.gaussian` is their face.
+"""The forward and backward recursions of the Kalman smoother, on potentials; the API is `trellis.inference.gaussian`.
 
 With m, P the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1:
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
     backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
-Covariances that have settled are not computed again; from there on the means follow linear recursions with constant
-matrices, which `recur` takes many steps at a time."""
+Covariances that have converged are not recomputed; from there on the means follow linear recursions with constant
+matrices, which `recur` computes in parallel blocks."""
 
 from collections.abc import Callable
 
@@ -14,13 +14,13 @@ from torch import Tensor
 from trellis.inference.beliefs import MISSING, Covs, Dynamics, Means, Normal, Potentials, Shared, symmetric
 from trellis.kernels.kalman import compiled, share
 
-SETTLED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change of a covariance that no longer matters
-BLOCK = 16  # steps of a recursion that are taken one after the other
-NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # a power of a matrix that no longer matters
+CONVERGED = {torch.float32: 1e-6, torch.float64: 1e-14}  # relative change below which a covariance has converged
+BLOCK = 16  # steps of a recursion that are sequential
+NOTHING = {torch.float32: 1e-9, torch.float64: 1e-18}  # matrix powers below this are neglected
 
 
 def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, Tensor]:
-    """The potentials with nothing said where nothing was observed, and which steps come before the ends: [B, T]."""
+    """The potentials with missing observations zeroed, and the mask of steps before the ends: [B, T]."""
     rows = potentials.rows
     steps = torch.arange(rows.shape[1], device=rows.device)
     inside = torch.ones_like(rows, dtype=torch.bool) if lengths is None else steps < lengths[:, None]
@@ -31,7 +31,7 @@ def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, 
 
 
 def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
-    """The one row that all steps before the ends have; None where they differ."""
+    """The row shared by all steps before the ends; None if they differ."""
     found = potentials.rows[inside]
     alike = found.numel() > 0 and int(found[0]) != MISSING and bool((found == found[0]).all())
     return found[0] if alike else None
@@ -40,7 +40,7 @@ def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
 def run_forward(
     prior: Normal, dynamics: Dynamics, potentials: Potentials, inside: Tensor, covs: Covs | None = None
 ) -> tuple[Covs, Means]:
-    """The forward pass; `covs` are known where other sequences have had the same."""
+    """The forward pass; pass `covs` to reuse the covariances of other sequences."""
     if covs is None:
         shared = shared_row(potentials, inside)
         if shared is None and compiled(*prior, *dynamics, potentials.vectors):
@@ -50,12 +50,12 @@ def run_forward(
 
 
 def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shared: Tensor | None) -> Covs:
-    """For each sequence, or once for all of them where they share the `shared` row; then only until they settle."""
+    """Per sequence, or once for all if they share the row `shared`, and then only until convergence."""
     steps, (transition, noise) = potentials.rows.shape[1], dynamics
     information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
     rows = potentials.rows if shared is None else shared.expand(1, steps)
     cov = prior.cov.expand(len(rows), -1, -1)
-    eye, settled, parts = torch.eye(cov.shape[-1]).to(cov), SETTLED[cov.dtype], []
+    eye, settled, parts = torch.eye(cov.shape[-1]).to(cov), CONVERGED[cov.dtype], []
     for t in range(steps):
         factors = torch.linalg.lu_factor(eye + cov @ information[rows[:, t]])
         shrink = torch.linalg.lu_solve(*factors, eye.expand_as(cov))
@@ -72,7 +72,7 @@ def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shar
 def recur(matrix: Tensor, inputs: Tensor) -> Tensor:
     """y_t = y_{t-1} matrix + inputs_t, y_{-1} = 0: [B, T, h].
 
-    Blocks of steps are taken side by side as if each were the first; then come what entered each, and its echoes."""
+    Blocks of steps run in parallel, each from zero; then the incoming state of each block and its effect are added."""
     batch, steps, size = inputs.shape
     length = min(steps, BLOCK)
     padded = torch.nn.functional.pad(inputs, (0, 0, 0, -steps % length)) if steps % length else inputs
@@ -108,14 +108,14 @@ def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs
 
 
 def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tensor:
-    """The symmetric matrix of each step times its vector: [B, T, h]; all settled steps in one product."""
+    """The symmetric matrix of each step times its vector: [B, T, h]; converged steps in a single product."""
     first = [times(matrices(t), vectors[:, t]) for t in range(covs.settled)]
     rest = vectors[:, covs.settled :] @ matrices(-1)[0] if covs.settled < len(covs.at) else vectors[:, :0]
     return torch.cat([torch.stack(first, 1), rest], 1) if first else rest
 
 
 def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) -> tuple[Covs, Means]:
-    """The same for steps that have covariances of their own."""
+    """The same for steps with distinct covariances."""
     rows, vectors = potentials.rows, potentials.vectors
     (batch, steps), hidden = rows.shape, vectors.shape[-1]
     priors, shrink = (vectors.new_empty(batch, steps, hidden, hidden) for _ in range(2))
@@ -126,14 +126,14 @@ def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) 
 
 
 def times(matrices: Tensor, vectors: Tensor) -> Tensor:
-    """One matrix for all, or each its own, times vectors: [B or 1, h, h], [B, h] -> [B, h]."""
+    """A shared matrix, or one per sequence, times vectors: [B or 1, h, h], [B, h] -> [B, h]."""
     if len(matrices) == 1:
         return vectors @ matrices[0].T
     return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
 
 
 def log_norms(covs: Covs, means: Means, potentials: Potentials, inside: Tensor) -> Tensor:
-    """log p(y_t | y_<t): [B, T], zero past the end."""
+    """log p(y_t | y_<t): [B, T], zero in the padding."""
     m, e, filtered = means
     gained = (m * (potentials.vectors + e)).sum(-1) + (e * (filtered - m)).sum(-1)
     return (potentials.constants + 0.5 * (gained - covs.log_dets[:, covs.at])) * inside
@@ -158,13 +158,13 @@ def smooth_means(covs: Covs, means: Means, transition: Tensor) -> Tensor:
 
 
 def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Shared, Shared]:
-    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y); for one sequence where all have the same. May overwrite `covs`."""
+    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y); for one sequence if all share them. May overwrite `covs`."""
     if covs.compiled:
         lengths = inside.sum(1)
         share("backward_covs", len(lengths), transition, covs.information, covs.rows, lengths, covs.priors, covs.shrink)
         return Shared(covs.priors, covs.at), Shared(covs.shrink[:, :-1], covs.at[:-1])
     ends, at = inside[:1] if bool(inside.all()) else inside, covs.at.tolist()
-    settled, steps, gains = SETTLED[transition.dtype], len(at), covs.filtered()
+    settled, steps, gains = CONVERGED[transition.dtype], len(at), covs.filtered()
     adjoint = torch.zeros_like(covs.priors[:, 0])
     found, lagged, places = [], [], torch.zeros(steps, dtype=torch.int64, device=covs.at.device)
     t = steps - 1

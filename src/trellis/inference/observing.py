@@ -1,4 +1,4 @@
-"""Dense observations y = C x + N(0, D) as potentials of x, with gaps: steps that see alike share their information."""
+"""Dense observations y = C x + N(0, D) as potentials of x, with gaps; equal missingness patterns share information."""
 
 import math
 from itertools import pairwise
@@ -13,8 +13,8 @@ from trellis.errors import TrellisError
 from trellis.inference.beliefs import MISSING, Potentials
 from trellis.kernels.kalman import compiled, share
 
-HELD = 1 << 24  # numbers held at a time, where many steps miss different parts
-TOGETHER = 64  # steps that see alike, whitened in one go
+HELD = 1 << 24  # numbers in memory at a time, with many distinct patterns
+TOGETHER = 64  # steps of one pattern whitened together
 
 
 class Observation(NamedTuple):
@@ -25,7 +25,7 @@ class Observation(NamedTuple):
 
 
 class Sensed(NamedTuple):
-    """What the values say, in terms of the patterns of what is seen."""
+    """Information of the values, by pattern of observed components."""
 
     information: Tensor  # C' D^-1 C of each pattern [N, h, h]
     vectors: Tensor  # C' D^-1 y [S, h]
@@ -33,20 +33,20 @@ class Sensed(NamedTuple):
 
 
 def observe(observation: Observation, values: Tensor) -> Potentials:
-    """Potentials of dense observations [B, T, p]; NaN is missing, a whole step or a part of it."""
+    """Potentials of dense observations [B, T, p]; NaN marks missing values, in part or all of a step."""
     shape, flat = values.shape[:2], values.reshape(-1, values.shape[-1])
     patterns, rows = distinct_rows(~flat.isnan())
     sense = sense_compiled if len(patterns) > 1 and compiled(values, *observation) else sense_apart
     try:
         information, vectors, constants = sense(observation, flat, patterns, rows)
     except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
-        raise TrellisError("The noise of the observations is not positive definite: give it a variance.") from error
+        raise TrellisError("The observation noise is not positive definite; increase its variances.") from error
     rows = rows.masked_fill(~patterns.any(-1)[rows], MISSING)
     return Potentials(information, rows.view(shape), vectors.view(*shape, -1), constants.view(shape))
 
 
 def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that differ, and which one each is."""
+    """The distinct rows, and the index of each row among them."""
     if bool(seen.all()):
         return seen[:1], torch.zeros(len(seen), dtype=torch.int64, device=seen.device)
     patterns, rows = seen.unique(dim=0, return_inverse=True)
@@ -54,7 +54,7 @@ def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_apart(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """Many patterns at a time, with what they do not see padded."""
+    """Many patterns at a time, with unobserved components padded."""
     order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
     flat, held = values.nan_to_num(0.0)[order], max(1, HELD // (8 * values.shape[1] ** 2))
     information, vectors, constants = [], [], []
@@ -63,7 +63,7 @@ def sense_apart(observation: Observation, values: Tensor, patterns: Tensor, rows
         sensing, root = whiten(observation, some)
         information.append(sensing.mT @ sensing)
         volumes = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + some.sum(-1).to(values) * math.log(2 * math.pi)
-        if ends[-1] - ends[0] == len(some):  # no two steps see alike
+        if ends[-1] - ends[0] == len(some):  # all patterns are distinct
             groups = [(sensing, root, volumes, flat[ends[0] : ends[-1], None])]
         else:
             pieces = (flat[first:last] for first, last in pairwise(ends))
@@ -77,7 +77,7 @@ def sense_apart(observation: Observation, values: Tensor, patterns: Tensor, rows
 
 
 def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
-    """root^-1 C and the root of D, for each pattern of what is seen [N, p]: [N, p, h], [N, p, p]."""
+    """root^-1 C and the root of D, for each pattern of observed components [N, p]: [N, p, h], [N, p, p]."""
     both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
     eye = torch.eye(patterns.shape[-1]).to(observation.noise)
     root = torch.linalg.cholesky(torch.where(both, observation.noise, eye))
@@ -85,10 +85,10 @@ def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_compiled(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """All side by side."""
+    """All patterns at once, by compiled code."""
     (loadings, noise), hidden = observation, observation.loadings.shape[1]
     order, counts = rows.argsort(stable=True), torch.bincount(rows)
-    place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]  # of a step in its pattern
+    place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]  # index of a step within its pattern
     begins = (place % TOGETHER == 0).nonzero()[:, 0]
     information, vectors = values.new_empty(len(patterns), hidden, hidden), values.new_empty(len(rows), hidden)
     found = Sensed(information, vectors, values.new_empty(len(rows)))

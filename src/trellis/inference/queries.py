@@ -1,7 +1,7 @@
-"""Questions to a chain over symbols, all exact: tokens [B, T], where -1 is a missing word.
+"""Exact queries on a chain over symbols: tokens [B, T], where -1 is a missing word.
 
-Every answer follows from two facts: a missing word is summed out by a potential of one, and a conditional probability
-is a ratio of two marginal ones.
+All answers follow from two facts: a missing word is marginalised by a potential of one, and a conditional probability
+is a ratio of two marginals.
 """
 
 from typing import NamedTuple, Self
@@ -20,48 +20,48 @@ from trellis.types import Belief, Potentials
 
 
 class Chain(NamedTuple):
-    """A hidden Markov chain as numbers: prior of the first step, transitions, emissions."""
+    """A hidden Markov chain: prior of the first step, transition, emission."""
 
     prior: Belief  # [B, K]
     transition: Transition
     emission: SymbolEmission
-    gaps: SymbolEmission | None = None  # what a missing word is drawn from, where that is not the emission: see `only`
+    gaps: SymbolEmission | None = None  # the emission of missing words, if different: see `only`
 
     def potentials(self, tokens: Tensor) -> Potentials:
-        """The potentials of tokens; a missing word is summed out over all that it may be."""
+        """The potentials of tokens; a missing word is marginalised over its possible values."""
         if self.gaps is None:
             return self.emission.potentials(tokens)
         return self.with_gaps(tokens, self.gaps.log_totals())
 
     def with_gaps(self, tokens: Tensor, scores: Tensor) -> Potentials:
-        """The potentials of tokens, those of a missing word given as scores [K]."""
+        """The potentials of tokens, with scores [K] for those of a missing word."""
         known = self.emission.potentials(tokens).widen(len(scores))
         rows = torch.where(tokens < 0, len(known.table), known.rows)
         return Potentials(torch.cat([known.table, scores.unsqueeze(0)]), rows)
 
     def only(self, allowed: Tensor) -> Self:
-        """The chain in which a missing word is one of the allowed [V] bool."""
+        """The chain in which missing words are restricted to the allowed ones [V] bool."""
         return self._replace(gaps=self.emission.only(allowed))
 
 
 def log_marginal(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """log p of the words that are there, the others summed out: [B]."""
+    """log p of the observed words, the missing ones marginalised: [B]."""
     return log_likelihood(chain.prior, chain.transition, chain.potentials(tokens), lengths)
 
 
 def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """log p(the words where not given | those where given): given [B, T] bool -> [B]; -inf if those are impossible."""
+    """log p(words where not given | words where given): given [B, T] bool -> [B]; -inf if the latter are impossible."""
     joint = log_marginal(chain, tokens, lengths)
     condition = log_marginal(chain, tokens.masked_fill(~given, -1), lengths)
     return torch.where(joint == -torch.inf, joint, joint - condition)
 
 
 def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
-    """p(z_t | all observations but that of t): [B, T, K], zero past the end and where the others are impossible.
+    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where the others are impossible.
 
-    With p_t(z) the prediction of step t by the filter, and r_t(z) = p(x_>t | z_t) up to a scale by the filter of the
-    chain with time reversed: p_t r_t, normalised. Neither depends on x_t, so the answer stands even where x_t
-    contradicts the rest."""
+    With p_t(z) the filter's prediction of step t, and r_t(z) = p(x_>t | z_t) up to scale, from the filter of the
+    time-reversed chain: p_t r_t, normalised. Neither depends on x_t, so the result holds even if x_t contradicts the
+    rest."""
     transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     last = lengths.unsqueeze(-1) - 1
@@ -88,25 +88,25 @@ def filtered(prior: Belief, transition: Transition | Blocks, potentials: Potenti
 
 
 def in_order(potentials: Potentials, order: Tensor) -> Potentials:
-    """The same steps in another order [B, T]."""
+    """The steps permuted by [B, T]."""
     rows, ids = potentials.rows.gather(1, order), potentials.ids
     ids = None if ids is None else ids.gather(1, order.unsqueeze(-1).expand_as(ids))
     return potentials._replace(rows=rows, ids=ids, groups=None)
 
 
 def reverse(transition: Transition | Blocks, lengths: Tensor) -> Transition | Blocks:
-    """The transitions of sequences whose time runs backwards."""
+    """The transitions of time-reversed sequences."""
     if not isinstance(transition, TimeVarying):
         return transposed(transition)
     matrix = transition.dense().mT
     steps = torch.arange(matrix.shape[-3], device=lengths.device)
-    order = (lengths.unsqueeze(-1) - 2 - steps).clamp(min=0)  # [B, T-1]; steps past the end are never used
+    order = (lengths.unsqueeze(-1) - 2 - steps).clamp(min=0)  # [B, T-1]; steps in the padding are never used
     matrix = matrix.expand(len(lengths), *matrix.shape[-3:])
     return Blocks(matrix.gather(1, order[..., None, None].expand_as(matrix)))
 
 
 def move_all(transition: Transition | Blocks, values: Tensor, direction: str) -> Tensor:
-    """One step forward or backward from every step but the last, or to it: [B, T-1, K] -> [B, T-1, K]."""
+    """One step forward from every step but the last, or backward to it: [B, T-1, K] -> [B, T-1, K]."""
     if not isinstance(transition, TimeVarying):
         return getattr(transition, direction)(values)
     moved = [getattr(transition.at(t), direction)(values[:, t]) for t in range(values.shape[1])]
@@ -114,13 +114,13 @@ def move_all(transition: Transition | Blocks, values: Tensor, direction: str) ->
 
 
 def normalised(weights: Tensor) -> Tensor:
-    """Divided by their sum, zero where there is none: [..., K] -> [..., K]."""
+    """Divide by the sum, or return zero if it is zero: [..., K] -> [..., K]."""
     total = weights.sum(-1, keepdim=True)
     return weights / total.masked_fill(total == 0, 1.0)
 
 
 def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """log p(x_t = v | every other known word), for every position: [B, T, V]."""
+    """log p(x_t = v | all other observed words), for every position: [B, T, V]."""
     words = chain.gaps or chain.emission
     log_probs = words.predict(cavity(chain, chain.potentials(tokens), lengths))
     total = log_probs.logsumexp(-1, keepdim=True)
@@ -130,16 +130,16 @@ def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None)
 def sample_gaps(
     chain: Chain, tokens: Tensor, lengths: Tensor | None = None, generator: torch.Generator | Draws | None = None
 ) -> Tensor:
-    """The missing words drawn jointly from their posterior, the others as they are: [B, T]."""
+    """Sample the missing words jointly from their posterior; the others are kept: [B, T]."""
     path = sample_posterior(chain.prior, chain.transition, chain.potentials(tokens), lengths, generator)
     words = (chain.gaps or chain.emission).sample(path.clamp(min=0), generator)
     return torch.where((tokens < 0) & (path >= 0), words, tokens)
 
 
 def best_gaps(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The missing words of the most probable (path, words) together, [B, T], and its log-probability [B].
+    """The missing words of the jointly most probable (path, words), [B, T], and its log-probability [B].
 
-    The words are maximised jointly with the states; summing over states first has no efficient exact answer."""
+    Words are maximised jointly with the states; marginalising the states first has no efficient exact solution."""
     scores, words = (chain.gaps or chain.emission).best()
     path, log_prob = viterbi(chain.prior, chain.transition, chain.with_gaps(tokens, scores), lengths)
     return torch.where((tokens < 0) & (path >= 0), words[path.clamp(min=0)], tokens), log_prob

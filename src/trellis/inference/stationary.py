@@ -1,4 +1,4 @@
-"""The long-run distribution of a chain, by one linear solve: exact, batched, differentiable."""
+"""The stationary distribution of a chain by one linear solve: exact, batched, differentiable."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from trellis.transitions import Dense
 
 
 def stationary(matrix: Tensor) -> Tensor:
-    """p with p = p A for matrices A [..., K, K]: [..., K]; a chain that falls apart has no single one, and is an error.
+    """p with p = p A for matrices A [..., K, K]: [..., K]; raises for a reducible chain, which has no unique solution.
 
     Adding the sum of p to every equation of (I - A') p = 0 makes them independent: (I - A' + 1 1') p = 1."""
     ones = matrix.new_ones(matrix.shape[:-1])
@@ -17,7 +17,7 @@ def stationary(matrix: Tensor) -> Tensor:
 
 
 def long_run(start: Tensor, matrix: Tensor) -> Tensor:
-    """The stationary distribution [K] of A [K, K]; where the chain falls apart, the one reached from start [K]."""
+    """The stationary distribution [K] of A [K, K]; if the chain is reducible, the one reached from start [K]."""
     try:
         return stationary(matrix)
     except torch.linalg.LinAlgError:

@@ -1,4 +1,4 @@
-"""The steady state of a Kalman filter and smoother: what their covariances and gains settle at.
+"""The steady state of a Kalman filter and smoother: the limits of their covariances and gains.
 
 x_t = A x_{t-1} + eta, and each observation has the potential exp(-x' Phi x / 2 + eta_t' x); all matrices are [h, h]:
     Sigma_1 = A Sigma_0 A' + Q,  Sigma_0 = (Sigma_1^-1 + Phi)^-1     (discrete algebraic Riccati equation)
@@ -13,7 +13,7 @@ from scipy import linalg
 
 from trellis.errors import TrellisError
 
-ROUNDS, SETTLED, EXACT = 60, 1e-13, 1e-10
+ROUNDS, CONVERGED, EXACT = 60, 1e-13, 1e-10
 
 
 class Steady(NamedTuple):
@@ -26,7 +26,7 @@ class Steady(NamedTuple):
 
 
 def steady_state(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> Steady:
-    """From A, Q and Phi."""
+    """The steady state from A, Q and Phi."""
     check_stable(transition)
     eye = np.eye(len(transition))
     predicted = riccati(transition, noise, information)
@@ -40,11 +40,11 @@ def steady_state(transition: np.ndarray, noise: np.ndarray, information: np.ndar
 def check_stable(transition: np.ndarray) -> None:
     radius = spectral_radius(transition)
     if not radius < 1:
-        raise TrellisError(f"The transition is unstable: its largest eigenvalue is {radius:.4f}, and must be below 1.")
+        raise TrellisError(f"The transition is unstable: its spectral radius is {radius:.4f}; it must be below 1.")
 
 
 def riccati(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """Sigma_1, by doubling, which is quick; by scipy where that fails or is not exact."""
+    """Sigma_1 by doubling, which is fast, or by scipy if that fails or is inaccurate."""
     with suppress(np.linalg.LinAlgError, TrellisError):
         found = doubling(transition, noise, information)
         if riccati_residual(found, transition, noise, information) <= EXACT * np.abs(found).max():
@@ -53,7 +53,7 @@ def riccati(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) 
 
 
 def schur(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """The same by scipy."""
+    """Sigma_1 by scipy's Schur method."""
     values, vectors = np.linalg.eigh(symmetric(information))
     root = vectors * np.sqrt(values.clip(0))
     try:
@@ -65,22 +65,22 @@ def schur(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) ->
 def riccati_residual(
     predicted: np.ndarray, transition: np.ndarray, noise: np.ndarray, information: np.ndarray
 ) -> float:
-    """By how much Sigma_1 misses its equation."""
+    """The residual of Sigma_1 in its equation."""
     filtered = np.linalg.solve(np.eye(len(predicted)) + predicted @ information, predicted)
     return float(np.abs(transition @ filtered @ transition.T + noise - predicted).max())
 
 
 def doubling(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """The same; each round looks back twice as far."""
+    """Sigma_1 by doubling: each iteration covers twice the horizon."""
     step, gathered, seen = transition.T, noise.copy(), information.copy()
     for _ in range(ROUNDS):
         inverse = np.linalg.inv(np.eye(len(step)) + seen @ gathered)
         more = step.T @ gathered @ inverse @ step
         seen = seen + step @ inverse @ seen @ step.T
         gathered, step = symmetric(gathered + more), step @ inverse @ step
-        if np.abs(more).max() <= SETTLED * np.abs(gathered).max():
+        if np.abs(more).max() <= CONVERGED * np.abs(gathered).max():
             return gathered
-    raise TrellisError("The steady state of the filter was not found: doubling does not settle.")
+    raise TrellisError("Cannot find the steady state of the filter: doubling did not converge.")
 
 
 def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -89,9 +89,9 @@ def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray
     for _ in range(ROUNDS):
         more = left @ total @ right.T
         total, left, right = total + more, left @ left, right @ right
-        if np.abs(more).max(initial=0) <= SETTLED * np.abs(total).max(initial=0):
+        if np.abs(more).max(initial=0) <= CONVERGED * np.abs(total).max(initial=0):
             return total
-    raise TrellisError("A covariance was not found: the transition is too close to unstable.")
+    raise TrellisError("Cannot solve for a covariance: the transition is too close to unstable.")
 
 
 def lyapunov(left: np.ndarray, middle: np.ndarray) -> np.ndarray:

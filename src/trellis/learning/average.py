@@ -1,4 +1,4 @@
-"""An exponential average of the weights: a smoother model at no cost but memory."""
+"""An exponential moving average of the weights."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from trellis.kernels.lerp import lerp_
 class WeightAverage:
     """average ← d · average + (1 − d) · weight, with d = min(decay, (1 + n) / (10 + n)) at the n-th update.
 
-    The warm-up in d lets the average forget the random start quickly.
+    The warm-up of d quickly discounts the random initialisation.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
@@ -22,25 +22,25 @@ class WeightAverage:
         self.share = {(device, dtype): torch.ones((), dtype=dtype, device=device) for device, dtype in kinds}
 
     def prepare(self, updates: int) -> None:
-        """Tell the devices what share the next weights have; `updates` were taken in before."""
+        """Set the weight of the next update on the devices, after `updates` earlier ones."""
         for share in self.share.values():
             share.fill_(1 - min(self.decay, (1 + updates) / (10 + updates)))
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the present weights."""
+        """Update the average with the current weights."""
         for weight, average in self.averages.items():
             lerp_(average, weight.detach(), self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Start again from the present weights."""
+        """Restart from the current weights."""
         for weight, average in self.averages.items():
             average.copy_(weight)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside this block the model's weights are the average."""
+        """Within this block the model's weights are the average."""
         self._swap()
         try:
             yield

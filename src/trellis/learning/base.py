@@ -1,4 +1,4 @@
-"""What the training loop asks of a learner, and a gradient learner of a model."""
+"""The interfaces between the training loop, learners and gradient-trained models."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
@@ -13,9 +13,9 @@ from trellis.types import Batch, Counts
 
 
 class StepResult(NamedTuple):
-    """What one batch gave: its log-likelihood (a number, or a scalar still on the device) and its token count.
+    """The result of one batch: its log-likelihood (a number, or a scalar still on the device) and token count.
 
-    A step that broke the learner (a gradient that is not finite) reports nan.
+    A failed step (a non-finite gradient) reports nan.
     """
 
     log_likelihood: Tensor | float
@@ -23,67 +23,67 @@ class StepResult(NamedTuple):
 
 
 class Learner(Protocol):
-    """Improves a model batch by batch; `state_tensors` and `state_json` hold all that later steps depend on.
+    """Improves a model batch by batch; `state_tensors` and `state_json` hold everything that later steps depend on.
 
-    Randomness comes from torch's global generator, which the checkpoint saves; a generator of one's own belongs in
+    Randomness comes from torch's global generator, which the checkpoint saves; a private generator belongs in
     `state_json`.
     """
 
     @property
     def rate(self) -> float:
-        """The learning rate or step size of the latest step, for the log."""
+        """The learning rate or step size of the last step, for logging."""
 
     def step(self, batch: Batch) -> StepResult:
         """Learn from one batch."""
 
     def end_epoch(self) -> None:
-        """All batches of an epoch were seen."""
+        """Called at the end of an epoch."""
 
     def observe(self, valid: float) -> None:
-        """An evaluation gave this valid perplexity."""
+        """Called with the valid perplexity after each evaluation."""
 
     def evaluated(self) -> AbstractContextManager[None]:
-        """Inside this block the model holds the weights to evaluate (the average where there is one)."""
+        """Within this block the model has the weights to evaluate (the average, if there is one)."""
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything `restore` needs; names `model.<name>` are the model's state as `evaluated` shows it."""
+        """Everything `restore` needs; names `model.<name>` are the model's state as seen within `evaluated`."""
 
     def state_json(self) -> dict[str, Any]:
         """The rest of the state, as JSON values."""
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
-        """Become the learner that `state_tensors` and `state_json` were taken from."""
+        """Restore the state saved by `state_tensors` and `state_json`."""
 
 
 class GradientModel(nn.Module):
-    """A model that gradients can train; `state` is the belief it carries from batch to batch, None at first."""
+    """A model trainable by gradient; `state` is the belief carried over between batches, initially None."""
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the belief after it (or None).
 
-        For a full batch nothing here may wait for the device."""
+        For a full batch this must not synchronise with the device."""
         raise NotImplementedError
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
-        """A belief (never None) as named tensors."""
+        """Convert a belief (never None) to named tensors."""
         return {}
 
     def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
-        """The belief that `state_to_tensors` named."""
+        """Restore a belief from `state_to_tensors`."""
         return None
 
     @property
     def anneals(self) -> bool:
-        """Whether something changes with the progress of training, so that its end must be known."""
+        """Whether anything depends on training progress, so that the total number of steps must be known."""
         return False
 
     def advance(self, done: float) -> object:
-        """Training has come so far, from 0 to 1; returns whatever the shapes of a step depend on."""
+        """Set the training progress, from 0 to 1; returns whatever the shapes of a step depend on."""
         return None
 
 
 class Maximisable(ABC):
-    """Parameters with an M-step: by default each part's own, written back."""
+    """Parameters with an M-step: by default that of each part, written back."""
 
     @abstractmethod
     def parts(self) -> Parts:
@@ -91,7 +91,7 @@ class Maximisable(ABC):
 
     @abstractmethod
     def write(self, parts: Parts) -> None:
-        """Become the parameters of these parts."""
+        """Set the parameters to those of these parts."""
 
     @torch.no_grad()
     def maximise(self, counts: Counts, prior: Prior) -> None:
@@ -100,10 +100,10 @@ class Maximisable(ABC):
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, without it."""
+    """The tensors whose names begin with `prefix`, which is removed."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def wrong_checkpoint(error: Exception) -> TrellisError:
-    """One sentence about a checkpoint whose tensors are others than those asked for."""
-    return TrellisError(f"The checkpoint does not fit this model and its learner: {' '.join(str(error).split())}.")
+    """The error for a checkpoint with unexpected tensors."""
+    return TrellisError(f"The checkpoint does not match this model and learner: {' '.join(str(error).split())}.")

@@ -1,8 +1,8 @@
-"""Learning an HMM from how often symbols follow each other, without another look at the data.
+"""Learn an HMM from co-occurrence counts of adjacent symbols, without further passes over the data.
 
-For a stationary chain, Omega = B' Theta B with Theta = diag(pi) A the joint distribution of neighbouring states. The
-observed Omega is dense where there are few symbols, and sparse where there are many: then nothing of the model is ever
-m x m, since |B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B' Theta B> = <Theta, B Omega B'>.
+For a stationary chain, Omega = B' Theta B with Theta = diag(pi) A the joint distribution of adjacent states. The
+observed Omega is dense for few symbols and sparse for many; then no m x m matrix is formed, since
+|B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B' Theta B> = <Theta, B Omega B'>.
 """
 
 import warnings
@@ -16,13 +16,13 @@ from torch import Tensor
 from trellis.inference.stationary import stationary
 from trellis.learning.descent import Descent, minimise
 
-DENSE_SYMBOLS = 512  # up to so many symbols, a dense Omega is the simpler thing
+DENSE_SYMBOLS = 512  # use a dense Omega up to this many symbols
 
 
 def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_array:
-    """How often symbol j follows symbol i inside sequences laid end to end: [size, size]; -1 is a missing symbol.
+    """Count how often symbol j follows symbol i in concatenated sequences: [size, size]; -1 is a missing symbol.
 
-    Counts of parts of the data add up to those of the whole."""
+    Counts of parts of the data add up."""
     joins = np.ones(len(symbols), bool)
     joins[np.cumsum(lengths)[:-1]] = False
     known = joins[1:] & (symbols[:-1] >= 0) & (symbols[1:] >= 0)
@@ -31,19 +31,19 @@ def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_arra
 
 
 def frequencies(counts: csr_array) -> Tensor:
-    """Omega: counts as joint probabilities, dense or sparse by the number of symbols; float64."""
+    """Omega: counts as joint probabilities, dense or sparse depending on the number of symbols; float64."""
     if counts.shape[0] <= DENSE_SYMBOLS:
         return torch.from_numpy(counts.toarray() / counts.sum())
     pairs = counts.tocoo()
     index = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))
     values = torch.from_numpy(pairs.data / counts.sum())
-    with warnings.catch_warnings():  # torch 2.11 warns that it does not check by itself, even where it is asked to
+    with warnings.catch_warnings():  # torch 2.11 warns even if checks are requested explicitly
         warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled", UserWarning)
         return torch.sparse_coo_tensor(index, values, counts.shape, check_invariants=True).coalesce()
 
 
 def joint_states(transition: Tensor) -> Tensor:
-    """Theta[k, l] = p(z_t = k, z_{t+1} = l) in the long run: [..., n, n]."""
+    """Stationary joint probabilities Theta[k, l] = p(z_t = k, z_{t+1} = l): [..., n, n]."""
     return stationary(transition).unsqueeze(-1) * transition
 
 
@@ -73,10 +73,10 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"frobenius": sq
 def objective(
     transition: Tensor, emission: Tensor, omega: Tensor, loss: str = "frobenius", penalty: float = 0.0
 ) -> Tensor:
-    """How far a model is from the observed Omega: [...].
+    """The distance of a model from the observed Omega: [...].
 
-    `penalty` times log|det Theta| (Huang, Fu and Sidiropoulos 2018) prefers, of all models that fit, the one whose
-    states are the least spread out."""
+    `penalty` times log|det Theta| (Huang, Fu and Sidiropoulos 2018) selects, among all models that fit, the one with
+    the least spread of states."""
     theta = joint_states(transition)
     distance = LOSSES[loss](theta, emission, omega)
     return distance + penalty * torch.linalg.slogdet(theta).logabsdet if penalty else distance
@@ -92,5 +92,5 @@ def match(
     optimizer: str = "adam",
     lr: float = 0.001,
 ) -> Descent:
-    """Fit what `compose` makes of the weights, A [..., n, n] and B [..., n, m], to Omega."""
+    """Fit A [..., n, n] and B [..., n, m], composed from the weights by `compose`, to Omega."""
     return minimise(weights, lambda: objective(*compose(), omega, loss, penalty), steps, optimizer, lr)

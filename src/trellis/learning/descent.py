@@ -1,4 +1,4 @@
-"""Gradient descent on small problems, many at once: each keeps the best that it has seen."""
+"""Batched gradient descent on many small problems, each keeping its best iterate."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +20,14 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
         tolerance_change=0.0,
     ),
 }
-RESCALED = ("lbfgs",)  # has thresholds of its own, so every problem's loss is divided by what it is at first
+RESCALED = ("lbfgs",)  # has absolute thresholds, so each loss is divided by its initial value
 TINY = 1e-30
-SMALL = 1 << 17  # fewer weights than this are not worth waking a second thread, several times in every step
+SMALL = 1 << 17  # below this many weights, multithreading does not pay
 
 
 @contextmanager
 def few_threads(weights: Sequence[Tensor]) -> Iterator[None]:
-    """Small problems run on one thread."""
+    """Run small problems on a single thread."""
     before = torch.get_num_threads()
     if sum(weight.numel() for weight in weights) < SMALL:
         torch.set_num_threads(1)
@@ -38,14 +38,14 @@ def few_threads(weights: Sequence[Tensor]) -> Iterator[None]:
 
 
 class Descent(NamedTuple):
-    """What a descent came to."""
+    """The result of a descent."""
 
     history: Tensor  # [evaluations, ...]: the losses before every step
-    best: Tensor  # [...]: the losses of the weights that it ended with
+    best: Tensor  # [...]: the losses of the final weights
 
 
 class Best:
-    """The lowest losses [...] so far, and the weights [..., *] of each problem that gave them."""
+    """The lowest losses [...] so far, and the weights [..., *] of each problem that attained them."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self.weights = weights
@@ -62,7 +62,7 @@ class Best:
 
     @torch.no_grad()
     def restore(self) -> Tensor:
-        """Put the best weights back; their losses."""
+        """Restore the best weights and return their losses."""
         for weight, kept in zip(self.weights, self.kept, strict=True):
             weight.copy_(kept)
         assert self.losses is not None
@@ -72,9 +72,9 @@ class Best:
 def minimise(
     weights: Sequence[Tensor], loss: Callable[[], Tensor], steps: int, optimizer: str = "adam", lr: float = 0.01
 ) -> Descent:
-    """Lower the losses [...] of independent problems, whose weights are [..., *], and leave the best weights in place.
+    """Minimise the losses [...] of independent problems with weights [..., *], and leave the best weights in place.
 
-    They never end higher than they began."""
+    Final losses are never higher than initial ones."""
     if not weights:
         losses = loss().detach()
         return Descent(losses.unsqueeze(0), losses)

@@ -1,9 +1,9 @@
-"""Baum-Welch: expectation by exact inference, maximisation by counting; over all of the data at a time, or stepwise.
+"""Baum-Welch: exact inference in the E-step, closed-form M-step; batch or stepwise.
 
-One E-step and one M-step serve language models and estimators. The conventions:
-    - a pseudocount p is a Dirichlet prior of p + 1, and zeros of starts and transitions stay zero (`trellis.parts`);
-    - stepwise, the first batch is taken whole, and step k = 1, 2, ... moves the running statistics towards those of its
-      batch at the rate (k + 2)^-power.
+Language models and estimators share one E-step and one M-step. Conventions:
+- a pseudocount p is a Dirichlet prior of p + 1, and zeros of starts and transitions stay zero (`trellis.parts`);
+- stepwise, the first batch is taken in full, and step k = 1, 2, ... moves the running statistics towards those of its
+  batch with step size (k + 2)^-power.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trellis.types import Batch, Belief, Counts, Potentials
 
 
 def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None = None) -> tuple[Counts, Carry]:
-    """The E-step: expected starts, transitions and emission statistics of a batch, and what to carry to the next one.
+    """The E-step: expected starts, transitions and emission statistics of a batch, and the state to carry over.
 
     Sequences that do not begin in this batch continue from `carry`: their first transition is counted, not a start."""
     start, transition, emission = parts
@@ -39,7 +39,7 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
 
 
 def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor) -> list[Counts]:
-    """The E-step of several models of the same shape in one pass: each has a copy of the sequences."""
+    """The E-step of several models of the same shape in one pass, each with a copy of the sequences."""
     found = [model.emission.potentials(observations) for model in models]
     copies, batch, states = len(models), len(lengths), models[0].num_states
     tables = torch.stack([potentials.table for potentials in found])  # [R, N, K]
@@ -57,15 +57,15 @@ def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor)
 
 
 class Running(NamedTuple):
-    """Stepwise EM (Cappe and Moulines 2009): the expected statistics of one token, as a running mean."""
+    """Stepwise EM (Cappe and Moulines 2009): a running mean of the expected statistics per token."""
 
     mean: Counts
     steps: int = 1
 
     @classmethod
     def absorb(cls, before: Running | None, counts: Counts, tokens: int, power: float) -> Running:
-        """Move the mean towards that of a batch. One in which no sequence begins has no starts to count, and
-        leaves them."""
+        """Move the mean towards that of a batch. A batch in which no sequence begins leaves the start statistics
+        unchanged."""
         if before is None:
             return cls(Counts(*(value / tokens for value in counts)))
         rate = step_rate(before.steps, power)
@@ -78,25 +78,25 @@ class Running(NamedTuple):
         return Running(Counts(*(value.to(device) for value in self.mean)), self.steps)
 
     def counts(self, tokens: int) -> Counts:
-        """The statistics of so many tokens, were they all like the mean."""
+        """The statistics scaled to a number of tokens."""
         return Counts(*(value * tokens for value in self.mean))
 
 
 def step_rate(step: int, power: float) -> float:
-    """The rate of step 0, 1, 2, ..."""
+    """The step size of step 0, 1, 2, ..."""
     return (step + 2.0) ** -power
 
 
 class EMLearner:
-    """Adds up the expected counts of an epoch and re-estimates the parameters at its end.
+    """Batch EM: accumulates expected counts over an epoch and re-estimates the parameters at its end.
 
-    Over sentences that is exact Baum-Welch; over the windows of a stream the belief is carried forward, but a window
-    does not see what follows it."""
+    Over sentences this is exact Baum-Welch; over the windows of a stream the belief is carried forward, but smoothing
+    does not reach beyond a window."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         if not isinstance(model.params, Maximisable) or model.dropout.draws_anything:
             raise TrellisError(
-                "EM re-estimates tables of probabilities: for neural or lowrank parameters, or with dropout, use "
+                "EM requires table parameters without dropout; for neural or lowrank ones, or with dropout, use "
                 'train.learner = "gradient".'
             )
         self.model, self.params = model.eval(), model.params
@@ -122,7 +122,7 @@ class EMLearner:
         self.totals = self.carried = None
 
     def observe(self, valid: float) -> None:
-        """Nothing to adapt."""
+        """Do nothing: there is nothing to adapt."""
 
     @contextmanager
     def evaluated(self) -> Iterator[None]:
@@ -152,8 +152,8 @@ class EMLearner:
 
 
 class StepwiseEMLearner(EMLearner):
-    """Online EM: the parameters follow the running statistics (`Running`) after each batch, whose pseudocounts are as
-    those of one batch; for a text that does not fit in memory or in patience."""
+    """Online EM: the parameters follow the running statistics (`Running`) after each batch, with the pseudocounts of a
+    single batch; for texts that are too large for batch EM."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
@@ -167,5 +167,5 @@ class StepwiseEMLearner(EMLearner):
         self.params.maximise(running.counts(tokens), self.prior)
 
     def end_epoch(self) -> None:
-        """The statistics run on; only the text begins anew."""
+        """Keep the statistics; only the carried state is reset."""
         self.carried = None

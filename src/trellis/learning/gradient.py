@@ -1,4 +1,4 @@
-"""Gradient ascent on the log-likelihood: AdamW, clipping, a schedule, and an average of the weights."""
+"""Gradient ascent on the log-likelihood: AdamW, clipping, a schedule, and weight averaging."""
 
 import math
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ from trellis.types import Batch
 
 
 class GradientLearner:
-    """Minimises −log-likelihood per token; the belief is carried from batch to batch without its gradient.
+    """Minimises −log-likelihood per token; the belief is carried over between batches without gradient.
 
-    A step never waits for the device: the log-likelihood stays there, and turns nan where the gradient is not finite.
-    On a GPU whole steps become CUDA graphs.
+    A step does not synchronise with the device: the log-likelihood stays there, and becomes nan if the gradient is not
+    finite. On a GPU whole steps run as CUDA graphs.
     """
 
     def __init__(self, model: GradientModel, config: TrainConfig, total_steps: int = 0) -> None:
         self.model = model.train()
         self.weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not self.weights:
-            raise TrellisError(f"{type(model).__name__} has no weights that gradients could train.")
+            raise TrellisError(f"{type(model).__name__} has no parameters to train by gradient.")
         weights = list(self.weights.values())
         if not total_steps and model.anneals:
-            raise TrellisError("model.dropout_end is reached at the end of training: set train.epochs or max_steps.")
+            raise TrellisError("model.dropout_end needs to know when training ends; set train.epochs or max_steps.")
         self.device = weights[0].device
         self.optimizer = make_optimizer(weights, config, self.device)
         self.schedule = make_schedule(config, total_steps)
@@ -57,7 +57,7 @@ class GradientLearner:
         return StepResult(made["log_likelihood"].clone(), tokens)
 
     def prepare(self) -> None:
-        """Set what a step reads from the device: the learning rate, the share of the average, the stage of dropout."""
+        """Set the device-side inputs of a step: learning rate, averaging weight, dropout stage."""
         self.rate = self.schedule.rate(self.steps)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -72,7 +72,7 @@ class GradientLearner:
             self.stage = stage
 
     def update(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
-        """The step itself: all of it on the device."""
+        """One training step, entirely on the device."""
         equal_lengths, all_fresh = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = under("belief.", given)
@@ -89,7 +89,7 @@ class GradientLearner:
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
 
     def end_epoch(self) -> None:
-        """Forget the carried belief: the next epoch begins at the start of the text."""
+        """Reset the carried belief: the next epoch begins at the start of the text."""
         self.belief = {}
 
     def observe(self, valid: float) -> None:
@@ -97,7 +97,7 @@ class GradientLearner:
 
     @contextmanager
     def evaluated(self) -> Iterator[None]:
-        """The model in evaluation mode, with averaged weights where they are kept."""
+        """The model in evaluation mode, with averaged weights if they are kept."""
         self.model.eval()
         try:
             with self.average.applied() if self.average else nullcontext():
@@ -106,7 +106,7 @@ class GradientLearner:
             self.model.train()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """`model.*` (averaged where an average is kept, the weights themselves then under `raw.*`) and the rest."""
+        """`model.*` (averaged, if an average is kept, with the raw weights under `raw.*`) and the optimiser state."""
         averages = self.average.averages if self.average else {}
         state = self.model.state_dict(keep_vars=True)
         tensors = {f"model.{name}": averages.get(value, value) for name, value in state.items()}
@@ -144,7 +144,7 @@ class GradientLearner:
 
 
 def make_optimizer(weights: list[nn.Parameter], config: TrainConfig, device: torch.device) -> torch.optim.AdamW:
-    """AdamW; on a GPU in one kernel, with a learning rate that lives there."""
+    """AdamW; on a GPU fused, with a device-side learning rate."""
     choices: dict[str, Any] = {"betas": (config.beta1, config.beta2), "weight_decay": config.weight_decay}
     if device.type == "cuda":
         rate = torch.tensor(config.lr, device=device)
@@ -153,5 +153,5 @@ def make_optimizer(weights: list[nn.Parameter], config: TrainConfig, device: tor
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without gradients, in memory laid out exactly as a checkpoint gives it back: the last bits depend on that."""
+    """Detached, in the memory layout that a checkpoint restores, on which the last bits depend."""
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

@@ -1,4 +1,4 @@
-"""Repeated work on a GPU as one CUDA graph, so that hundreds of small kernels cost one launch."""
+"""Repeated GPU work as a CUDA graph, so that hundreds of small kernels cost one launch."""
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
@@ -17,9 +17,9 @@ class Captured(NamedTuple):
 
 
 class Graphed:
-    """Calls `work(tensors, choice)`; on a GPU, what has come up `patience` times in the same shapes is captured, and
-    replayed from then on, if the caller says that it is steady: it must not wait for the device, and may keep nothing
-    but what it writes in place."""
+    """Calls `work(tensors, choice)`; on a GPU, work seen `patience` times with the same shapes is captured and then
+    replayed if the caller marks it `steady`: it must not synchronise with the device, and may retain only what it
+    writes in place."""
 
     def __init__(self, work: Work, patience: int = 5) -> None:
         self.work, self.patience = work, patience
@@ -32,13 +32,13 @@ class Graphed:
             return self.work(given, choice)
         self.stream = self.stream or torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):  # the one that captures: autograd remembers where a weight was first used
+        with torch.cuda.stream(self.stream):  # the capturing stream: autograd remembers where a weight was first used
             made = self.on_device(given, choice) if steady else self.work(given, choice)
         torch.cuda.current_stream().wait_stream(self.stream)
         return made
 
     def on_device(self, given: Tensors, choice: Hashable) -> Tensors:
-        """Do it, capture it, or replay it."""
+        """Run, capture or replay the work."""
         key = choice, *((name, value.shape, value.dtype) for name, value in sorted(given.items()))
         self.seen[key] = self.seen.get(key, 0) + 1
         if self.seen[key] <= self.patience:
@@ -52,7 +52,7 @@ class Graphed:
         return made
 
     def capture(self, given: Tensors, choice: Hashable) -> Captured:
-        """Record the work, without doing it."""
+        """Record the work without running it."""
         given = {name: value.clone() for name, value in given.items()}
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -61,6 +61,6 @@ class Graphed:
         return Captured(graph, given, made)
 
     def forget(self) -> None:
-        """Free what was captured."""
+        """Free the captured graphs."""
         self.captured.clear()
         self.seen.clear()

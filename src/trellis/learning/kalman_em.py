@@ -31,10 +31,10 @@ class KalmanStep(NamedTuple):
 def learn_exactly(
     prior: Normal, dynamics: Dynamics, observation: Observation, values: Tensor, noise: str = "full"
 ) -> Iterator[KalmanStep]:
-    """Iterations of EM without end, on sequences [B, T, p] of one length and without gaps."""
+    """Iterate EM indefinitely on sequences [B, T, p] of equal length without gaps."""
     restrict = choose(NOISES, noise, "The noise")
     if values.shape[1] < 2 or bool(values.isnan().any()):
-        raise TrellisError("Exact EM needs sequences of two steps or more, without missing values.")
+        raise TrellisError("Exact EM needs sequences of at least two steps, without missing values.")
     batch, steps, _ = values.shape
     second = crossed_sum(values, values)
     while True:

@@ -1,4 +1,4 @@
-"""Learning rates over time: peak × warm-up × shape."""
+"""Learning-rate schedules: peak × warm-up × shape."""
 
 import math
 from typing import Any
@@ -23,22 +23,22 @@ class Constant:
         return 1.0
 
     def observe(self, valid: float) -> None:
-        """An evaluation gave this valid perplexity."""
+        """Called with the valid perplexity after each evaluation."""
 
     def state_json(self) -> dict[str, Any]:
         return {}
 
     def restore(self, json: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
 
 
 class Cosine(Constant):
-    """Half a cosine from 1, at the end of the warm-up, down to lr_floor at the last step."""
+    """Half a cosine from 1 at the end of the warm-up down to lr_floor at the last step."""
 
     def __init__(self, config: TrainConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
         if not total_steps:
-            raise TrellisError("The cosine schedule must know where it ends: set train.epochs or train.max_steps.")
+            raise TrellisError("The cosine schedule needs the total number of steps; set train.epochs or max_steps.")
 
     def shape(self, step: int) -> float:
         warmup, floor = self.config.warmup, self.config.lr_floor
@@ -47,7 +47,7 @@ class Cosine(Constant):
 
 
 class Plateau(Constant):
-    """Multiplied by lr_factor after lr_patience evaluations in a row that brought no better valid perplexity."""
+    """Multiplies the rate by lr_factor after lr_patience consecutive evaluations without a better valid perplexity."""
 
     def __init__(self, config: TrainConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -73,5 +73,5 @@ SCHEDULES = {"constant": Constant, "cosine": Cosine, "plateau": Plateau}
 
 
 def make_schedule(config: TrainConfig, total_steps: int = 0) -> Constant:
-    """The schedule that `config.schedule` names; `total_steps` is 0 where the end is not known."""
+    """The schedule named by `config.schedule`; `total_steps` is 0 if unknown."""
     return choose(SCHEDULES, config.schedule, "train.schedule")(config, total_steps)

@@ -1,13 +1,13 @@
-"""Spectral learning: HMMs out of the counts of neighbouring symbols, without iteration and without local optima.
+"""Spectral learning: HMMs from counts of adjacent symbols, without iteration and without local optima.
 
 All methods need a stationary text, at least as many symbols as states m, and matrices O = p(x | z) and T = p(z' | z) of
-rank m; errors fall as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near a
-deficient rank, or with too short a text, all of them fail:
-    ObservableOperators (Hsu, Kakade, Zhang)  scores sequences alone; probabilities may come out negative, which is told
-    by_eigenvectors (Anandkumar, Hsu, Kakade)  O from eigenvalues, which noise can make complex or order wrongly
-    by_anchors (Stratos, Collins, Hsu)  for states that each have a word of their own; biased where some have none
+rank m; errors decrease as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near
+rank deficiency, or with too little text, they all fail:
+    ObservableOperators (Hsu, Kakade, Zhang)  only scores sequences; negative probabilities can occur and are reported
+    by_eigenvectors (Anandkumar, Hsu, Kakade)  O from eigenvalues, which noise can make complex or misorder
+    by_anchors (Stratos, Collins, Hsu)  for states that each have an anchor word; biased if some have none
     by_cooccurrence (Huang, Fu, Sidiropoulos)  pairs alone, by descent: it iterates, and may end in a local optimum
-The last three give probabilities, made to be some, that EM or gradients can begin with.
+The last three return estimates projected onto valid distributions, which can initialise EM or gradient training.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import frequencies, match
 
 Array = NDArray[np.float64]
-SMALLEST = 1e-12  # a conditional probability at or beneath zero counts as this
+SMALLEST = 1e-12  # floor for conditional probabilities
 SMOOTHING = 1e-3
-IMPROVED, ROUNDS = 4, 50  # estimates that EM on the triples improves, and its rounds
-PENALTY = 1e-5  # on log |det Theta|
-TRIALS = 40  # random mixtures of operators, of which the one is used that fits the counts best
+IMPROVED, ROUNDS = 4, 50  # candidates refined by EM on the triples, and its iterations
+PENALTY = 1e-5  # weight of log |det Theta|
+TRIALS = 40  # random mixtures of operators; the one that best fits the counts is used
 
 
 class Moments(NamedTuple):
-    """Probabilities of symbols, and of neighbours in one order: later symbols come first."""
+    """Probabilities of symbols and of adjacent symbols, later symbols first."""
 
     single: Array  # [V]
     pairs: sparse.csr_matrix  # [V, V]: P21(i, j) = p(x_2 = i, x_1 = j)
-    triples: NDArray[np.int64]  # [3, N]: every x_3, x_2, x_1 that occurs
-    shares: Array  # [N]: how often it does
+    triples: NDArray[np.int64]  # [3, N]: every observed x_3, x_2, x_1
+    shares: Array  # [N]: its probability
 
     @property
     def skipping(self) -> sparse.csr_matrix:
-        """P31, the middle summed out: [V, V]."""
+        """P31, with the middle symbol marginalised: [V, V]."""
         return table(self.triples[0], self.triples[2], self.shares, len(self.single))
 
     def middle(self, left: Array, right: Array) -> Array:
@@ -58,14 +58,14 @@ class Moments(NamedTuple):
 
 
 def moments(tokens: NDArray[np.int64], size: int) -> Moments:
-    """Of sequences [B, T] of `size` symbols."""
-    tokens = np.asarray(tokens, np.int64)  # codes of triples need so many bits
+    """The moments of sequences [B, T] over `size` symbols."""
+    tokens = np.asarray(tokens, np.int64)  # triple codes need 64 bits
     if tokens.ndim != 2 or not len(tokens) or tokens.shape[1] < 3:
-        raise TrellisError("Spectral learning counts triples: give sequences [B, T] of three symbols at least.")
+        raise TrellisError("Spectral learning counts triples; pass sequences [B, T] of at least three symbols.")
     if tokens.min() < 0 or tokens.max() >= size:
         raise TrellisError(
-            f"The symbols lie in {tokens.min()} to {tokens.max()}, not in 0 to {size - 1}: spectral learning needs "
-            "texts without gaps, of no more symbols than `size`."
+            f"The symbols range from {tokens.min()} to {tokens.max()}, not 0 to {size - 1}: spectral learning needs "
+            "texts without gaps, of at most `size` symbols."
         )
     early, here, late = tokens[:, :-2].ravel(), tokens[:, 1:-1].ravel(), tokens[:, 2:].ravel()
     codes, counts = np.unique((late * size + here) * size + early, return_counts=True)
@@ -83,24 +83,24 @@ def subspaces(matrix: sparse.csr_matrix, states: int, seed: int) -> tuple[Array,
     """The leading left and right singular vectors: [V, m] both."""
     if not 1 <= states <= matrix.shape[0]:
         raise TrellisError(
-            f"Spectral learning of {states} states needs one at least, and as many symbols; {matrix.shape[0]} known."
+            f"Spectral learning needs 1 to {matrix.shape[0]} states, as there are that many symbols, not {states}."
         )
     left, values, right = randomized_svd(matrix, states, random_state=seed)
     if values[-1] <= SMALLEST * values[0]:
-        raise TrellisError(f"The pairs of symbols have a rank below {states}: use fewer states.")
+        raise TrellisError(f"The matrix of symbol pairs has rank below {states}; use fewer states.")
     return left, right.T
 
 
 class Scores(NamedTuple):
-    """What a model of observable operators says of a sequence."""
+    """The scores of a sequence under observable operators."""
 
     log_probs: Array  # [T]: log p(x_t | x_<t)
-    negative: int  # probabilities that came out at or beneath zero, counted as SMALLEST
+    negative: int  # non-positive probabilities, replaced by SMALLEST
 
 
 class ObservableOperators:
     """p(x_1, ..., x_T) = b_inf' B_{x_T} ... B_{x_1} b_1, with b_1 = U' P1, b_inf = (P21' U)^+ P1 and
-    B_x = (U' P3x1) (U' P21)^+, U the leading left singular vectors of P21: states seen through symbols."""
+    B_x = (U' P3x1) (U' P21)^+, U the leading left singular vectors of P21: states observed through symbols."""
 
     def __init__(self, given: Moments, states: int, seed: int = 0) -> None:
         basis, _ = subspaces(given.pairs, states, seed)
@@ -110,7 +110,7 @@ class ObservableOperators:
         self.operators = given.middle(basis, inverse.T)  # [V, m, m]
 
     def score(self, tokens: NDArray[np.int64]) -> Scores:
-        """Of one sequence [T]; after a probability that is none, the state begins anew."""
+        """Score one sequence [T]; the state is reset after a non-positive probability."""
         state, found = self.begin / (self.end @ self.begin), np.empty(len(tokens))
         for t, token in enumerate(tokens):
             onward = self.operators[token] @ state
@@ -120,18 +120,18 @@ class ObservableOperators:
 
 
 class Probabilities(NamedTuple):
-    """An HMM written out."""
+    """The probability tables of an HMM."""
 
     start: Array  # [K]
     transition: Array  # [K, K]: p(z' | z)
     emission: Array  # [K, V]: p(x | z)
 
     def smoothed(self, share: float) -> Probabilities:
-        """With a little of everything, so that nothing that EM begins with is impossible."""
+        """Mix with uniform distributions, so that EM does not start from zeros."""
         return Probabilities(*((1 - share) * part + share / part.shape[-1] for part in self))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """As `TableParams.set_probabilities` takes them."""
+        """The arguments of `TableParams.set_probabilities`."""
         return tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in self)
 
 
@@ -149,15 +149,15 @@ def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities
 
 
 def initial(given: Moments, states: int, seed: int = 0, draws: int = 10) -> Probabilities:
-    """Something to begin EM or gradients with: the anchors' estimate and some draws of the eigenvectors', the best of
-    them improved on the triples alone, and of these the one that fits them best, nothing in it impossible."""
+    """An initialisation for EM or gradient training: the anchor estimate and several eigenvector estimates, the best of
+    them refined by EM on the triples, and of those the best fit, smoothed to have no zeros."""
     found = by_anchors(given, states), *(by_eigenvectors(given, states, seed + draw) for draw in range(draws))
     best = sorted(found, key=lambda model: misfit(given, model))[:IMPROVED]
     return min((improved(given, model) for model in best), key=lambda model: misfit(given, model)).smoothed(SMOOTHING)
 
 
 def improved(given: Moments, model: Probabilities, rounds: int = ROUNDS) -> Probabilities:
-    """EM on texts of three symbols, as often as they were counted: O(N m^2) a round, however long the text was."""
+    """EM on weighted texts of three symbols: O(N m^2) per iteration, independent of the length of the text."""
     for _ in range(rounds):
         start, transition, emission = model.smoothed(SMOOTHING)
         late, here, early = (emission[:, symbols].T for symbols in given.triples)  # [N, m]
@@ -175,7 +175,7 @@ def improved(given: Moments, model: Probabilities, rounds: int = ROUNDS) -> Prob
 
 
 def misfit(given: Moments, model: Probabilities) -> float:
-    """Nats of a triple under a model: the cross-entropy of three neighbours, as they were counted."""
+    """Nats per triple under a model: the cross-entropy of the observed triples."""
     start, transition, emission = model.smoothed(SMOOTHING)
     late, here, early = (emission[:, symbols].T for symbols in given.triples)
     expected = ((((start * early) @ transition) * here) @ transition * late).sum(1)
@@ -184,13 +184,13 @@ def misfit(given: Moments, model: Probabilities) -> float:
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
     """Each state has an anchor, a word that no other state emits: the neighbours of any word are a mixture of those of
-    anchors, in the shares p(z | x). Anchors are the extreme ones among words of at least the share `smallest`."""
+    the anchors, with weights p(z | x). Anchors are extreme points among words with a share of at least `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:
         raise TrellisError(f"Only {len(frequent)} symbols are frequent enough to be anchors of {states} states.")
     anchors = frequent[extreme_rows(contexts[frequent], states)]
-    heavy = 1e3  # on the row that makes shares sum to one
+    heavy = 1e3  # weight of the row that makes shares sum to one
     corners = np.vstack([contexts[anchors].T, np.full(states, heavy)])
     share = np.array([nnls(corners, np.append(row, heavy))[0] for row in contexts])  # p(z | x): [V, K]
     return with_transitions(given, distributions((share * given.single[:, None]).T))
@@ -199,8 +199,8 @@ def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabili
 def by_cooccurrence(
     given: Moments, states: int, seed: int = 0, penalty: float = PENALTY, starts: int = 10, steps: int = 3000
 ) -> Probabilities:
-    """Of models whose pairs are near the counted ones in KL, one whose joint distribution Theta of neighbouring states
-    has a small |det Theta|: pairs alone do not tell apart all models. The best of several starts, side by side."""
+    """A model whose pairs are close to the counted ones in KL, with a small |det Theta| of the joint distribution of
+    adjacent states, as pairs alone do not identify a model. The best of several starts, run in a batch."""
     generator = torch.Generator().manual_seed(seed)
     shapes = (starts, states, states), (starts, states, len(given.single))
     moves, words = (torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes)
@@ -211,12 +211,12 @@ def by_cooccurrence(
 
 
 def neighbours(pairs: Array) -> Array:
-    """The distributions of what follows and of what precedes every symbol, side by side: [V, 2V]."""
+    """The distributions of the successors and predecessors of every symbol, concatenated: [V, 2V]."""
     return np.concatenate([distributions(pairs.T), distributions(pairs)], 1)
 
 
 def extreme_rows(points: Array, count: int) -> NDArray[np.int64]:
-    """Successive projection: the longest row, then the longest of what it leaves of the others, and so on."""
+    """Successive projection: repeatedly select the longest row and project it out of the others."""
     rest, chosen = points.copy(), []
     for _ in range(count):
         chosen.append(int((rest**2).sum(1).argmax()))
@@ -234,7 +234,7 @@ def with_transitions(given: Moments, emission: Array) -> Probabilities:
 
 
 def distributions(weights: Array) -> Array:
-    """Negative weights become zero, rows sum to one; a row without weight becomes uniform."""
+    """Clip negative weights to zero and normalise the rows; a zero row becomes uniform."""
     clipped = weights.clip(0.0)
     total = clipped.sum(-1, keepdims=True)
     return np.where(total > 0, clipped / np.where(total > 0, total, 1.0), 1 / weights.shape[-1])

@@ -1,4 +1,4 @@
-"""What every model can do, and what every language model answers: token by token, and in text."""
+"""The interface of all models, and the queries of language models on tokens and text."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions.base import invert
 
 T = TypeVar("T")
-Ranked = list[tuple[str, float]]  # words with their probabilities, best first
+Ranked = list[tuple[str, float]]  # words with their probabilities, most probable first
 Embedding = Callable[[Any, Tensor, Tensor | None], Tensor]  # (model, tokens [B, T], lengths [B]) -> [B, T, D]
-PROBABILITIES = "gives words no probabilities", "language models"  # what a model lacks, and which models have it
+PROBABILITIES = "assigns no probabilities to words", "language models"  # what a model lacks, and which models have it
 STATES = "has no hidden states", "HMMs and factorial HMMs"
 CHAIN = "has no hidden states in a single chain", "HMMs"
-VECTORS = "has no hidden states and no vectors of words", "models with one of these"
+VECTORS = "has neither hidden states nor word vectors", "models with one of these"
 
 
 class Path(NamedTuple):
     """The most probable hidden states of a sentence."""
 
     states: np.ndarray  # [T], or [T, M] of M layers
-    log_prob: float  # log p(states, words), the end included; of a mean field the bound on log p(words)
+    log_prob: float  # log p(states, words), including <eos>; for mean field, the bound on log p(words)
 
 
 class Infilled(NamedTuple):
-    """A sentence with gaps, completed."""
+    """A sentence with its gaps filled."""
 
-    gaps: list[Ranked]  # for each gap, its most probable words given everything else
-    best: str  # the words of the single most probable (states, words)
+    gaps: list[Ranked]  # for each gap, its most probable words given all observed words
+    best: str  # the words of the jointly most probable (states, words)
     samples: list[str]  # drawn jointly from the posterior
 
 
 class StateSummary(NamedTuple):
-    """One state, as a person would want to see it."""
+    """A human-readable summary of one state."""
 
     state: int
     occupancy: float  # share of tokens
@@ -53,21 +53,21 @@ class StateSummary(NamedTuple):
 
 
 class SequenceModel(ABC):
-    """A distribution over token sequences, one step at a time; `state` is all that it keeps of the past."""
+    """An autoregressive distribution over token sequences; `state` summarises the past."""
 
     vocab: Vocabulary
 
     @abstractmethod
     def start(self, batch: int) -> Any:
-        """The state before the first token of `batch` sequences."""
+        """The initial state of `batch` sequences, before their first token."""
 
     @abstractmethod
     def reset(self, state: Any, where: Tensor) -> Any:
-        """The state of the first B sequences, begun anew for those where [B] is true."""
+        """The state of the first B sequences, reset where the mask `where` [B] is true."""
 
     @abstractmethod
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """log p(x_t | past) [B, T] of tokens [B, T] (zero past the end), and the state after them."""
+        """log p(x_t | past) [B, T] of tokens [B, T] (zero in the padding), and the state after them."""
 
     @abstractmethod
     def forecast(self, state: Any) -> Tensor:
@@ -75,62 +75,62 @@ class SequenceModel(ABC):
 
 
 class Saved(NamedTuple):
-    """What a model is restored from."""
+    """The contents of a saved model."""
 
     vocab: Vocabulary
     settings: Mapping[str, Any]
     tensors: dict[str, Tensor]  # on the CPU
-    folder: pathlib.Path = pathlib.Path()  # of the file
+    folder: pathlib.Path = pathlib.Path()  # the folder of the file
 
 
 class PersistedModel(ABC):
-    """A model that reads text, and can be saved and loaded."""
+    """A model of text that can be saved and loaded."""
 
     vocab: Vocabulary
     family: ClassVar[str]
-    about: dict[str, Any] = {}  # noqa: RUF012  # corpus, data, order, scores: set as a whole, by training and by load
-    num_states: Any = None  # how many, where the model has hidden states
-    sizes: Any = ()  # states of each layer, where it has: `posterior` and `embed` give them side by side
-    embed_kinds: ClassVar[Mapping[str, Embedding]] = {}  # what `embed` knows, the default first
+    about: dict[str, Any] = {}  # noqa: RUF012  # corpus, data, order, scores: set as a whole by training and loading
+    num_states: Any = None  # the number of hidden states, if any
+    sizes: Any = ()  # states per layer, if any; `posterior` and `embed` concatenate the layers
+    embed_kinds: ClassVar[Mapping[str, Embedding]] = {}  # the kinds of `embed`, default first
 
     @property
     def name(self) -> str:
-        """What to call it in a table."""
+        """The name to show in tables."""
         return self.family
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The arguments, JSON values all, that with a vocabulary and tensors make this model again."""
+        """JSON-serialisable constructor arguments that, with the vocabulary and tensors, restore this model."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """The numbers to save."""
+        """The tensors to save."""
 
     @classmethod
     @abstractmethod
     def restore(cls, saved: Saved) -> PersistedModel:
-        """The model that was saved."""
+        """Rebuild the model from its saved contents."""
 
     def save(self, path: str | pathlib.Path) -> None:
-        """Write the model into a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
+        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
         from trellis.models.files import FILE, save_model
 
         file = pathlib.Path(path)
         save_model(file if file.suffix == ".safetensors" else file / FILE, self)
 
     def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027
-        """Write what does not go into the model's own file."""
+        """Write additional files next to the model file."""
 
     def finish(self, train: Split) -> None:  # noqa: B027
-        """Training has ended: estimate what is needed besides the parameters."""
+        """Estimate whatever is needed besides the parameters, after training."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Any:
-        """The model on another device."""
+        """Move the model to another device."""
 
     @classmethod
     def described(cls) -> str:
-        """What is asked for where a model of this kind is."""
+        """A noun phrase for this type of model, for error messages."""
         return f"a model of the family {cls.family}"
 
     def __repr__(self) -> str:
@@ -153,29 +153,29 @@ class PersistedModel(ABC):
         return next(iter(self.tensors().values())).device
 
     def num_parameters(self) -> int:
-        """How many numbers were learned."""
+        """The number of learned parameters."""
         return sum(t.numel() for t in self.tensors().values() if t.is_floating_point())
 
     @property
     def width(self) -> int:
-        """How many numbers inference may hold of a token."""
+        """Upper bound on the numbers that inference holds per token."""
         return max(len(self.vocab), self.num_states or 1)
 
     def encode_words(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of words."""
+        """Encode words as ids."""
         return self.vocab.encode(words)
 
     def encode_line(self, text: Text, eos: bool = False, gap: str | None = None) -> Tensor:
-        """One sentence as a token row [1, T]."""
+        """Encode one sentence as a token row [1, T]."""
         (ids,) = sentences_of(self, text, gap).sentences
         return torch.tensor([[*ids, *[self.vocab.eos] * eos]], device=self.device)
 
     def refusal(self, verb: str, lacks: str, which: str) -> TrellisError:
-        """One sentence about a question that the model cannot answer."""
+        """The error for a query that this model does not support."""
         return TrellisError(f"This {self.name} model {lacks}: {verb}() is for {which}.")
 
     def log_prob(self, text: Text) -> float | np.ndarray:
-        """log p of a sentence, its end included, or [n] of a list; of a string with several lines, their sum.
+        """log p of a sentence including <eos>, or [n] for a list; a string with several lines gives their sum.
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.log_prob(["a b", "a a a a"]) > -5
@@ -184,7 +184,7 @@ class PersistedModel(ABC):
         raise self.refusal("log_prob", *PROBABILITIES)
 
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        """log p of every token given those before it, the end of the sentence last: [T + 1].
+        """log p of every token given the preceding ones, <eos> last: [T + 1].
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.token_log_probs("a b").shape
@@ -193,7 +193,7 @@ class PersistedModel(ABC):
         raise self.refusal("token_log_probs", *PROBABILITIES)
 
     def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
-        """The n most probable next words after the beginning of a sentence.
+        """The n most probable next words after a sentence prefix.
 
         >>> trellis.train(["a b", "a b c"] * 20, family="bigram").model.predict("a", n=1)[0][0]
         'b'
@@ -201,7 +201,7 @@ class PersistedModel(ABC):
         raise self.refusal("predict", *PROBABILITIES)
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        """n sentences drawn from the model, each up to its end or max_tokens.
+        """Draw n sentences from the model, each up to <eos> or max_tokens.
 
         >>> len(trellis.train(["a b", "b a"] * 20, family="bigram").model.sample(3))
         3
@@ -209,8 +209,8 @@ class PersistedModel(ABC):
         raise self.refusal("sample", *PROBABILITIES)
 
     def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """p(z_t | x) of every word, [T, K], the layers of a factorial HMM side by side. A sentence that is not
-        `complete` has no end yet: more words may follow.
+        """Smoothed posteriors p(z_t | x) of every word, [T, K]; the layers of a factorial HMM are concatenated. With
+        `complete` off, the sentence is a prefix without <eos>.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.posterior("a b b").shape
         (3, 4)
@@ -218,7 +218,7 @@ class PersistedModel(ABC):
         raise self.refusal("posterior", *STATES)
 
     def viterbi(self, text: Text, complete: bool = True) -> Path | list[Path]:
-        """The most probable states of a sentence.
+        """The most probable state sequence (Viterbi path) of a sentence.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [len(path.states) for path in model.viterbi(["a b", "a b b"])]
@@ -229,8 +229,8 @@ class PersistedModel(ABC):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
-        """The missing words (never <eos>) of a sentence, written ___ or, among ids, -1; `complete`: the sentence ends
-        where the text ends.
+        """Fill the gaps (never with <eos>) of a sentence, written ___ or, among ids, -1; with `complete`, <eos> follows
+        the last word.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [len(ranked) for ranked in model.infill("a ___ b ___", n=2).gaps]
@@ -239,7 +239,7 @@ class PersistedModel(ABC):
         raise self.refusal("infill", *CHAIN)
 
     def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
-        """The n states that tell most about words, with their words and the states that follow.
+        """The n most informative states, with their most probable words and successor states.
 
         >>> len(trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.states(2))
         2
@@ -248,8 +248,8 @@ class PersistedModel(ABC):
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """Features of every word, [T, D] in float32, of a kind in `embed_kinds`, by default the first. A sentence that
-        is not `complete` has no end yet.
+        """Features of every word, float32 [T, D], of a kind in `embed_kinds` (default: the first). With `complete` off,
+        the sentence is a prefix without <eos>.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.embed("a b b", "viterbi").sum(1)
         array([1., 1., 1.], dtype=float32)
@@ -258,21 +258,23 @@ class PersistedModel(ABC):
             raise self.refusal("embed", *VECTORS)
         chosen = next(iter(self.embed_kinds)) if kind is None else kind
         if chosen not in self.embed_kinds:
-            raise TrellisError(f"This {self.name} model has no vectors {kind!r}; it has {', '.join(self.embed_kinds)}.")
+            raise TrellisError(
+                f"This {self.name} model has no {kind!r} features; it has {', '.join(self.embed_kinds)}."
+            )
         compute = self.embed_kinds[chosen]
         return rows_of(self, text, lambda tokens, lengths: compute(self, tokens, lengths).float(), complete)
 
 
 class LanguageModel(SequenceModel, PersistedModel):
-    """The text face of a SequenceModel."""
+    """Text queries on top of a SequenceModel."""
 
     def sentence_start(self, batch: int) -> Any:
-        """The state in which a new sentence begins."""
+        """The state at the beginning of a sentence."""
         return self.start(batch)
 
     @classmethod
     def described(cls) -> str:
-        return super().described() if cls is not LanguageModel else "a language model: it gives words no probabilities"
+        return super().described() if cls is not LanguageModel else "a language model: words get no probabilities"
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
@@ -317,19 +319,19 @@ class LanguageModel(SequenceModel, PersistedModel):
         return self.sentences(torch.cat(drawn, 1))
 
     def sentences(self, tokens: Tensor) -> list[str]:
-        """Rows of tokens [B, T] as text, each up to its first <eos>."""
+        """Decode token rows [B, T] to text, each up to its first <eos>."""
         rows = (row[: row.index(self.vocab.eos)] if self.vocab.eos in row else row for row in tokens.tolist())
         return [self.vocab.join(self.vocab.decode(row)) for row in rows]
 
     def rank(self, log_probs: Tensor, n: int) -> Ranked:
-        """The n best words of log-probabilities [V], fewer where fewer are possible."""
+        """The n most probable words given log-probabilities [V], fewer if fewer have nonzero probability."""
         top = log_probs.topk(max(0, min(n, len(self.vocab))))
         words, probs = self.vocab.decode(top.indices.tolist()), top.values.exp().tolist()
         return [(word, prob) for word, prob in zip(words, probs, strict=True) if prob > 0]
 
 
 class Memo:
-    """Memoises what was computed from a module's parameters; nothing while gradients are recorded."""
+    """Memoises values computed from a module's parameters; inactive while gradients are recorded."""
 
     def __init__(self, module: nn.Module) -> None:
         self.parameters = module.parameters
@@ -337,7 +339,7 @@ class Memo:
         self.kept: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: computed again where it is needed."""
+        """Drop the memo on pickling; it is recomputed on demand."""
         return {"parameters": self.parameters, "version": None, "kept": {}}
 
     def __call__(self, name: str, compute: Callable[[], T]) -> T:

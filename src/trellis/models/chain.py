@@ -1,4 +1,4 @@
-"""What models with hidden states answer about sentences: posteriors, paths, samples, missing words."""
+"""Sentence queries of models with hidden states: posteriors, Viterbi paths, samples, infilling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trellis.types import Belief, Filtered, Posterior, Potentials
 
 
 class StateModel(LanguageModel):
-    """A language model with hidden states in one layer or several, whose `sizes` are known."""
+    """A language model with one or more layers of hidden states, of known `sizes`."""
 
     embed_kinds: ClassVar = {
         "posterior": lambda model, tokens, lengths: model.smooth(tokens, lengths).probs,
@@ -35,7 +35,7 @@ class StateModel(LanguageModel):
     best_path: Any  # ... -> the most probable states [B, T] or [B, T, M], and log p(z, x) [B]
 
     def indicators(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The most probable states as zeros and ones, layer by layer: [B, T, S]."""
+        """Viterbi paths as one-hot indicators, layers concatenated: [B, T, S]."""
         path = self.best_path(tokens, lengths)[0].clamp(min=0).view(*tokens.shape, len(self.sizes))
         layers = zip(path.unbind(-1), self.sizes, strict=True)
         return torch.cat([torch.nn.functional.one_hot(states, size) for states, size in layers], -1)
@@ -55,7 +55,7 @@ class StateModel(LanguageModel):
 
 
 class ChainModel(StateModel):
-    """A language model that is a chain of `num_states` states."""
+    """A language model that is a single chain of `num_states` states."""
 
     @property
     @abstractmethod
@@ -71,31 +71,29 @@ class ChainModel(StateModel):
 
     @torch.no_grad()
     def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
-        """p(z_t | x) of sentences [B, T], over all states."""
+        """Smoothed posteriors p(z_t | x) of sentences [B, T], over all states."""
         return discrete.smooth(*self.observed(tokens), lengths)
 
     @torch.no_grad()
     def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
-        """p(z_t | x_<=t) of sentences [B, T], over all states."""
+        """Filtered posteriors p(z_t | x_<=t) of sentences [B, T], over all states."""
         return discrete.filter(*self.observed(tokens), lengths)
 
     def observed(self, tokens: Tensor) -> tuple[Belief, Transition, Potentials]:
-        """What inference over all states takes, of new sentences [B, T]."""
+        """The inputs of inference over all states, for new sentences [B, T]."""
         prior, transition, emission, _ = self.chain(len(tokens))
         return prior, transition, emission.potentials(tokens).widen(self.num_states)
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The most probable states [B, T] of sentences and log p(z, x) [B]."""
+        """Viterbi paths [B, T] of sentences, and log p(z, x) [B]."""
         chain = self.chain(len(tokens))
         return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)
 
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         if n < 1 or max_tokens < 1:
-            raise TrellisError(
-                f"Nothing to sample: {n} sentences of at most {max_tokens} tokens; both must be above 0."
-            )
+            raise TrellisError(f"Cannot sample {n} sentences of at most {max_tokens} tokens; both must be positive.")
         generator = torch.Generator().manual_seed(seed)
         chain = self.chain()
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
@@ -114,14 +112,14 @@ class ChainModel(StateModel):
 
     @torch.no_grad()
     def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:
-        """Complete sentences [B, T] with gaps, -1; what is drawn for one is what it would be alone."""
+        """Fill the gaps (-1) in sentences [B, T]; samples do not depend on how sentences are batched."""
         words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
         chain = self.chain(len(tokens)).only(words)
         impossible = queries.log_marginal(chain, tokens, lengths) == -torch.inf
         if bool(impossible.any()):
             row = int(impossible.nonzero()[0])
             shown = self.written(tokens[row, : lengths[row]].cpu().numpy())
-            raise TrellisError(f"The model gives {shown!r} no probability, whatever is in its gaps.")
+            raise TrellisError(f"The sentence {shown!r} has probability zero under the model, whatever fills its gaps.")
         given, (best, _) = queries.word_given_rest(chain, tokens, lengths), queries.best_gaps(chain, tokens, lengths)
         many, ends = (values.repeat_interleave(samples, 0) for values in (tokens, lengths))
         draws = Draws(seed, lengths.tolist(), samples)

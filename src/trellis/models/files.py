@@ -1,4 +1,4 @@
-"""A trained model as one file: tensors, and in its header the family, the settings and the vocabulary as JSON."""
+"""Model files: tensors, with the family, settings and vocabulary as JSON in the header."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ M = TypeVar("M", bound=PersistedModel)
 
 
 def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None) -> None:
-    """Write the model; `about` is what else a reader may want to know (data, scores), as JSON values."""
+    """Save a model; `about` is additional JSON metadata, such as data and scores."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -39,8 +39,8 @@ def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") ->
 @overload
 def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> Any: ...
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
-    """Read a model of any family from its file (n-grams also from ARPA), or from the folder of the run that made it; to
-    the CPU, the GPU (cuda), or whichever there is (auto). A model that is not of the `kind` asked for is refused.
+    """Load a model of any family from its file (n-grams also from ARPA) or its run folder, onto the CPU, the GPU (cuda)
+    or whichever is available (auto); raises if it is not an instance of `kind`.
 
     >>> import trellis
     >>> model = trellis.load("runs/demo")  # doctest: +SKIP
@@ -49,14 +49,14 @@ def load(path: str | Path, kind: type[M] | None = None, device: str | torch.devi
     reader = foreign_reader(file)
     model = read_model(file) if reader is None else reader(file)
     if kind is not None and not isinstance(model, kind):
-        raise TrellisError(f"{path} holds a model of the family {model.family}, not {kind.described()}.")
+        raise TrellisError(f"{path} is a model of the family {model.family}, not {kind.described()}.")
     moved = model.to(device)
     moved.about = model.about
     return moved
 
 
 def read_model(file: Path) -> PersistedModel:
-    """The model in a file of our own."""
+    """Read a model from a Trellis model file."""
     with intact(file):
         header = read_header(file)
         family = find_family(header["family"])
@@ -68,7 +68,7 @@ def read_model(file: Path) -> PersistedModel:
 
 
 def foreign_reader(file: Path) -> Any:
-    """What reads a file of another format, by the end of its name; None for our own."""
+    """The reader for another file format, chosen by suffix; None for Trellis model files."""
     names = [] if file.name.endswith(".safetensors") else [*families()]
     readers = ((end, path) for name in names for end, path in find_family(name).imports.items())
     return next((resolve(path) for end, path in readers if file.name.endswith(end)), None)
@@ -76,27 +76,27 @@ def foreign_reader(file: Path) -> Any:
 
 @contextmanager
 def intact(file: Path) -> Iterator[None]:
-    """One sentence about a file whose parts do not fit together."""
+    """Turn errors from inconsistent file contents into a one-line TrellisError."""
     try:
         yield
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
-        raise TrellisError(f"{file} is damaged: its parts do not fit together ({reason}); train it again.") from error
+        raise TrellisError(f"{file} is damaged: its contents are inconsistent ({reason}); train it again.") from error
 
 
 def find_model(path: str | Path) -> Path:
-    """The model's file: `path` itself, or the one inside that folder."""
+    """The model file: `path` itself, or the one in that folder."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
-        raise TrellisError(f"There is no model at {path}; give a model file or the folder of a finished training run.")
+        raise TrellisError(f"There is no model at {path}; pass a model file or the folder of a finished run.")
     return file
 
 
 def read_header(file: Path) -> dict[str, str]:
-    """The header of a model file, checked."""
+    """Read and check the header of a model file."""
     header = read_metadata(file)
     if header.get("format") != FORMAT:
-        raise TrellisError(f"{file} is not a Trellis model; give the model.safetensors that 'trellis train' wrote.")
+        raise TrellisError(f"{file} is not a Trellis model; pass the model.safetensors written by 'trellis train'.")
     check_schema(file, header.get("schema", header.get("version", "1")), SCHEMA, "train the model again")
     return header

@@ -1,4 +1,4 @@
-"""What every tagger can do, whatever model is in it, and where it is kept."""
+"""The interface and storage of all taggers."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -13,61 +13,61 @@ from trellis.models.base import PersistedModel
 
 
 class Tagger(PersistedModel):
-    """Words in, tags out."""
+    """A model that assigns a tag to each word."""
 
     labels: list[str]
-    word_counts: Mapping[str, int]  # of the words of the labelled text that it was trained on
+    word_counts: Mapping[str, int]  # word counts of the labelled training text
 
     @abstractmethod
     def tag(self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
-        """The tags of sentences; parts of speech are needed where the tagger was trained with them."""
+        """Tag sentences; parts of speech are required if the tagger was trained with them."""
 
     @classmethod
     def described(cls) -> str:
-        advice = "train one by 'trellis tag train', where --with takes what other models have learned of words"
+        advice = "train one with 'trellis tag train'; its --with option uses word representations of other models"
         return super().described() if cls is not Tagger else f"a tagger; {advice}"
 
     @property
     def units(self) -> str:
-        """What it is scored by: spans, where its tags are of that kind, or tokens."""
+        """The unit of evaluation: "spans" if the tags mark spans, else "tokens"."""
         return units_of(self.labels)
 
     def check(self, tags: Collection[str], allow_unknown: bool = False, name: str = "The tagger") -> None:
-        """Refuse data with tags that the tagger does not have; some may be allowed, and count as errors."""
-        spans = self.units == units_of(tags) == "spans"  # which differ only if their kinds do
+        """Raise if the data has tags unknown to the tagger; allowed ones count as errors."""
+        spans = self.units == units_of(tags) == "spans"  # then only the labels need to match
         given, own = ({tag[2:] for tag in some if tag != OUTSIDE} if spans else {*some} for some in (tags, self.labels))
         unknown = given - own
         if not unknown or (allow_unknown and unknown < given):
             return
         what = "none of the tags of the data" if unknown == given else f"no tags {a_few(unknown)}"
         raise TrellisError(
-            f"{name} knows {what}; its own are {a_few(own)}. Is it a tagger for another task? Map the tags"
-            f"{', or allow those that it never saw (--allow-unknown)' * (unknown < given)}."
+            f"{name} has {what}; it has {a_few(own)}. Was it trained for another task? Map the tags"
+            f"{', or allow unknown ones (--allow-unknown)' * (unknown < given)}."
         )
 
 
 def a_few(names: Collection[str], most: int = 8) -> str:
-    """The first of them, for a message."""
+    """The first few names, for an error message."""
     return ", ".join(sorted(names)[:most]) + ", ..." * (len(names) > most)
 
 
 def check_sentences(words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> None:
-    """Refuse what cannot be tagged."""
+    """Raise if sentences are empty or do not match their parts of speech."""
     for number, sentence in enumerate(words, 1):
         if not sentence:
-            raise TrellisError(f"Sentence {number} is empty: there is nothing to tag; leave it out.")
+            raise TrellisError(f"Sentence {number} is empty; leave it out.")
     if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:
-        raise TrellisError("There are not as many parts of speech as words.")
+        raise TrellisError("The parts of speech do not match the words in number.")
 
 
 def check_data(data: Tagged) -> None:
     check_sentences(data.words, data.pos)
     if not data.words or [len(row) for row in data.tags] != [len(row) for row in data.words]:
-        raise TrellisError("There are not as many tags as words, or no sentences at all.")
+        raise TrellisError("The tags do not match the words in number, or there are no sentences.")
 
 
 def lines_to_tensor(lines: Collection[str]) -> np.ndarray:
-    """Strings without newlines as bytes."""
+    """Encode strings without newlines as bytes."""
     return np.frombuffer("\n".join(lines).encode(), np.uint8)
 
 

@@ -1,7 +1,7 @@
-"""What a model is asked about, as token ids: one sentence, or a list of sentences in batches of similar length.
+"""Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
 
-A string, or a 1-D array of ids, is one sentence and has one answer. Any other sequence is a list of sentences (strings,
-sequences of tokens, 1-D arrays of ids, rows of a 2-D array), and has a list of answers."""
+A string or a 1-D array of ids is one sentence and gets one answer. Any other sequence is a list of sentences (strings,
+sequences of tokens, 1-D arrays of ids, rows of a 2-D array) and gets a list of answers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from torch.nn.utils.rnn import pad_sequence
 from trellis.corpus.tokenize import treat
 from trellis.errors import TrellisError
 
-TOKENS = 1 << 14  # in a batch, padding included
-ENTRIES = 1 << 26  # numbers that inference holds of the tokens of a batch
-ADVICE = "give a string, a sequence of tokens, a 1-D array of integer ids, or a list of these"
+TOKENS = 1 << 14  # tokens per batch, including padding
+ENTRIES = 1 << 26  # numbers that inference holds per batch
+ADVICE = "pass a string, a sequence of tokens, a 1-D array of integer ids, or a list of these"
 
 A = TypeVar("A")
 Text = str | np.ndarray | Tensor | Sequence[Any]
 
 
 class Given(NamedTuple):
-    """Sentences as ids, and whether they came as a list."""
+    """Sentences as ids, and whether they were given as a list."""
 
     sentences: list[np.ndarray]
     is_list: bool
@@ -36,30 +36,30 @@ class Given(NamedTuple):
 
 
 def sentences_of(model: Any, text: Text, gap: str | None = None, may_be_empty: bool = False) -> Given:
-    """The ids of one sentence or of a list, without <eos>; a missing token, written as the mark `gap`, is -1."""
+    """Encode one sentence or a list, without <eos>; a missing token, written as the mark `gap`, becomes -1."""
     text = text.cpu().numpy() if isinstance(text, Tensor) else text
     alone = isinstance(text, str) or (isinstance(text, np.ndarray) and text.ndim < 2 and text.dtype.kind not in "UO")
     if not isinstance(text, Iterable):
-        raise TrellisError(f"A text cannot be of the type {type(text).__name__}; {ADVICE}.")
+        raise TrellisError(f"Unsupported text of type {type(text).__name__}; {ADVICE}.")
     named = {"The text": text} if alone else {f"Sentence {number}": one for number, one in enumerate(text, 1)}
     found = {name: ids_of(sentence, model, gap, name) for name, sentence in named.items()}
     empty = next((name for name, ids in found.items() if not ids.size), None)
     if empty and not may_be_empty:
-        raise TrellisError(f"{empty} is empty: there is nothing to work on; give it a word, or leave it out.")
+        raise TrellisError(f"{empty} is empty; leave it out.")
     return Given(list(found.values()), not alone)
 
 
 @singledispatch
 def ids_of(sentence: Any, model: Any, gap: str | None, name: str) -> np.ndarray:
-    """The ids of one sentence."""
-    raise TrellisError(f"{name} cannot be of the type {type(sentence).__name__}; {ADVICE}.")
+    """Encode one sentence as ids."""
+    raise TrellisError(f"{name} has the unsupported type {type(sentence).__name__}; {ADVICE}.")
 
 
 @ids_of.register
 def _(sentence: str, model: Any, gap: str | None, name: str) -> np.ndarray:
     line = sentence.removesuffix("\n")
     if "\n" in line:
-        raise TrellisError(f"{name} has {len(line.split(chr(10)))} lines; give one line, or a list of sentences.")
+        raise TrellisError(f"{name} has {len(line.split(chr(10)))} lines; pass one line, or a list of sentences.")
     return encode(model, model.vocab.split(line, gap), gap)
 
 
@@ -67,7 +67,7 @@ def _(sentence: str, model: Any, gap: str | None, name: str) -> np.ndarray:
 def _(sentence: Sequence[str], model: Any, gap: str | None, name: str) -> np.ndarray:
     for token in sentence:
         if not isinstance(token, str):
-            raise TrellisError(f"{name} has the token {token!r}, which is not a string; {ADVICE}.")
+            raise TrellisError(f"{name} contains the token {token!r}, which is not a string; {ADVICE}.")
     return encode(model, [treat(token, model.vocab.lower, model.vocab.digits) for token in sentence], gap)
 
 
@@ -80,12 +80,12 @@ def _(sentence: np.ndarray | Tensor, model: Any, gap: str | None, name: str) -> 
     low, size = 0 if gap is None else -1, len(model.vocab)
     wrong = ids[(ids < low) | (ids >= size)]
     if wrong.size:
-        raise TrellisError(f"{name} has the id {wrong[0]}; the ids of the vocabulary are {low} to {size - 1}.")
+        raise TrellisError(f"{name} contains the id {wrong[0]}; valid ids are {low} to {size - 1}.")
     return ids.astype(np.int64)
 
 
 def encode(model: Any, tokens: Sequence[str], gap: str | None) -> np.ndarray:
-    """The ids of tokens, -1 for gaps."""
+    """Encode tokens as ids, -1 for gaps."""
     ids, known = np.full(len(tokens), -1), np.array([token != gap for token in tokens], bool)
     ids[known] = model.encode_words([token for token in tokens if token != gap])
     return ids
@@ -94,8 +94,8 @@ def encode(model: Any, tokens: Sequence[str], gap: str | None) -> np.ndarray:
 def in_batches(
     model: Any, given: Given, answer: Callable[[Tensor, Tensor], Iterable[A]], end: bool = False, copies: int = 1
 ) -> list[A]:
-    """What `answer` makes of tokens [B, T] and lengths [B], one thing for each sentence; `end`: it is read with <eos>,
-    `copies`: inference has so many of it."""
+    """Apply `answer` to batches of tokens [B, T] and lengths [B] and return one result per sentence; `end`: append
+    <eos>, `copies`: the number of copies that inference holds."""
     room = max(1, min(TOKENS, ENTRIES // (model.width * max(copies, 1))))
     rows = [torch.from_numpy(np.append(ids, [model.vocab.eos] * end).astype(np.int64)) for ids in given.sentences]
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
@@ -110,8 +110,8 @@ def in_batches(
 
 
 def rows_of(model: Any, text: Text, compute: Callable[[Tensor, Tensor], Tensor], complete: bool) -> Any:
-    """Of each sentence the rows [T, ...] of its words, out of what `compute` makes of tokens [B, T] and lengths [B]; a
-    sentence that is `complete` is read with its end."""
+    """The rows [T, ...] for the words of each sentence, given a function of tokens [B, T] and lengths [B]; `complete`
+    sentences are read with their <eos>."""
     given = sentences_of(model, text)
     found = in_batches(model, given, lambda tokens, lengths: compute(tokens, lengths).cpu().numpy(), complete)
     return given.answer([rows[: len(ids)] for rows, ids in zip(found, given.sentences, strict=True)])

@@ -1,1 +1,1 @@
-"""A run on one page, report.html, and models side by side in one picture; both self-contained."""
+"""The report of a run, report.html, and comparison plots of models; both self-contained."""

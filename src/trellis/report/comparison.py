@@ -1,4 +1,4 @@
-"""Models side by side in one picture: perplexity by the frequency of the word and by its place in the sentence."""
+"""A comparison plot of models: perplexity by word frequency and by position in the sentence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from trellis.tasks.compare import Row
 
 WIDTH, PANEL, LEFT, RIGHT = 960, 330, 48, 700  # pixels
-TOP, BOTTOM, LEGEND = 50, 260, 22  # pixels within a panel, and between two names
+TOP, BOTTOM, LEGEND = 50, 260, 22  # pixels within a panel, and between names
 MARGIN = 1.05  # factor above and below the values
 LONGEST_NAME = 28  # characters
 COLOURS = ("#1c5d8c", "#c2542d", "#4a7c3a", "#7b4b94", "#b8860b", "#3b8f8c", "#a33b5e", "#6a6f77")
-PANELS = {"by_frequency": "by the training count of the word", "by_position": "by the words before it in the sentence"}
+PANELS = {"by_frequency": "by training count of the word", "by_position": "by preceding words in the sentence"}
 STYLE = """
 svg { background: #fdfcfa; font: 12px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
 text { fill: #6a6f77; } .title { fill: #1f2328; font-size: 15px; } .share { font-size: 10px; }
@@ -30,12 +30,12 @@ line { stroke: #e4e1da; } polyline { fill: none; stroke-width: 2; stroke-linejoi
 
 
 def write_comparison(path: Path, rows: Sequence[Row]) -> None:
-    """Write the picture as an SVG file that needs nothing else."""
+    """Write the plot as a self-contained SVG file."""
     write_text(path, draw_comparison(rows))
 
 
 def draw_comparison(rows: Sequence[Row]) -> Markup:
-    """The perplexity of one model, or of several relative to the first, over two divisions of the tokens."""
+    """The perplexity of one model, or of several relative to the first, over two partitions of the tokens."""
     what = "Perplexity" if len(rows) == 1 else f"Perplexity relative to {short(rows[0].model)},"
     panels = [
         element("g", panel(f"{what} {how}", rows, name), transform=f"translate(0 {PANEL * number})")
@@ -46,7 +46,7 @@ def draw_comparison(rows: Sequence[Row]) -> Markup:
 
 
 def panel(title: str, rows: Sequence[Row], name: str) -> Markup:
-    """A line for each model over the same bands."""
+    """One line per model over the same bands."""
     bands: list[list[Band]] = [getattr(row, name) for row in rows]
     base = [1.0 if len(rows) == 1 else band.perplexity for band in bands[0]]
     heights = [[band.perplexity / unit for band, unit in zip(one, base, strict=True)] for one in bands]
@@ -59,7 +59,7 @@ def panel(title: str, rows: Sequence[Row], name: str) -> Markup:
 
 
 def axes(bands: Sequence[Band], x: Scale, y: Scale) -> list[Markup]:
-    """Ticks of perplexity; names of the bands, with their share of the tokens."""
+    """Ticks of perplexity; band names with their share of the tokens."""
     total, parts = sum(band.tokens for band in bands), []
     for tick in log_ticks(math.exp(y.low), math.exp(y.high)):
         height = y(math.log(tick))
@@ -73,7 +73,7 @@ def axes(bands: Sequence[Band], x: Scale, y: Scale) -> list[Markup]:
 
 
 def line(bands: Sequence[Band], heights: Sequence[float], colour: str, x: Scale, y: Scale) -> Markup:
-    """A model's points, joined where the bands are ranges of numbers; what is infinite is left out."""
+    """A model's points, connected if the bands are numeric ranges; infinite values are omitted."""
     points = [
         (band, x(place), y(math.log(height)))
         for place, (band, height) in enumerate(zip(bands, heights, strict=True))
@@ -88,7 +88,7 @@ def line(bands: Sequence[Band], heights: Sequence[float], colour: str, x: Scale,
 
 
 def legend(rows: Sequence[Row]) -> Markup:
-    """The models by colour, with their perplexity over all tokens."""
+    """The models by colour, with their overall perplexity."""
     entries = []
     for number, row in enumerate(rows):
         height, label = TOP + LEGEND * number, f"{short(row.model)} {perplexity(row.perplexity)}"
@@ -98,6 +98,6 @@ def legend(rows: Sequence[Row]) -> Markup:
 
 
 def short(name: str) -> str:
-    """A path without its beginning, where it is long."""
+    """A path, with its beginning cut off if it is long."""
     shown = text(name)
     return shown if len(shown) <= LONGEST_NAME else "…" + shown[-LONGEST_NAME + 1 :]

@@ -40,14 +40,14 @@ class Label(NamedTuple):
 
 
 def read_curves(path: Path) -> dict[str, list[Point]]:
-    """The curves `train` and `valid` of a metrics.jsonl: finite points only; a curve without points is left out."""
+    """The curves `train` and `valid` of a metrics.jsonl: finite points only; empty curves are omitted."""
     lines = list(_json_lines(path)) if path.exists() else []
     curves = {name: list(_points(lines, f"{name}_ppl")) for name in ("train", "valid")}
     return {name: points for name, points in curves.items() if points}
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, float | str | None]]:
-    """Every complete line; the last one may be torn where a run was killed."""
+    """Every complete line; the last may be truncated if a run was killed."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             yield dict(json.loads(line))
@@ -84,7 +84,7 @@ def draw_curves(curves: Mapping[str, list[Point]], baselines: Mapping[str, float
 
 
 def _curve(name: str, points: list[Point], x: Scale, y: Scale) -> Markup:
-    """A line, its lowest point ringed and its end dotted."""
+    """A line with a ring at its lowest point and a dot at its end."""
     kept = points[:: math.ceil(len(points) / MOST_POINTS)]
     path = " ".join(f"{x(tokens):.1f},{y(math.log(value)):.1f}" for tokens, value in [*kept, points[-1]])
     marks = []
@@ -111,7 +111,7 @@ def _axes(x: Scale, y: Scale) -> Markup:
 
 
 def _label_column(labels: list[Label]) -> list[Markup]:
-    """Labels right of the picture, moved apart where they would overlap."""
+    """Labels to the right of the plot, moved apart if they would overlap."""
     ordered = sorted(labels, key=lambda label: label.y)
     heights = spread([label.y for label in ordered], LABEL_GAP)
     column = []
@@ -122,7 +122,7 @@ def _label_column(labels: list[Label]) -> list[Markup]:
 
 
 def spread(heights: list[float], gap: float) -> list[float]:
-    """The same ascending heights moved apart to at least `gap`: touching neighbours share one centred stack."""
+    """Move ascending heights apart to at least `gap`: touching neighbours share one centred stack."""
     stacks: list[list[float]] = []  # [centre, count]
     for height in heights:
         stacks.append([height, 1])
@@ -133,7 +133,7 @@ def spread(heights: list[float], gap: float) -> list[float]:
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Round numbers, about six, between low and high."""
+    """About six round numbers between low and high."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
@@ -141,7 +141,7 @@ def linear_ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Values 1, 2, 5 of each decade, or fewer where the range is wide, or evenly spaced ones where it is narrow."""
+    """Values 1, 2, 5 of each decade, fewer if the range is wide, or evenly spaced ones if it is narrow."""
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     for leading in ((1, 2, 5), (1,)):
         ticks = [digit * 10.0**power for power in powers for digit in leading if low <= digit * 10.0**power <= high]

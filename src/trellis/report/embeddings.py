@@ -1,4 +1,4 @@
-"""Vectors of states and symbols as points in the plane."""
+"""2-D plots of state and symbol embeddings."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ text { fill: #6a6f77; } .axis { stroke: #e4e1da; }
 
 
 def plane(vectors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Vectors [n, l] of each kind as points [n, 2]: as they are, or along the two main directions of all together."""
+    """Embeddings [n, l] of each type as points [n, 2]: as given, or projected on the two joint principal components."""
     together = np.concatenate(list(vectors.values()))
     if together.shape[1] < 2:
         together = np.pad(together, ((0, 0), (0, 1)))
@@ -33,7 +33,7 @@ def plane(vectors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def draw_embeddings(
     chain: Mapping[str, np.ndarray], emission: Mapping[str, np.ndarray], symbols: Sequence[str]
 ) -> Markup:
-    """Two panels: the vectors that compose the transitions, and those that compose the emissions; an SVG of its own."""
+    """Two panels, with the embeddings of the transitions and of the emissions, as a standalone SVG."""
     panels = [_panel(plane(vectors), symbols, i * (SIDE + GAP)) for i, vectors in enumerate((chain, emission))]
     size = f"0 0 {2 * SIDE + GAP} {SIDE + MARGIN}"
     return picture(STYLE, size, "Vectors of states and symbols", *panels, **SVG)

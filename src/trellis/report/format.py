@@ -1,4 +1,4 @@
-"""How numbers and words are written, on a page and on a terminal."""
+"""Formatting of numbers and words, for pages and terminals."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,19 +10,19 @@ SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 
 def text(value: object) -> str:
-    """Running text, with characters that cannot be printed spelled out (so that no word can steer a terminal)."""
+    """Running text with unprintable characters escaped, so that no word can control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 
 def word(token: str, longest: int = 40) -> str:
-    """One token, every character of it visible, the end cut off where it is very long."""
+    """One token with every character visible, truncated if it is very long."""
     shown = text("".join(SIGNS.get(c, c) for c in token[: longest + 1]))
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 @dataclass(frozen=True)
 class finite:  # noqa: N801
-    """A way to write numbers that also has a sign for the missing and the infinite."""
+    """A number format that also handles missing and infinite values."""
 
     pattern: str
 
@@ -37,7 +37,7 @@ probability, difference, p_value = finite("{:.3f}"), finite("{:+,.2f}"), finite(
 
 
 def percent(share: float) -> str:
-    """One decimal, or two digits of what is smaller."""
+    """A percentage with one decimal, or two significant digits if smaller."""
     return f"{share:.1%}" if share == 0 or share >= 1e-3 else f"{100 * share:.2g}%"
 
 
@@ -50,7 +50,7 @@ def compact(value: float) -> str:
 
 
 class Column(NamedTuple):
-    """One column of a table: its heading, how a value is written, and which of the values is the best."""
+    """A table column: its heading, its number format, and which value is best."""
 
     heading: str
     write: Callable[[Any], str] = text
@@ -61,7 +61,7 @@ class Column(NamedTuple):
         return not (isinstance(self.write, finite) or self.write in (percent, compact))
 
     def best_of(self, values: Sequence[Any]) -> set[int]:
-        """The rows that hold the best value, where there is a choice."""
+        """The rows with the best value, if there is more than one value."""
         known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
         if self.best is None or len(known) < 2:
             return set()
@@ -87,15 +87,15 @@ COLUMNS = {
     "cosine": Column("cosine", probability),
     "value": Column("value", probability),
     "nats": Column("nats per token", log_prob),
-    "gain": Column("more than without memory", log_prob),
+    "gain": Column("gain over no memory", log_prob),
 }
 
 
 def plain(value: object) -> str:
-    """Text, or a number to four digits."""
+    """Text, or a number to four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else text(value)
 
 
 def columns_of(names: Iterable[str]) -> list[Column]:
-    """How values of these names are written; those of unknown names as text, numbers to four digits."""
+    """The columns of these names; unknown names are formatted as text, numbers to four digits."""
     return [COLUMNS.get(name, Column(name, plain)) for name in names]

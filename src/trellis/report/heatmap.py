@@ -1,4 +1,4 @@
-"""A picture of p(z' | z): rows lead to columns, states that behave alike stand side by side."""
+"""A heat map of p(z' | z): rows are sources, columns targets, similar states are adjacent."""
 
 import math
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from trellis.report.format import probability, word
 from trellis.report.markup import Markup, element
 
-SIDE, SMALLEST, LARGEST = 900, 14, 44  # pixels: of the whole, and of one cell
-CHARACTER, LONGEST_NAME = 7, 14  # pixels, and how many of them
+SIDE, SMALLEST, LARGEST = 900, 14, 44  # pixels: total, and minimum and maximum cell
+CHARACTER, LONGEST_NAME = 7, 14  # pixels per character, and maximum characters
 CORNER, LEGEND, SPACING = 90, 60, 58  # pixels
 FAINTEST = 5e-4  # smaller probabilities would be invisible
 SHADES = (0.01, 0.05, 0.2, 0.5, 1.0)
 
 
 def likeness_order(matrix: np.ndarray) -> np.ndarray:
-    """An order of states [n] in which those with similar rows and columns of p(z' | z) [n, n] are neighbours.
+    """An order of states [n] in which those with similar rows and columns of p(z' | z) [n, n] are adjacent.
 
-    Average linkage on square roots of probabilities (Hellinger distance), leaves in their optimal order."""
+    Average linkage on square roots of probabilities (Hellinger distance), with optimal leaf ordering."""
     if len(matrix) < 3:
         return np.arange(len(matrix))
     profiles = np.sqrt(np.concatenate([matrix, matrix.T], 1))
@@ -27,12 +27,12 @@ def likeness_order(matrix: np.ndarray) -> np.ndarray:
 
 
 def shade(prob: float) -> float:
-    """How strong a probability is drawn."""
+    """The opacity of a probability."""
     return math.sqrt(prob)
 
 
 def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[str]) -> Markup:
-    """The heat map of p(z' | z) [n, n] among `states` [n], each called by its name [n] and linked to its row."""
+    """The heat map of p(z' | z) [n, n] among `states` [n], labelled by name [n] and linked to their table rows."""
     order = likeness_order(matrix)
     shown = [word(names[z], LONGEST_NAME) for z in order]
     margin = max(CORNER, CHARACTER * max(map(len, shown)) + 12)
@@ -60,7 +60,7 @@ def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[
 
 
 def _cells(matrix: np.ndarray, names: list[str], cell: int) -> list[Markup]:
-    """One square for each probability that can be seen."""
+    """One square per visible probability."""
     cells = []
     for row, column in np.argwhere(matrix > FAINTEST):
         prob, place = matrix[row, column], {"x": column * cell, "y": row * cell, "width": cell - 1, "height": cell - 1}
@@ -70,7 +70,7 @@ def _cells(matrix: np.ndarray, names: list[str], cell: int) -> list[Markup]:
 
 
 def _names(states: list[int], names: list[str], cell: int) -> list[Markup]:
-    """Names left of the rows, links to the table, and above the columns."""
+    """Names left of the rows, as links to the table, and above the columns."""
     left, above = [], []
     for i, (state, name) in enumerate(zip(states, names, strict=True)):
         base = cell * (i + 0.5) + 4
@@ -81,7 +81,7 @@ def _names(states: list[int], names: list[str], cell: int) -> list[Markup]:
 
 
 def _legend(y: int) -> Markup:
-    """What the shades mean."""
+    """The legend of shades."""
     parts = []
     for i, prob in enumerate(SHADES):
         parts.append(element("rect", x=SPACING * i, y=y, width=14, height=14, fill_opacity=f"{shade(prob):.2f}"))

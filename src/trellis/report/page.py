@@ -1,4 +1,4 @@
-"""report.html: the results, the training and the states of a run on one page that needs nothing else."""
+"""report.html: the results, training curves and states of a run on one self-contained page."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width
 
 
 def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
-    """Write report.html into the folder of a run; the same model and scores always give the same bytes."""
+    """Write report.html into a run folder; deterministic for a given model and scores."""
     path, family = Path(folder) / REPORT, find_family(model.family)
     parts = [
         header(family.title, model, scores),
@@ -29,13 +29,13 @@ def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
 
 
 def document(name: str, body: Markup) -> str:
-    """A whole HTML document."""
+    """A complete HTML document."""
     head = element("head", Markup(HEAD), element("title", name), element("style", Markup(STYLE)))
     return f"<!DOCTYPE html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 
 def header(title: str, model: PersistedModel, scores: Scores) -> Markup:
-    """The name of the model, its corpus, and the few numbers one would quote."""
+    """The model's name, its corpus, and the main scores."""
     best = scores.headline
     numbers = {f"{best} {scores.title}": columns_of([best])[0].write(scores[best])} if best in scores.values else {}
     numbers |= {"states": whole(model.num_states)} if model.num_states else {}
@@ -51,7 +51,7 @@ def header(title: str, model: PersistedModel, scores: Scores) -> Markup:
 
 
 def results_section(scores: Scores) -> Markup:
-    """The table of results, the best of each column marked."""
+    """The table of results, with the best value of each column marked."""
     if not scores.rows:
         return Markup()
     rows, columns = [list(row.values()) for row in scores.rows], columns_of(scores.rows[0])
@@ -66,7 +66,7 @@ def results_section(scores: Scores) -> Markup:
     ]
     heads = [element("th", column.heading, **_side(column)) for column in columns]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *lines), class_="results")
-    caption = f"{scores.title.capitalize()}. The best of each column is marked."
+    caption = f"{scores.title.capitalize()}. The best value of each column is marked."
     return section("Results", caption, element("div", table, class_="wide"))
 
 
@@ -80,10 +80,10 @@ def _side(column: Column) -> dict[str, str]:
 
 
 def training_section(metrics: Path, scores: Scores) -> Markup:
-    """The training curves, beside the perplexity of the other models on valid; nothing where nothing was logged."""
+    """The training curves with the perplexity of the other models on valid; empty if nothing was logged."""
     curves = read_curves(metrics)
     if not curves:
         return Markup()
     baselines = {row["model"]: row["valid"] for row in scores.rows[:-1] if "valid" in row}
-    caption = "Perplexity while training; the ring is the best on valid. Dashed: the other models on the valid part."
+    caption = "Perplexity during training; the ring marks the best on valid. Dashed: the other models on valid."
     return section("Training", caption, draw_curves(curves, baselines))

@@ -1,4 +1,4 @@
-"""A picture of a sentence's trellis: words across, states down, and how probable each state and each step is."""
+"""A plot of a sentence's trellis: words across, states down, with state and transition posteriors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,9 +8,9 @@ import numpy as np
 from trellis.report.format import probability, text, word
 from trellis.report.markup import Markup, element, picture
 
-COLUMN, ROW, RADIUS = 104, 34, 13  # pixels: of a word, of a state, and of a certain one
+COLUMN, ROW, RADIUS = 104, 34, 13  # pixels: column of a word, row of a state, radius at probability 1
 LEFT, TOP, BOTTOM = 210, 54, 20
-FAINTEST = 0.02  # probabilities below which nothing is drawn
+FAINTEST = 0.02  # smaller probabilities are not drawn
 LONGEST_NAME, LONGEST_WORD = 26, 13
 STYLE = """
 .trellis { background: #fff; font: 13px system-ui, sans-serif; } .trellis text { fill: #2b2f36; }
@@ -21,17 +21,17 @@ STYLE = """
 
 
 class Trellis(NamedTuple):
-    """A sentence of T words over n states, those worth a row."""
+    """A sentence of T words over its n most relevant states."""
 
     words: Sequence[str]
-    names: Sequence[str]  # of the states
+    names: Sequence[str]  # state labels
     posterior: np.ndarray  # [T, n]: p(z_t | x)
     steps: np.ndarray  # [T - 1, n, n]: p(z_t, z_t+1 | x)
-    path: Sequence[int]  # the row of the most probable path at each word, -1 where it has none
+    path: Sequence[int]  # the row of the Viterbi state at each word, -1 if it is not shown
 
 
 def draw_trellis(trellis: Trellis, **look: object) -> Markup:
-    """An SVG: circles as large as their state is probable, lines as broad as their step; rings mark the best path.
+    """An SVG: circle size shows state probability, line width transition probability; rings mark the Viterbi path.
 
     `look` are attributes of the SVG."""
     height, width = TOP + ROW * len(trellis.names) + BOTTOM, LEFT + COLUMN * len(trellis.words)
@@ -61,7 +61,7 @@ def _y(z: int) -> float:
 
 
 def _steps(steps: np.ndarray) -> list[Markup]:
-    """A curve for each step that is probable enough."""
+    """A curve for each sufficiently probable transition."""
     drawn = []
     for t, before, after in np.argwhere(steps > FAINTEST):
         middle, prob = (_x(t) + _x(t + 1)) / 2, float(steps[t, before, after])
@@ -82,6 +82,6 @@ def _states(trellis: Trellis) -> list[Markup]:
 
 
 def _best(path: Sequence[int]) -> Markup:
-    """A ring around each state of the most probable path."""
+    """A ring around each state of the Viterbi path."""
     places = ((_x(t), _y(z)) for t, z in enumerate(path) if z >= 0)
     return element("g", *(element("circle", cx=x, cy=y, r=RADIUS + 3.0, class_="best") for x, y in places))

@@ -1,4 +1,4 @@
-"""Where a model does well: perplexity by the frequency of the word, and by its place in the sentence."""
+"""Perplexity broken down by word frequency and by position in the sentence."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from trellis.corpus import Split, Vocabulary
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.tasks.lm import Evaluation
 
-COUNTS = (0, 1, 10, 100, 1_000, 10_000)  # where a band of training counts begins
-PLACES = (0, 1, 2, 3, 5, 10, 20, 50)  # words before, in the sentence
+COUNTS = (0, 1, 10, 100, 1_000, 10_000)  # lower bounds of the training-count bands
+PLACES = (0, 1, 2, 3, 5, 10, 20, 50)  # preceding words in the sentence
 
 
 @dataclass
 class Band:
-    """Some of the tokens of a text, and how well a model predicts them."""
+    """A subset of the tokens of a text, and a model's perplexity on it."""
 
     name: str
     tokens: int
@@ -23,13 +23,13 @@ class Band:
 
 
 class Bands(NamedTuple):
-    """Each token of a text belongs to one band."""
+    """A partition of the tokens of a text into bands."""
 
     names: list[str]
     of_token: np.ndarray  # [tokens]
 
     def measure(self, log_probs: np.ndarray) -> list[Band]:
-        """The perplexity of a model with these log-probabilities [tokens] in each band that has tokens."""
+        """The perplexity in each non-empty band, given log-probabilities [tokens]."""
         sizes = np.bincount(self.of_token, minlength=len(self.names)).tolist()
         totals = np.bincount(self.of_token, log_probs, len(self.names)).tolist()
         found = zip(self.names, sizes, totals, strict=True)
@@ -37,7 +37,7 @@ class Bands(NamedTuple):
 
 
 def by_frequency(split: Split, vocab: Vocabulary) -> Bands:
-    """Bands of the words' training counts; <eos> and <unk> are bands of their own."""
+    """Bands by the words' training counts; <eos> and <unk> have their own bands."""
     of_word = np.searchsorted(COUNTS, vocab.counts, side="right") - 1
     names = ranges(COUNTS)
     for special in (EOS, UNK):
@@ -48,7 +48,7 @@ def by_frequency(split: Split, vocab: Vocabulary) -> Bands:
 
 
 def by_position(split: Split) -> Bands:
-    """Bands of how many words come before in the sentence."""
+    """Bands by the number of preceding words in the sentence."""
     place = np.arange(split.tokens.size) - np.repeat(split.sentences[:-1], np.diff(split.sentences))
     return Bands(ranges(PLACES), np.searchsorted(PLACES, place, side="right") - 1)
 

@@ -1,4 +1,4 @@
-"""Is one model better than another, or only luckier? The paired bootstrap over sentences."""
+"""Significance of the difference between two models: the paired bootstrap over sentences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DRAWS = 1 << 22  # sentences drawn at a time
 
 @dataclass
 class Difference:
-    """The figure of the second model minus that of the first, its interval, and the p-value of no difference."""
+    """The second model's score minus the first's, its confidence interval, and the p-value of no difference."""
 
     difference: float
     low: float
@@ -23,7 +23,7 @@ class Difference:
 def paired_bootstrap(
     first: np.ndarray, second: np.ndarray, sentences: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
-    """Compare the perplexities of log-probabilities [tokens] of the same tokens; sentences [S + 1] are the offsets."""
+    """Compare perplexities given log-probabilities [tokens] of the same tokens; sentences [S + 1] are offsets."""
     sums = np.stack([np.add.reduceat(x, sentences[:-1]) for x in (first, second)] + [np.diff(sentences)], 1)
     return bootstrap(sums, difference, resamples, seed)
 
@@ -31,11 +31,11 @@ def paired_bootstrap(
 def bootstrap(
     sums: np.ndarray, difference: Callable[[np.ndarray], np.ndarray], resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
-    """Compare two models by sums [S, k] over each sentence; `difference` takes totals [..., k] to [...].
+    """Compare two models by sums [S, k] over each sentence; `difference` maps totals [..., k] to [...].
 
-    Texts of S sentences are drawn with replacement, each scored by both models. The interval is that of the middle 95%
-    of the differences, the p-value twice the share of them on the far side of zero (never below 2 / (resamples + 1)).
-    All but the difference is nan where a model calls the text impossible."""
+    Texts of S sentences are drawn with replacement and scored by both models. The interval covers the middle 95%
+    of the differences; the p-value is twice the share of them across zero (never below 2 / (resamples + 1)).
+    All but the difference is nan if a model assigns the text probability zero."""
     observed = float(difference(sums.sum(0)))
     if not np.isfinite(sums).all():
         return Difference(observed, np.nan, np.nan, np.nan)
@@ -50,13 +50,13 @@ def bootstrap(
 
 def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
     """The p-value of two taggers being equally good, given which tokens each got right [N]: the exact binomial test
-    on the tokens that only one of them did."""
+    on the discordant tokens."""
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     return float(binomtest(only_first, only_first + only_second).pvalue) if only_first + only_second else 1.0
 
 
 def resample(sums: np.ndarray, times: int, rng: np.random.Generator) -> np.ndarray:
-    """The totals of `times` texts of as many sentences: [times, k]."""
+    """The totals of `times` resampled texts with as many sentences: [times, k]."""
     chosen = rng.integers(len(sums), size=(times, len(sums)))
     return np.stack([column[chosen].sum(1) for column in sums.T], 1)
 

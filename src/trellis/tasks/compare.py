@@ -1,4 +1,4 @@
-"""Models side by side on one text: perplexity, where it comes from, and whether a difference is more than luck."""
+"""Compare models on one text: perplexity, its breakdown, and the significance of differences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,47 +17,47 @@ from trellis.tasks.bootstrap import Difference, paired_bootstrap
 from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split
 
 INTERPOLATED = "interpolated"
-BEFORE, AFTER = 12, 3  # tokens shown around a word
-GAIN, ITERATIONS = 1e-9, 5000  # EM of weights ends with an iteration that gains less, in nats per token
+BEFORE, AFTER = 12, 3  # tokens of context shown before and after a word
+GAIN, ITERATIONS = 1e-9, 5000  # EM of the weights stops at a smaller gain, in nats per token
 
 
 class Text(NamedTuple):
-    """A split in the token ids of a vocabulary."""
+    """A split encoded with a vocabulary."""
 
     vocab: Vocabulary
     split: Split
 
 
 class Scored(NamedTuple):
-    """A model's log-probability of every token of a text, in the order of the text."""
+    """A model's log-probability of every token of a text, in text order."""
 
     model: str
     family: str
-    order: str  # of the batches it was trained on: the state is carried over (streams, documents) or reset (sentences)
+    order: str  # of its training batches: state carried over (streams, documents) or reset (sentences)
     log_probs: np.ndarray  # [tokens]
 
 
 @dataclass
 class Context:
-    """A word where one model is much better than another."""
+    """A word on which one model is much better than another."""
 
-    text: str  # the sentence around it, the word in [brackets]
-    log_prob: float  # of the model that loses
-    other: float  # of the one that wins
+    text: str  # the surrounding sentence, with the word in [brackets]
+    log_prob: float  # under the worse model
+    other: float  # under the better model
 
 
 @dataclass
 class Against:
-    """A model beside the first one."""
+    """A model compared with the first one."""
 
     perplexity: Difference
-    losses: list[Context]  # where it loses most to the first model
-    gains: list[Context]  # where the first model loses most to it
+    losses: list[Context]  # where it is worst relative to the first model
+    gains: list[Context]  # where it is best relative to the first model
 
 
 @dataclass
 class Row:
-    """What is to be said about one model. Every token counts, <eos> and <unk> included."""
+    """The results of one model over all tokens, including <eos> and <unk>."""
 
     model: str
     family: str
@@ -68,7 +68,7 @@ class Row:
     by_frequency: list[Band]
     by_position: list[Band]
     against_first: Against | None = None
-    weights: list[float] | None = None  # of the models, where this is their interpolation
+    weights: list[float] | None = None  # interpolation weights of the models, if this is their mixture
 
 
 def compare(
@@ -79,9 +79,9 @@ def compare(
     contexts: int = 5,
     device: str = "cpu",
 ) -> list[Row]:
-    """A row for each model, and with `mix` one for their interpolation, whose weights are fitted on valid."""
+    """A row per model and, with `mix`, one for their interpolation, whose weights are fitted on valid."""
     if mix and len(paths) < 2:
-        raise TrellisError("There is nothing to interpolate: name at least two models.")
+        raise TrellisError("Nothing to interpolate; pass at least two models.")
     text, scored = score_text(paths, source, split, device)
     weights = None
     if mix:
@@ -98,7 +98,7 @@ def compare(
 
 
 def score_text(paths: Sequence[Path], source: str | None, split: str | None, device: str) -> tuple[Text, list[Scored]]:
-    """The text in the ids of the first model, and every model's log-probabilities of it."""
+    """The text encoded by the first model, and every model's log-probabilities of it."""
     text: Text | None = None
     scored = []
     for path in paths:
@@ -113,16 +113,16 @@ def score_text(paths: Sequence[Path], source: str | None, split: str | None, dev
 
 
 def require_same(first: Text, other: Text, first_path: Path, path: Path) -> None:
-    """Refuse to compare models that do not share words or text."""
+    """Raise if two models do not share vocabulary and text."""
     words = [(v.tokenizer, v.lower, v.digits, set(v.words)) for v in (first.vocab, other.vocab)]
     if words[0] != words[1]:
         raise TrellisError(
-            f"{first_path} and {path} do not share a vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "
+            f"{first_path} and {path} differ in vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "
             "their perplexities cannot be compared; evaluate them one at a time."
         )
     ids = np.array([first.vocab.index[word] for word in other.vocab.words])
     if not np.array_equal(first.split.tokens, ids[other.split.tokens]):
-        raise TrellisError(f"{first_path} and {path} were trained on different texts; name one for both with --data.")
+        raise TrellisError(f"{first_path} and {path} were trained on different texts; choose one for both with --data.")
 
 
 def stack(scored: Sequence[Scored]) -> np.ndarray:
@@ -130,7 +130,7 @@ def stack(scored: Sequence[Scored]) -> np.ndarray:
 
 
 def describe(text: Text, scored: Scored) -> Row:
-    """One model for itself."""
+    """The results of one model."""
     result = Evaluation(float(scored.log_probs.sum()), scored.log_probs.size)
     return Row(
         scored.model,
@@ -145,7 +145,7 @@ def describe(text: Text, scored: Scored) -> Row:
 
 
 def against(text: Text, first: Scored, other: Scored, contexts: int) -> Against:
-    """A model beside the first one."""
+    """Compare a model with the first one."""
     return Against(
         paired_bootstrap(first.log_probs, other.log_probs, text.split.sentences),
         worst_contexts(text, other.log_probs, first.log_probs, contexts),
@@ -154,7 +154,7 @@ def against(text: Text, first: Scored, other: Scored, contexts: int) -> Against:
 
 
 def worst_contexts(text: Text, loser: np.ndarray, winner: np.ndarray, n: int) -> list[Context]:
-    """The n tokens where the loser's log p [tokens] is furthest below the winner's, furthest first."""
+    """The n tokens with the largest deficit of the loser's log p [tokens] to the winner's, in descending order."""
     with np.errstate(invalid="ignore"):
         lost = np.nan_to_num(winner - loser, nan=0.0)
     worst = np.argsort(-lost, kind="stable")[:n]
@@ -171,18 +171,18 @@ def around(text: Text, place: int) -> str:
 
 
 def interpolate(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log p of every token under the mixture, [tokens], from that under each model, [models, tokens]."""
+    """log p of every token under the mixture, [tokens], given that under each model, [models, tokens]."""
     with np.errstate(divide="ignore"):
         return np.logaddexp.reduce(np.log(weights)[:, None] + log_probs, 0)
 
 
 def fit_weights(log_probs: np.ndarray) -> np.ndarray:
-    """The weights [models] under which tokens [models, tokens] are most probable; never worse than one model alone.
+    """Maximum-likelihood mixture weights [models] given log p [models, tokens]; never worse than the best single model.
 
-    EM from equal weights: the likelihood is concave, and every iteration raises it."""
+    EM from equal weights: the likelihood is concave and increases with every iteration."""
     best = log_probs.max(0)
     possible = best > -np.inf
-    probs = np.exp(log_probs[:, possible] - best[possible])  # relative to the best model's
+    probs = np.exp(log_probs[:, possible] - best[possible])  # relative to the best model
     weights, reached, gain = np.full(len(probs), 1 / len(probs)), -np.inf, np.inf
     for _ in range(ITERATIONS * bool(possible.any())):
         if gain < GAIN:
@@ -193,6 +193,6 @@ def fit_weights(log_probs: np.ndarray) -> np.ndarray:
 
 
 def em_step(probs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The share of the tokens [models] that each model answers for, and the mean log p under the old weights."""
+    """The mean responsibility of each model [models], and the mean log p under the old weights."""
     mixed = weights @ probs
     return weights * (probs / mixed).mean(1), float(np.log(mixed).mean())

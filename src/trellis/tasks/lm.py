@@ -1,4 +1,4 @@
-"""Language modelling: the one perplexity function, for every model, and the text that it reads."""
+"""Language model evaluation: one perplexity function for all models, and the text it is computed on."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +17,10 @@ from trellis.registry import find_family
 from trellis.types import Batch
 
 WINDOW, TOKENS, LANES = 4096, 1 << 14, 16
-ALL = "all"  # the splits of a corpus together
-SIDE = 64  # most lanes of a stream that is cut
+ALL = "all"  # all splits of a corpus combined
+SIDE = 64  # maximum lanes of a split stream
 
-READINGS: dict[str, Callable[[Split], Batches]] = {  # how a model trained on each order of batches reads a split
+READINGS: dict[str, Callable[[Split], Batches]] = {  # how a split is read, by the model's training order of batches
     "streams": lambda split: Streams(split, 1, WINDOW),
     "sentences": lambda split: Sentences(split, TOKENS, 0, shuffle=False),
     "documents": lambda split: Documents(split, LANES, WINDOW, 0, shuffle=False),
@@ -28,20 +28,20 @@ READINGS: dict[str, Callable[[Split], Batches]] = {  # how a model trained on ea
 
 
 def side_by_side(order: str, split: Split) -> Batches:
-    """The same for a long text whose figure is no headline: a stream is cut into lanes, each begun anew."""
+    """The same for a long text whose score need not be exact: a stream is cut into lanes, each starting fresh."""
     lanes = max(1, min(SIDE, split.tokens.size // WINDOW))
     return Streams(split, lanes, WINDOW // lanes) if order == "streams" else READINGS[order](split)
 
 
 class Evaluation(NamedTuple):
-    """The log-likelihood of a text under a model. Every token counts, <eos> and <unk> included."""
+    """The log-likelihood of a text under a model. Every token counts, including <eos> and <unk>."""
 
     log_likelihood: float
     tokens: int
 
     @property
     def perplexity(self) -> float:
-        """exp(-log p / tokens); inf where the text is impossible."""
+        """exp(-log p / tokens); inf for a text of probability zero."""
         return math.exp(min(-self.log_likelihood / self.tokens, 700.0)) if self.log_likelihood > -math.inf else math.inf
 
 
@@ -49,9 +49,9 @@ class Evaluation(NamedTuple):
 def token_log_probs(
     model: LanguageModel, batches: Iterable[Batch], carry: bool = True
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """Each batch with log p(x_t | past) of its tokens [B, T], zero past the end.
+    """Yield each batch with log p(x_t | past) of its tokens [B, T], zero in the padding.
 
-    With `carry` a row goes on where the row of the batch before ended, except where the batch calls it fresh."""
+    With `carry`, each row continues the same row of the previous batch, except where the batch marks it fresh."""
     lanes, state = 0, None
     for batch in batches:
         batch = batch.to(model.device)
@@ -69,12 +69,12 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True)
         total += float(log_probs.sum(dtype=torch.float64))
         tokens += int(batch.lengths.sum())
     if not tokens:
-        raise TrellisError("There is nothing to evaluate: the split has no tokens.")
+        raise TrellisError("Nothing to evaluate: the split has no tokens.")
     return Evaluation(total, tokens)
 
 
 def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
-    """log p(x_t | past) of every token of the split, in the order of the text (not of the batches): [tokens]."""
+    """log p(x_t | past) of every token of the split, in text order rather than batch order: [tokens]."""
     result = np.empty(batches.tokens)
     for (_, log_probs), windows in zip(token_log_probs(model, batches), batches.windows(), strict=True):
         for row, start, length in zip(log_probs.double().cpu().numpy(), windows.starts, windows.lengths, strict=True):
@@ -83,16 +83,16 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
 
 
 def data_of(model: PersistedModel) -> Any:
-    """How the text of a model was read."""
+    """The data options of a model's training text."""
     return find_family(model.family).load("data")(**model.about.get("data", {}))
 
 
 def load_split(model: LanguageModel, source: str | None = None, name: str | None = None) -> Split:
-    """A split of `source` (default: the corpus of the training) with the token ids of the model.
+    """A split of `source` (default: the training corpus), encoded with the model's vocabulary.
 
-    Where none is named it is test, or all of a source that has no splits of its own."""
+    The default split is test, or all of a source without splits."""
     if source is None and "data" not in model.about:
-        raise TrellisError("The model does not say on which corpus it was trained; name one (--data).")
+        raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)
     if source is not None and source != config.source:
         vocab = model.vocab
@@ -104,7 +104,7 @@ def load_split(model: LanguageModel, source: str | None = None, name: str | None
 
 
 def join(splits: list[Split]) -> Split:
-    """Several splits as one."""
+    """Concatenate several splits."""
     if len(splits) == 1:
         return splits[0]
     starts = np.cumsum([0] + [split.tokens.size for split in splits])

@@ -1,4 +1,4 @@
-"""What an evaluation found."""
+"""Evaluation results."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scores:
-    """The figures of a model by name, and the rows of the table that shows them, beside its baselines where it has any.
+    """The scores of a model by name, and the rows of the table that shows them, including any baselines.
 
-    Every row has the same keys; that of the model itself is the last one where rows are models.
+    Every row has the same keys; if rows are models, the model itself is last.
 
     >>> trellis.train(["a b", "b a"] * 20, family="bigram").scores["test"] > 1
     True
@@ -17,7 +17,7 @@ class Scores:
     title: str  # of the table
     values: dict[str, float]
     rows: list[dict[str, Any]] = field(default_factory=list)
-    headline: str = ""  # the value that one would quote
+    headline: str = ""  # the main score
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]

@@ -1,8 +1,8 @@
-"""How good are tags: accuracy, exact spans as conlleval counts them, rare words apart, and whether taggers differ; and
-hidden states matched to tags.
+"""Evaluation of taggers: accuracy, exact spans as in conlleval, rare words, significance of differences; and matching
+of hidden states to tags.
 
-A unit is a token with its tag, or a span; gold and predicted units that are equal are correct. Of tokens there are as
-many predicted as gold ones, so precision, recall and F1 are all the accuracy."""
+A unit is a token with its tag, or a span; equal gold and predicted units are correct. With tokens, there are as many
+predicted as gold units, so precision, recall and F1 all equal the accuracy."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from trellis.errors import TrellisError
 from trellis.options import choose
 from trellis.tasks.bootstrap import RESAMPLES, Difference, binomial_p, bootstrap
 
-BUCKETS: dict[str, Callable[[int], bool]] = {  # by how often a word occurs in the labelled training text
+BUCKETS: dict[str, Callable[[int], bool]] = {  # by a word's count in the labelled training text
     "all": lambda count: True,
     "oov": lambda count: count == 0,
     "rare": lambda count: count in (1, 2),
@@ -27,7 +27,7 @@ BUCKETS: dict[str, Callable[[int], bool]] = {  # by how often a word occurs in t
 
 
 def tokens(tags: Iterable[str]) -> list[Span]:
-    """Every token as a unit of its own."""
+    """Every token as a separate unit."""
     return [Span(tag, t, t) for t, tag in enumerate(tags)]
 
 
@@ -36,7 +36,7 @@ UNITS: dict[str, Callable[[Iterable[str]], list[Span]]] = {"tokens": tokens, "sp
 
 @dataclass(frozen=True)
 class Score:
-    """How many units were found, of how many predicted and how many gold ones."""
+    """The number of correct, predicted and gold units."""
 
     correct: int
     predicted: int
@@ -52,19 +52,19 @@ class Score:
 
     @property
     def f1(self) -> float:
-        """Of tokens this is the accuracy."""
+        """For tokens this is the accuracy."""
         return 2 * self.correct / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
 
 
 @dataclass(frozen=True)
 class TagScores:
-    """Everything about one tagging of one text."""
+    """All scores of one tagging of one text."""
 
     units: str  # tokens | spans
-    accuracy: float  # of tokens, whatever the units are
+    accuracy: float  # token accuracy, whatever the units
     buckets: dict[str, Score]
-    kinds: dict[str, Score]  # of each tag, or of each kind of span
-    confusions: list[tuple[str, str, int]]  # gold tag, predicted tag, how often; the most frequent first
+    kinds: dict[str, Score]  # by tag or span type
+    confusions: list[tuple[str, str, int]]  # gold tag, predicted tag, count; most frequent first
 
     @property
     def f1(self) -> float:
@@ -74,8 +74,8 @@ class TagScores:
 def score_tags(
     data: Tagged, predicted: list[list[str]], units: str = "tokens", known: Mapping[str, int] | None = None
 ) -> TagScores:
-    """Compare predicted tags with those of `data`; `known` counts the words of the labelled training text."""
-    find = choose(UNITS, units, "The unit of scores")
+    """Score predicted tags against those of `data`; `known` has the word counts of the labelled training text."""
+    find = choose(UNITS, units, "The scoring unit")
     check_lengths(data, predicted)
     counts = known if known is not None else {}
     words = set(chain.from_iterable(data.words))
@@ -93,7 +93,7 @@ def score_tags(
 
 def check_lengths(data: Tagged, predicted: list[list[str]]) -> None:
     if [len(tags) for tags in data.tags] != [len(tags) for tags in predicted]:
-        raise TrellisError("Gold and predicted tags do not belong to the same sentences: their lengths differ.")
+        raise TrellisError("Gold and predicted tags have different lengths; they must cover the same sentences.")
 
 
 def sentence_counts(
@@ -101,7 +101,7 @@ def sentence_counts(
     sentences: Sequence[Sequence[str]],
     words: Collection[str] | None = None,
 ) -> np.ndarray:
-    """Correct, predicted and gold units of each sentence, [S, 3]; with words, of those that begin with one."""
+    """Correct, predicted and gold units of each sentence, [S, 3]; with `words`, only units that begin with one."""
     rows = []
     for (gold, guess), sentence in zip(pairs, sentences, strict=True):
         both = ({unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess))
@@ -115,7 +115,7 @@ def total(counts: np.ndarray) -> Score:
 
 
 def scores_by_kind(pairs: Iterable[tuple[list[Span], list[Span]]]) -> dict[str, Score]:
-    """The score of each tag or kind of span."""
+    """The score of each tag or span type."""
     correct, predicted, gold = Counter[str](), Counter[str](), Counter[str]()
     for wanted, found in pairs:
         gold.update(unit.kind for unit in wanted)
@@ -125,7 +125,7 @@ def scores_by_kind(pairs: Iterable[tuple[list[Span], list[Span]]]) -> dict[str, 
 
 
 def confusion_table(gold: Sequence[list[str]], predicted: Sequence[list[str]]) -> Counter[tuple[str, str]]:
-    """How often each gold tag was given each tag."""
+    """Counts of (gold tag, predicted tag)."""
     return Counter(pair for rows in zip(gold, predicted, strict=True) for pair in zip(*rows, strict=True))
 
 
@@ -135,19 +135,19 @@ def word_counts(data: Tagged) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two taggings of one text: the tokens that one got right and the other did not, and the difference in F1."""
+    """Two taggings of one text: the discordant tokens, and the difference in F1."""
 
     only_first: int
     only_second: int
-    p_value: float  # that such a division is chance: the exact binomial test on these tokens
-    f1: Difference  # of the second minus of the first, by the paired bootstrap over sentences
+    p_value: float  # exact binomial test on these tokens
+    f1: Difference  # second minus first, by the paired bootstrap over sentences
 
 
 def compare_tags(
     data: Tagged, first: list[list[str]], second: list[list[str]], units: str = "tokens", resamples: int = RESAMPLES
 ) -> Comparison:
-    """Is the second tagging better than the first?"""
-    find = choose(UNITS, units, "The unit of scores")
+    """Test whether the second tagging differs from the first."""
+    find = choose(UNITS, units, "The scoring unit")
     for predicted in (first, second):
         check_lengths(data, predicted)
     gold, *both = (np.array(list(chain.from_iterable(tags))) for tags in (data.tags, first, second))
@@ -167,12 +167,12 @@ def f1_difference(totals: np.ndarray) -> np.ndarray:
 
 
 def many_to_one(counts: np.ndarray) -> np.ndarray:
-    """The commonest tag of each state: [Y, K] -> [K]."""
+    """The most frequent tag of each state: [Y, K] -> [K]."""
     return counts.argmax(0)
 
 
 def one_to_one(counts: np.ndarray) -> np.ndarray:
-    """A tag for each state, -1 for none, and no tag twice, so that most tokens are right: [Y, K] -> [K]."""
+    """A distinct tag for each state (-1: none) that maximises the number of correct tokens: [Y, K] -> [K]."""
     tags, states = linear_sum_assignment(counts, maximize=True)
     found = np.full(counts.shape[1], -1)
     found[states] = tags
@@ -180,7 +180,7 @@ def one_to_one(counts: np.ndarray) -> np.ndarray:
 
 
 def num_right(counts: np.ndarray, tags: np.ndarray) -> float:
-    """The tokens whose tag is the one that their state stands for: [Y, K], [K]."""
+    """The number of tokens whose tag is that of their state: [Y, K], [K]."""
     chosen = np.flatnonzero(tags >= 0)
     return float(counts[tags[chosen], chosen].sum())
 

@@ -1,4 +1,4 @@
-"""What others may do while a model is trained: log, draw, stop by raising."""
+"""Callbacks: hooks to log, plot, or stop training by raising."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ SKIPPED = "step", "epoch", "tokens", "seconds"
 
 
 class Callback:
-    """Inherit, override what you need, and pass an instance to `trellis.train(..., callbacks=[...])`.
+    """Subclass, override the methods you need, and pass an instance to `trellis.train(..., callbacks=[...])`.
 
     >>> class Print(trellis.Callback):
     ...     def on_evaluation(self, state, metrics):
@@ -21,14 +21,14 @@ class Callback:
     """
 
     def on_step(self, state: TrainState) -> None:
-        """After every step; its figures may still be on the device, and reading them waits for it."""
+        """Called after every step; the state's figures may still be on the device, and reading them synchronises."""
 
     def on_evaluation(self, state: TrainState, metrics: Mapping[str, Any]) -> None:
-        """After every evaluation: the line of metrics.jsonl that was written, the valid measure among its figures."""
+        """Called after every evaluation with the line just written to metrics.jsonl, including the valid measure."""
 
 
 class TensorBoard(Callback):
-    """Write the metrics of every evaluation as TensorBoard scalars.
+    """Log the metrics of every evaluation as TensorBoard scalars.
 
     >>> trellis.train("ptb", callbacks=[trellis.TensorBoard("runs/ptb/events")])  # doctest: +SKIP
     """
@@ -37,7 +37,7 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise TrellisError("TensorBoard is not installed; install trellis-hmm[tensorboard].") from error
+            raise TrellisError("TensorBoard is not installed; run pip install 'trellis-hmm[tensorboard]'.") from error
         self.writer = SummaryWriter(str(folder))
 
     def on_evaluation(self, state: TrainState, metrics: Mapping[str, Any]) -> None:

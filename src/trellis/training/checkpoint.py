@@ -1,4 +1,4 @@
-"""A training at one moment as one file of tensors and JSON: written whole or not at all, never a pickle."""
+"""Checkpoints: the full training state as one file of tensors and JSON, written atomically, never a pickle."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ BEST = "best.safetensors"
 
 
 def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:
-    """Write everything that the rest of the training depends on."""
+    """Save everything needed to resume the training exactly."""
     details = {
         "state": state.to_json(),
         "learner": learner.state_json(),
@@ -34,7 +34,7 @@ def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: Train
 
 
 def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainState:
-    """Put learner, batches and random generators where they were, and return the state of the loop."""
+    """Restore the learner, batches and random generators, and return the state of the loop."""
     details = read_details(path)
     try:
         tensors = load_tensors(path)
@@ -42,7 +42,7 @@ def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainS
         raise TrellisError(f"{error}{_advice(path)}") from error
     if details["threads"] != torch.get_num_threads():
         logger.warning(
-            "%s was trained on %d threads and goes on with %d: the last digits may differ from an uninterrupted run.",
+            "%s was trained with %d threads and resumes with %d; results may differ in the last digits.",
             path.parent,
             details["threads"],
             torch.get_num_threads(),
@@ -54,7 +54,7 @@ def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainS
 
 
 def load_weights(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """The model's state in a checkpoint, averaged where the training kept an average."""
+    """The model weights in a checkpoint, averaged if training kept an average."""
     read_details(path)
     tensors = load_tensors(path, device)
     return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
@@ -67,20 +67,20 @@ def read_details(path: Path) -> dict[str, Any]:
     except TrellisError as error:
         raise TrellisError(f"{error}{_advice(path)}") from error
     if metadata.get("format") != FORMAT:
-        raise TrellisError(f"{path} holds tensors but is not a Trellis checkpoint; name a {LAST} or {BEST}.")
-    check_schema(path, metadata.get("schema", 1), SCHEMA, "begin the training anew, or resume it with that version")
+        raise TrellisError(f"{path} is not a Trellis checkpoint; pass a {LAST} or {BEST}.")
+    check_schema(path, metadata.get("schema", 1), SCHEMA, "restart the training, or resume it with that version")
     return json.loads(metadata["training"])
 
 
 def _advice(path: Path) -> str:
-    """Where a checkpoint cannot be read: whether its neighbour can."""
+    """For an unreadable checkpoint: a hint if the other checkpoint is intact."""
     other = path.with_name(BEST if path.name == LAST else LAST)
     try:
         step = json.loads(read_metadata(other)["training"])["state"]["step"]
         load_tensors(other)
     except (TrellisError, KeyError, ValueError):
         return ""
-    return f" {other} (step {step}) is whole: copy it over {path.name} to go on from there."
+    return f" {other} (step {step}) is intact; copy it over {path.name} to resume from there."
 
 
 def _random_state() -> dict[str, Tensor]:

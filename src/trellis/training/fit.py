@@ -1,4 +1,4 @@
-"""How a family's model is fitted: step by step, or by a function of the whole job."""
+"""Fitting a family's model: by training steps, or by a single function call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """A training: what is to be trained, on what, where, and who watches."""
+    """A training job: the model's config, the data, the output folder and the callbacks."""
 
     config: RunConfig
-    corpus: Any  # what the family reads: mostly a `Corpus`
+    corpus: Any  # as returned by the family's `read`, usually a `Corpus`
     device: str
     folder: Path | None = None  # None: nothing is written
     resume: bool = False
@@ -39,21 +39,21 @@ class Job:
 
 @dataclass
 class Fitted:
-    """A trained model, and how its training went, where it went by steps."""
+    """A trained model and, if it was trained by steps, the training state."""
 
     model: PersistedModel
     state: TrainState = field(default_factory=TrainState)
 
 
 def directly(job: Job) -> Fitted:
-    """By the learner itself: a function of the job."""
+    """Call the learner, a function of the job."""
     config = job.config
     return resolve(config.family.learners[config.train.learner])(job)
 
 
 def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> Fitted:
-    """Batch by batch, to the lowest perplexity of the validation text; `build` makes the untrained model, where the
-    family does not."""
+    """Train by batches and keep the weights with the lowest validation perplexity; `build` makes the untrained model if
+    the family has no `build`."""
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
     model = (build or config.family.load("build"))(config, corpus).to(job.device)
@@ -68,7 +68,7 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
 def fit_steps(
     job: Job, model: Any, batches: Batches, measure: Callable[[], float], name: str = VALID_PPL
 ) -> TrainState:
-    """Run the loop; the model then has the weights whose measure was the lowest."""
+    """Run the training loop and load the weights with the lowest validation measure."""
     config = job.config.train
     make_learner = resolve(job.config.family.learners[config.learner])
     learner = make_learner(model, config, config.total_steps(len(batches)))

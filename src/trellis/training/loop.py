@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations, checkpoints, and an orderly end."""
+"""The training loop: steps, evaluations, checkpoints and graceful shutdown."""
 
 import logging
 import math
@@ -25,10 +25,10 @@ from trellis.training.state import TrainState
 
 logger = logging.getLogger(__name__)
 
-LARGEST_LOSS = 700.0  # nats per token whose perplexity is still a float
+LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
 SHORTEST_WINDOW = 1e-9  # seconds
 ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
-NO_PATH = "dropout may leave a text no path: try a lower model.dropout_rate, more states a word, a lower train.lr"
+NO_PATH = "dropout may leave a text without a path: lower model.dropout_rate or train.lr, or use more states per word"
 
 
 def fit(
@@ -43,12 +43,12 @@ def fit(
 ) -> TrainState:
     """Train until a limit of `config` is reached, keeping `last`, `best` (by the valid measure) and metrics.jsonl.
 
-    Without a folder nothing is written: the state has the history and the best weights.
+    Without a folder nothing is written; the returned state has the history and the best weights.
 
-    `evaluate` gives the valid perplexity of the model as it is, or another `measure` of which less is better. A
-    training that was killed at any moment and resumed ends with the same weights, bit for bit, on the CPU with the
-    same number of threads; except where `max_seconds` ends it, since the clock is not part of the state. SIGINT and
-    SIGTERM end it after the present step with a checkpoint and the outcome "interrupted"; a second one ends it at once.
+    `evaluate` returns the valid perplexity of the current model, or another `measure` to minimise. A training killed at
+    any point and resumed ends with bit-identical weights on the CPU with the same number of threads, unless
+    `max_seconds` ends it, since the clock is not part of the state. SIGINT and SIGTERM stop after the current step with
+    a checkpoint and the outcome "interrupted"; a second signal stops immediately.
     """
     state = TrainState() if run_dir is None else _begin(learner, batches, run_dir, resume)
     total = config.total_steps(len(batches)) or None
@@ -64,18 +64,18 @@ def fit(
         while not state.outcome:
             run.after_step(epoch_ended=next(moments), interrupted=bool(signals))
     if state.interrupted and run_dir is not None:
-        logger.warning("Stopped by %s at step %d; resume goes on from %s.", signals[0], state.step, run_dir / LAST)
+        logger.warning("Stopped by %s at step %d; resume continues from %s.", signals[0], state.step, run_dir / LAST)
     return state
 
 
 def _begin(learner: Learner, batches: Batches, run_dir: Path, resume: bool) -> TrainState:
-    """The state to start from: that of the last checkpoint when resuming and there is one."""
+    """The initial state: that of the last checkpoint if resuming from one."""
     clear_partial(run_dir)
     checkpoint = run_dir / LAST
     if not checkpoint.exists():
         return TrainState()
     if not resume:
-        raise TrellisError(f"{run_dir} already holds a training: resume it, or name another folder.")
+        raise TrellisError(f"{run_dir} already contains a training run; resume it, or choose another folder.")
     return restore_checkpoint(checkpoint, learner, batches)
 
 
@@ -99,7 +99,7 @@ class _Run:
         self.clock = self.saved_time = time.monotonic()
 
     def steps(self) -> Iterator[bool]:
-        """Learn for ever; yield after each step whether it ended an epoch."""
+        """Train indefinitely; yield after each step whether it ended an epoch."""
         while True:
             for batch in self.batches:
                 self.state.count(self.learner.step(batch))
@@ -107,13 +107,13 @@ class _Run:
                 if self.state.batch < len(self.batches):
                     yield False
             if self.state.batch == 0:
-                raise TrellisError("There is nothing to train on: the text gives no batch of this size.")
+                raise TrellisError("Nothing to train on: the text yields no batch of this size.")
             self.learner.end_epoch()
             self.state.end_epoch()
             yield True
 
     def after_step(self, epoch_ended: bool, interrupted: bool) -> None:
-        """Evaluate, report and save where that is due, and notice the end."""
+        """Evaluate, report and save when due, and check the stopping rules."""
         config, state = self.config, self.state
         state.window_seconds += self._tick()
         for callback in self.callbacks:
@@ -129,7 +129,7 @@ class _Run:
         state.outcome = finished or self.limit() or ("interrupted" if interrupted else "")
 
     def limit(self) -> str:
-        """The limit that was reached, or nothing."""
+        """The limit that was reached, or an empty string."""
         config, state = self.config, self.state
         limits = {
             "epochs": (state.epoch, config.epochs),
@@ -140,7 +140,7 @@ class _Run:
         return next((name for name, (value, most) in limits.items() if 0 < most <= value), "")
 
     def _evaluate(self) -> None:
-        """Measure the model on valid, then save: `best` first, so that `last` never speaks of a best not there."""
+        """Evaluate on valid, then save: `best` first, so that `last` never refers to a missing `best`."""
         self._checked_loss()
         with self.learner.evaluated():
             valid = self.evaluate()
@@ -157,7 +157,7 @@ class _Run:
         self._save(LAST)
 
     def _report(self, valid: float | None) -> dict[str, Any]:
-        """Write a line of metrics, and begin the next one."""
+        """Write a line of metrics and begin the next window."""
         state = self.state
         loss = self._checked_loss()
         if loss > state.lowest_loss + (self.config.max_rise or math.inf):
@@ -183,7 +183,7 @@ class _Run:
         self.saved_step, self.saved_time = self.state.step, self.clock
 
     def _checked_loss(self) -> float:
-        """The train loss of the present window; training ends here if a step in it broke."""
+        """The train loss of the current window; raises if any step in it was not finite."""
         loss = self.state.window_loss()
         if not math.isfinite(loss):
             raise self._broken(f"the train loss or its gradient is {loss}", ADVICE if math.isnan(loss) else NO_PATH)
@@ -193,11 +193,11 @@ class _Run:
         state, checkpoint = self.state, self.run_dir and self.run_dir / LAST
         steps = f"Between steps {state.window_start + 1} and {state.step} "
         saved = f"the last good checkpoint is {checkpoint} (step {self.saved_step})"
-        saved = saved if checkpoint is not None and checkpoint.exists() else "no checkpoint was written yet"
+        saved = saved if checkpoint is not None and checkpoint.exists() else "no checkpoint has been written yet"
         return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
     def _tick(self) -> float:
-        """Count and return the time since the latest call; only that of steps enters the speed."""
+        """Add and return the time since the last call; only the time of steps counts towards the speed."""
         elapsed = time.monotonic() - self.clock
         self.clock += elapsed
         self.state.seconds += elapsed
@@ -210,7 +210,7 @@ def _due(step: int, every: int) -> bool:
 
 @contextmanager
 def _caught_signals() -> Iterator[list[str]]:
-    """Collect the names of SIGINT and SIGTERM instead of obeying them; a second one is obeyed at once."""
+    """Collect SIGINT and SIGTERM by name instead of stopping; a second signal stops immediately."""
     caught: list[str] = []
 
     def remember(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line of figures now and then, readable while the training runs."""
+"""metrics.jsonl: one line of metrics at a time, readable while training runs."""
 
 import json
 import math
@@ -7,12 +7,12 @@ from typing import Any, Self, TextIO
 
 from trellis.storage import atomic_write, explained
 
-VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of the tags that are wrong
+VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of wrong tags
 
 
 class MetricsFile:
-    """Keeps lines of figures, and appends them to a file where there is one; opening it keeps its first `lines`, and
-    cuts what a killed training wrote after them."""
+    """Records lines of metrics and appends them to a file if there is one; on opening, only its first `lines` are kept,
+    discarding what a killed training wrote after its checkpoint."""
 
     def __init__(self, path: Path | None, lines: int) -> None:
         self.path = path
@@ -25,7 +25,7 @@ class MetricsFile:
             self.file = path.open("a", encoding="utf-8")
 
     def append(self, **figures: float | None) -> dict[str, Any]:
-        """Add a line and hand it to the system; numbers that JSON does not know become strings."""
+        """Append a line and flush it; numbers that JSON cannot represent become strings."""
         line = {name: str(value) if _is_odd(value) else value for name, value in figures.items()}
         self.history.append(line)
         if self.file is not None:

@@ -1,4 +1,4 @@
-"""The main job, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
+"""A complete run, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
 
 import json
 import time
@@ -22,12 +22,12 @@ from trellis.training.checkpoint import LAST
 from trellis.training.fit import Job
 
 CONFIG, RESULTS, SCHEMA = "config.toml", "results.json", 1
-DECIDING = "data", "model", "batches"  # sections that make a training another one
+FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, its scores (None where the training was interrupted), its metrics, and the folder of its run.
+    """A trained model, its scores (None if training was interrupted), its metrics, and its run folder.
 
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> [line["epoch"] for line in trained.history]
@@ -52,9 +52,9 @@ def train(
     data: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
-    """Train the model that `config` describes and measure it; everything is written into `folder`, where one is given.
+    """Train and evaluate the model that `config` describes; everything is written to `folder`, if given.
 
-    `data` is a text from Python, instead of the source that `config` names."""
+    `data` is a text from Python that replaces the source named in `config`."""
     family, device = config.family, choose_device(config.device)
     corpus = family.load("read")(config, data)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
@@ -74,7 +74,7 @@ def train(
 
 
 def save(trained: Trained, folder: Path) -> None:
-    """Write the model, its results, and a report of both."""
+    """Write the model, its results and a report."""
     model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
     save_model(folder / FILE, model)
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
@@ -84,7 +84,7 @@ def save(trained: Trained, folder: Path) -> None:
 
 @contextmanager
 def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
-    """The folder of a run, ours alone, with its configuration written."""
+    """Lock the run folder and write its configuration."""
     with claimed(folder):
         check_folder(config, folder, resume)
         write_text(folder / CONFIG, to_toml(config))
@@ -92,20 +92,20 @@ def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
 
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """Refuse to overwrite a training, or to resume one with other settings; how long it trains may change."""
+    """Raise rather than overwrite a training or resume one with other settings; its duration may change."""
     if not any((folder / name).exists() for name in (LAST, FILE)):
         return
     if not resume:
-        raise TrellisError(f"{folder} already holds a training: resume it, or name another folder.")
-    before, now = (deciding(one) for one in (load_config(folder / CONFIG), config))
+        raise TrellisError(f"{folder} already contains a training run; resume it, or choose another folder.")
+    before, now = (frozen_options(one) for one in (load_config(folder / CONFIG), config))
     for name in before | now:
         then, wanted = before.get(name), now.get(name)
         if then != wanted:
             was = f"{folder} was trained with {name} = {then!r}, not {wanted!r}"
-            raise TrellisError(f"{was}: resume with that, or name another folder.")
+            raise TrellisError(f"{was}; resume with that value, or choose another folder.")
 
 
-def deciding(config: RunConfig) -> dict[str, Any]:
-    """The options that a resumed training may not change, by their dotted names."""
-    options = {f"{part}.{key}": value for part in DECIDING for key, value in asdict(getattr(config, part)).items()}
+def frozen_options(config: RunConfig) -> dict[str, Any]:
+    """The options that must not change on resuming, by dotted name."""
+    options = {f"{part}.{key}": value for part in FROZEN for key, value in asdict(getattr(config, part)).items()}
     return options | {"seed": config.seed, "train.learner": config.train.learner}

@@ -1,4 +1,4 @@
-"""Where a training stands."""
+"""The state of the training loop."""
 
 import math
 from dataclasses import dataclass, field, fields
@@ -12,36 +12,36 @@ from trellis.learning.base import StepResult
 
 @dataclass
 class TrainState:
-    """The counters of the training loop; saved in every checkpoint, but for how the training went and ended."""
+    """Counters of the training loop; checkpoints save all but the history and outcome."""
 
     step: int = 0
-    epoch: int = 0  # complete ones
-    batch: int = 0  # steps in the present epoch
+    epoch: int = 0  # completed epochs
+    batch: int = 0  # steps in the current epoch
     tokens: int = 0
-    seconds: float = 0.0  # of all sessions together
-    best: float | None = None  # lowest valid perplexity, or whatever is measured
+    seconds: float = 0.0  # total over all sessions
+    best: float | None = None  # lowest valid perplexity or other measure
     best_step: int = 0
-    bad_checks: int = 0  # evaluations since
+    bad_checks: int = 0  # evaluations since the best
     lowest_loss: float = math.inf  # nats per token, over the windows so far
-    lines: int = 0  # of metrics.jsonl
-    window_start: int = 0  # the step after which the present line of metrics began
+    lines: int = 0  # lines in metrics.jsonl
+    window_start: int = 0  # the step after which the current metrics window began
     window_log_likelihood: Tensor | float = 0.0  # stays on the device
     window_tokens: int = 0
     window_seconds: float = 0.0
-    outcome: str = ""  # what ended the training: epochs | steps | seconds | patience | interrupted
+    outcome: str = ""  # why training ended: epochs | steps | seconds | patience | interrupted
     history: list[dict[str, Any]] = field(default_factory=list)  # the lines of metrics.jsonl
-    weights: dict[str, Tensor] | None = None  # the best ones, where no folder keeps them
+    weights: dict[str, Tensor] | None = None  # the best weights, if there is no folder to keep them
 
     @property
     def interrupted(self) -> bool:
         return self.outcome == "interrupted"
 
     def summary(self) -> dict[str, Any]:
-        """How long the training was, and how it ended."""
+        """The duration of the training, and how it ended."""
         return {name: getattr(self, name) for name in ("step", "epoch", "tokens", "seconds", "outcome")}
 
     def count(self, result: StepResult) -> None:
-        """Take in one step, without waiting for the device."""
+        """Record one step without synchronising with the device."""
         self.step += 1
         self.batch += 1
         self.tokens += result.tokens
@@ -54,17 +54,17 @@ class TrainState:
         self.batch = 0
 
     def window_loss(self) -> float:
-        """Nats per token since the latest line of metrics; nan as soon as one step was."""
+        """Nats per token in the current metrics window; nan if any step was nan."""
         return -float(self.window_log_likelihood) / max(self.window_tokens, 1)
 
     def begin_window(self) -> None:
-        """A line of metrics was written: begin the next one."""
+        """Begin a new metrics window."""
         self.lines += 1
         self.window_start, self.window_log_likelihood = self.step, 0.0
         self.window_tokens, self.window_seconds = 0, 0.0
 
     def observe(self, valid: float) -> bool:
-        """Take in a measure of valid; True where it is the best so far."""
+        """Record a valid measure; returns whether it is the best so far."""
         better = self.best is None or valid < self.best
         if better:
             self.best, self.best_step = valid, self.step

@@ -1,4 +1,4 @@
-"""Structure: the transitions of a hidden Markov chain, as linear maps between states."""
+"""Transition operators of a hidden Markov chain, as linear maps between states."""
 
 from trellis.transitions.banded import Banded
 from trellis.transitions.base import Countable, Entry, Operator, Samplable, Transition

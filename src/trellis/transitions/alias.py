@@ -1,32 +1,32 @@
-"""Alias tables (Walker 1977): a draw in O(1), however many outcomes there are."""
+"""Alias tables (Walker 1977): O(1) sampling, regardless of the number of outcomes."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-LARGEST_TABLE = 1 << 24  # entries that are computed at a time
+LARGEST_TABLE = 1 << 24  # entries computed at a time
 
 
 class Alias(NamedTuple):
-    """Every outcome has a slot of the same size: `share` [m, n] of slot i is its own, the rest belongs to `other`."""
+    """Every outcome has a slot of equal size: `share` [m, n] of slot i is its own, the rest belongs to `other`."""
 
     share: Tensor
     other: Tensor
 
     def draw(self, rows: Tensor, uniform: Tensor) -> Tensor:
-        """An outcome of each of these rows: [B], [B] -> [B]."""
+        """Draw an outcome from each of these rows: [B], [B] -> [B]."""
         place = uniform.double() * self.share.shape[1]
         slot = place.long().clamp(max=self.share.shape[1] - 1)
         return torch.where(place - slot < self.share[rows, slot], slot, self.other[rows, slot].long())
 
 
 def alias_tables(weights: Tensor) -> Alias:
-    """One table for each row of weights [m, n], O(m n log n): by prefix sums instead of the usual two stacks.
+    """One table per row of weights [m, n], in O(m n log n) by prefix sums instead of the usual two stacks.
 
-    Small outcomes leave room in their slots, and large ones fill it in turn. A large one that gave more than it had
-    above its own slot is helped out by the next; sums of what was lacking and of what was in excess tell who that is
-    (Hübschle-Schneider and Sanders 2019)."""
+    Small outcomes leave room in their slots, which large ones fill in turn. A large one that gives away more than its
+    excess is topped up by the next; prefix sums of deficits and excesses determine which one (Hübschle-Schneider and
+    Sanders 2019)."""
     rows = max(1, LARGEST_TABLE // weights.shape[1])
     return Alias(*(torch.cat(parts) for parts in zip(*map(some_tables, weights.split(rows)), strict=True)))
 
@@ -42,7 +42,7 @@ def some_tables(weights: Tensor) -> tuple[Tensor, Tensor]:
     last = end - large.flip(-1).int().argmax(-1, keepdim=True)
     filling = torch.searchsorted(excess, before).clamp(min=first)
     following = torch.searchsorted(excess, excess, right=True)
-    overdrawn = torch.searchsorted(lacking, excess, right=True)  # the slot at which a large one gives too much
+    overdrawn = torch.searchsorted(lacking, excess, right=True)  # the slot at which a large one is overdrawn
     left = 1 + excess - lacking.gather(-1, overdrawn.clamp(max=end))
     share = torch.where(large, left.where(overdrawn <= end, 1.0), sizes)
     return share.float(), torch.where(large, following, filling).clamp(max=last).int()

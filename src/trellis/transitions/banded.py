@@ -1,4 +1,4 @@
-"""Transitions inside a band around the diagonal."""
+"""Transitions within a band around the diagonal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trellis.types import Groups
 class Banded(Tiled, Summable):
     """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
 
-    The band goes through products of tiles [w, 2w], O(K w) a step."""
+    Computed as products of tiles [w, 2w], O(K w) per step."""
 
     def __init__(self, probs: Tensor) -> None:
         self.probs, self.reach = probs, probs.shape[1] // 2
@@ -32,7 +32,7 @@ class Banded(Tiled, Summable):
         return pad(flat, (0, -self.num_states % self.width)).unflatten(-1, (-1, self.width)).transpose(0, 1)
 
     def column_tiles(self, values: Tensor) -> Tensor:
-        """What each tile of rows reaches: [..., K] -> [n, N, 2w]."""
+        """The columns that each tile of rows reaches: [..., K] -> [n, N, 2w]."""
         beyond = -self.num_states % self.width + self.width - self.reach
         padded = pad(values.reshape(-1, self.num_states), (self.reach, beyond))
         return padded.unfold(-1, 2 * self.width, self.width).transpose(0, 1)
@@ -57,7 +57,7 @@ class Banded(Tiled, Summable):
         return self.probs * straight.flatten(0, 1)[: self.num_states]
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """By the places of the band among live states where it is narrower than these: O(k min(k, w)) a step."""
+        """Uses the band positions among live states if the band is narrower than these: O(k min(k, w)) per step."""
         if self.width >= ids.shape[-1]:
             return super().between(ids, groups)
         before, after = ids[:, :-1], ids[:, 1:]
@@ -88,7 +88,7 @@ class Banded(Tiled, Summable):
         return states + invert(self.probs[states], uniform) - self.reach
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        offset = torch.arange(self.width - 1, -1, -1, device=self.device)  # so that z goes upwards
+        offset = torch.arange(self.width - 1, -1, -1, device=self.device)  # so that z is ascending
         before = states.unsqueeze(-1) - offset + self.reach
         inside = (before >= 0) & (before < self.num_states)
         before = before.clamp(0, self.num_states - 1)
@@ -97,8 +97,8 @@ class Banded(Tiled, Summable):
 
 
 class BandStep(Operator):
-    """A band between the k live states of two steps: probs [..., k, w], and to which of the next step's live states
-    each belongs, places [..., k, w]."""
+    """A band between the k live states of adjacent steps: probs [..., k, w], and the index of each target among the
+    next step's live states, places [..., k, w]."""
 
     def __init__(self, probs: Tensor, places: Tensor) -> None:
         self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
@@ -112,7 +112,7 @@ class BandStep(Operator):
         return (pulled * self.probs).sum(-1)
 
     def flat_places(self, like: Tensor) -> Tensor:
-        """[..., k w], with the leading dimensions of another tensor."""
+        """[..., k w], expanded to the leading dimensions of another tensor."""
         return self.places.flatten(-2).expand(*like.shape[:-1], -1)
 
     def dense(self) -> Tensor:
@@ -121,8 +121,8 @@ class BandStep(Operator):
 
 
 class BandEntry(Entry):
-    """Of the rows of a band over K states those `named` [R], into the columns `kept` [K']: probs [R, w] by the numbers
-    of all states, zero at columns that are not kept."""
+    """The rows `named` [R] of a band over K states, into the columns `kept` [K']: probs [R, w] in terms of all states,
+    zero in columns that are not kept."""
 
     def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, all_states: int) -> None:
         self.probs, self.named, self.kept, self.all_states, self.num_states = probs, named, kept, all_states, len(kept)
@@ -137,7 +137,7 @@ class BandEntry(Entry):
 
 
 def tile_band(probs: Tensor) -> Tensor:
-    """Tiles of w rows and the 2w columns that these reach: [K, w] -> [n, w, 2w]."""
+    """Tiles of w rows and the 2w columns they reach: [K, w] -> [n, w, 2w]."""
     states, width = probs.shape
     rows = pad(probs, (0, width + 1, 0, -states % width))
     skewed = rows.view(-1, width * (2 * width + 1))[:, :-width]
@@ -145,19 +145,19 @@ def tile_band(probs: Tensor) -> Tensor:
 
 
 def offsets(before: Tensor, after: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Where in the band a pair of states lies, and whether it does: [..., k], [..., k'] -> [..., k, k'] both."""
+    """The band offset of each pair of states, and whether it is inside: [..., k], [..., k'] -> [..., k, k'] both."""
     offset = after.unsqueeze(-2) - before.unsqueeze(-1) + width // 2
     return offset.clamp(0, width - 1), (offset >= 0) & (offset < width)
 
 
 def band_blocks(probs: Tensor, rows: Tensor, offset: Tensor, inside: Tensor) -> Tensor:
-    """probs[rows, offset] where that is inside the band, else zero: [..., k, k']."""
+    """probs[rows, offset] inside the band, else zero: [..., k, k']."""
     return take(probs.flatten(), rows.unsqueeze(-1) * probs.shape[1] + offset) * inside
 
 
 def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The rows of a band [K', w] between the states `kept` [K'], in ascending order (None: all), out of log weights
-    [K, w], normalised; and the log of each row's sum [K']. Weights of states that are not kept fall away."""
+    """Normalised rows of a band [K', w] between the states `kept` [K'], ascending (None: all), from log weights [K, w];
+    and the log of each row's sum [K']. Weights of states that are not kept are dropped."""
     num_states, width = log_weights.shape
     kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
     slots = torch.arange(width, device=kept.device) - width // 2

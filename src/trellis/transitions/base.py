@@ -1,4 +1,4 @@
-"""Non-negative linear maps between states, A[z, z'] = p(z' | z): what inference asks of them."""
+"""Non-negative linear maps between states, A[z, z'] = p(z' | z): the interface for inference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Entry(ABC):
-    """Transitions from R states of one model into the K states of another, such as the ones that dropout keeps."""
+    """Transitions from R states of one model into the K states of another, such as those kept by dropout."""
 
     num_states: int  # K
 
@@ -25,11 +25,11 @@ class Entry(ABC):
 
     @abstractmethod
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        """A[before, after] for the live states of neighbouring steps: [..., k], [..., k'] -> [..., k, k']."""
+        """A[before, after] for the live states of adjacent steps: [..., k], [..., k'] -> [..., k, k']."""
 
 
 class Operator(ABC):
-    """The transition of one step, K states to K; a leading dimension [B] is one matrix per sequence."""
+    """The transition of one step, K states to K; a leading dimension [B] means one matrix per sequence."""
 
     num_states: int
 
@@ -43,11 +43,11 @@ class Operator(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """A itself, [K, K]: for oracles and small models."""
+        """A itself, [K, K]: for tests and small models."""
 
 
 class Transition(Operator, Entry):
-    """A transition that is the same at every step."""
+    """A time-homogeneous transition."""
 
     def rows(self, states: Tensor) -> Tensor:
         """A[states, :]: [n] -> [n, K]."""
@@ -58,19 +58,19 @@ class Transition(Operator, Entry):
         return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """The transitions between the live states [B, T, k] of neighbouring steps, numbered within each step."""
+        """The transitions between the live states [B, T, k] of adjacent steps, numbered within each step."""
         from trellis.transitions.varying import Blocks
 
         return Blocks(self.blocks(ids[:, :-1], ids[:, 1:]))
 
 
 class Countable(Transition):
-    """A transition with sufficient statistics, in a layout of its own: one tensor, which adds and scales."""
+    """A transition with sufficient statistics: one tensor in an operator-specific layout, closed under addition."""
 
     @abstractmethod
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        """Expected transitions, the sum over leading dimensions of left(z) A(z, z') right(z'), as statistics:
-        [..., K], [..., K] -> [K, K] for a dense one. Divided by A, the gradient of left' A right."""
+        """Expected transitions, left(z) A(z, z') right(z') summed over leading dimensions, as statistics:
+        [..., K], [..., K] -> [K, K] for a dense one. Divided by A, this is the gradient of left' A right."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
@@ -78,11 +78,11 @@ class Countable(Transition):
 
     @abstractmethod
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Self:
-        """The M-step: the most probable operator given statistics and a Dirichlet prior of pseudocount + 1."""
+        """The M-step: the MAP operator given statistics and a Dirichlet prior of pseudocount + 1."""
 
 
 class Samplable(Transition):
-    """A transition that states can be drawn from, by inversion of uniform numbers."""
+    """A transition that supports sampling, by inversion of uniform numbers."""
 
     @abstractmethod
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
@@ -93,21 +93,21 @@ class Samplable(Transition):
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
 
     def for_draws(self, draws: int) -> Samplable:
-        """The same transition, with whatever tables pay for so many draws of `sample_next`."""
+        """The same transition, with sampling tables if they pay off for this many draws of `sample_next`."""
         return self
 
 
 class Summable(Countable, Samplable):
-    """A transition that can be a part of a sum, see `trellis.transitions.sum`."""
+    """A transition that can be a term of a sum, see `trellis.transitions.sum`."""
 
     @property
     @abstractmethod
     def statistics_shape(self) -> torch.Size:
-        """Of its statistics."""
+        """The shape of the statistics."""
 
     @abstractmethod
     def row_statistics(self, statistics: Tensor) -> Tensor:
-        """Those that belong to the state that a transition leaves, -inf where there is no transition: [K, n]."""
+        """The statistics grouped by source state, -inf where there is no transition: [K, n]."""
 
 
 def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
@@ -118,7 +118,7 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The index whose cumulative weight first exceeds uniform * total: [B, K], [B] -> [B]; never one of weight zero."""
+    """The index whose cumulative weight first exceeds uniform * total: [B, K], [B] -> [B]; never of weight zero."""
     cumulative = weights.cumsum(-1)
     target = uniform.unsqueeze(-1).to(weights.dtype) * cumulative[..., -1:]
     index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
@@ -127,7 +127,7 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def invert_rest(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """An index by inversion, and what is left of `uniform`: again uniform, and independent of the index, [B] both."""
+    """An index by inversion, and the remainder of `uniform`: again uniform and independent of the index, [B] both."""
     weights, uniform = weights.double(), uniform.double()
     index = invert(weights, uniform).unsqueeze(-1)
     here, until = weights.gather(-1, index), weights.cumsum(-1).gather(-1, index)

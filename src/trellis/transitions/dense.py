@@ -1,4 +1,4 @@
-"""A transition matrix written out."""
+"""A materialised transition matrix."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Dense(DenseEntry, Countable, Samplable):
 
 
 class DenseStep(Operator):
-    """One step of matrices that vary: A [K, K] for all sequences, or [B, K, K], one for each."""
+    """One step of time-varying matrices: A [K, K] for all sequences, or [B, K, K], one per sequence."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]
@@ -77,7 +77,7 @@ class DenseStep(Operator):
 
 
 def cut(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """matrix[..., before, after] of matrices [..., K, K] of their own: [..., k], [..., k'] -> [..., k, k']."""
+    """matrix[..., before, after] of batched matrices [..., K, K]: [..., k], [..., k'] -> [..., k, k']."""
     shape = (*before.shape, matrix.shape[-1])
     rows = matrix.expand(*shape[:-2], *matrix.shape[-2:]).gather(-2, before.unsqueeze(-1).expand(shape))
     return rows.gather(-1, after.unsqueeze(-2).expand(*before.shape, after.shape[-1]))

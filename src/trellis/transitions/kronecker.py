@@ -1,4 +1,4 @@
-"""The transition of several independent chains side by side: A = A_1 x A_2 x ... x A_M, never written out."""
+"""The joint transition of independent chains, A = A_1 x A_2 x ... x A_M, never materialised."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from trellis.transitions.base import Samplable, invert
 
-LARGEST_MERGED = 128  # states of neighbouring layers that step together: wider products are faster
+LARGEST_MERGED = 128  # states of adjacent layers merged into one factor: wider products are faster
 
 
 class Kronecker(Samplable):
-    """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last one running fastest.
+    """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last varying fastest.
 
     A step is one small product per mode: O(K sum_m K_m) for K = prod_m K_m states."""
 
@@ -40,8 +40,8 @@ class Kronecker(Samplable):
         return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Mode by mode: the best predecessor is found one digit at a time, the first digit last, so that of several it
-        is the lowest."""
+        """Mode by mode: the best predecessor is found one digit at a time, the first digit last, so that ties go to the
+        lowest."""
         origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
         for matrix in reversed(self.matrices):
             shape = (len(scores), -1, len(matrix))
@@ -59,7 +59,7 @@ class Kronecker(Samplable):
 
 
 def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """The same product of fewer, larger matrices."""
+    """The same product with fewer, larger matrices."""
     merged: list[Tensor] = []
     for matrix in matrices:
         together = merged and len(merged[-1]) * len(matrix) <= LARGEST_MERGED
@@ -68,7 +68,7 @@ def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
 
 
 def through(values: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """values [..., K] times A_1 x ... x A_M: each product takes the leading mode and puts it last."""
+    """values [..., K] times A_1 x ... x A_M: each product takes the leading mode and moves it last."""
     moved = values.reshape(-1, values.shape[-1])
     for matrix in matrices:
         moved = (moved.view(len(moved), len(matrix), -1).transpose(1, 2) @ matrix).flatten(1)
@@ -95,7 +95,7 @@ def digits(states: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def marginals(probs: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The distribution of each digit, side by side: [..., K] -> [..., sum_m K_m]."""
+    """The distribution of each digit, concatenated: [..., K] -> [..., sum_m K_m]."""
     parts = probs.view(*probs.shape[:-1], *sizes)
     modes = range(-len(sizes), 0)
     return torch.cat([parts.sum([n for n in modes if n != m]) if len(sizes) > 1 else parts for m in modes], -1)

@@ -1,8 +1,8 @@
-"""Transitions through F latent features, z -> f -> z': a product of two thin matrices, never multiplied out.
+"""Low-rank transitions through F latent features, z -> f -> z': a product of two thin matrices, never multiplied out.
 
     A[z, z'] = phi(u_z) . phi(v_z') / N_z,    N_z = phi(u_z) . sum_z' phi(v_z'),    phi >= 0
              = sum_f p(f | z) p(z' | f),      p(f | z) = phi_f(u_z) S_f / N_z,    p(z' | f) = phi_f(v_z') / S_f,
-with S_f = sum_z' phi_f(v_z'). Written as a mixture, nothing overflows and every row sums to one.
+with S_f = sum_z' phi_f(v_z'). As a mixture, nothing overflows and every row sums to one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from trellis.transitions.tiled import Tiled
 from trellis.transitions.varying import Blocks, PerStep, TimeVarying
 from trellis.types import Groups
 
-DRAWS_PER_FEATURE = 20  # that pay for alias tables
+DRAWS_PER_FEATURE = 20  # number at which alias tables pay off
 
 
 class LowRankEntry(Entry):
-    """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O((R + K) F) a step.
+    """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O((R + K) F) per step.
 
-    `dtype` is the precision of products (bfloat16 on a GPU), added up in float32."""
+    `dtype` is the precision of products (bfloat16 on a GPU), accumulated in float32."""
 
     def __init__(self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None) -> None:
         self.into, self.out = into, out
@@ -36,7 +36,7 @@ class LowRankEntry(Entry):
 
     @cached_property
     def low(self) -> tuple[Tensor, Tensor] | None:
-        """Both factors in the lower precision, where there is one."""
+        """Both factors in the lower precision, if there is one."""
         return None if self.dtype is None else (self.into.detach().to(self.dtype), self.out.detach().to(self.dtype))
 
     def forward(self, probs: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class LowRankEntry(Entry):
 
 
 class LowRank(LowRankEntry, Tiled, Summable):
-    """A = I O' over K states; its statistics are the expected steps z -> f and f -> z', [2, K, F]."""
+    """A = I O' over K states; its statistics are the expected transitions z -> f and f -> z', [2, K, F]."""
 
     aliases: Alias | None = None  # tables of p(z' | f), see `for_draws`
 
@@ -60,7 +60,7 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return times(hidden, self.into.mT, self.low and self.low[0].mT)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """Through the features where these are fewer than the live states: O(min(k^2, k F)) a step."""
+        """Through the features if these are fewer than the live states: O(min(k^2, k F)) per step."""
         if self.into.shape[-1] < ids.shape[-1]:
             return PerStep(LowRankStep, take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
         if groups is None:
@@ -99,7 +99,7 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return self.into @ self.out.mT
 
     def for_draws(self, draws: int) -> LowRank:
-        """With a table for each p(z' | f) where that pays."""
+        """Build an alias table for each p(z' | f) if that pays off."""
         if draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
             return self
         prepared = LowRank(self.into, self.out, self.dtype)
@@ -107,18 +107,18 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return prepared
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) a draw, O(F) with tables."""
+        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) per draw, O(F) with tables."""
         feature, rest = invert_rest(select(self.into, states, -2), uniform)
         return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z); beta = weights I is a product as of the forward pass."""
+        """f ~ p(z' | f) beta_f, then z ~ weights(z) p(f | z), where beta = weights I as in the forward pass."""
         feature, rest = invert_rest(self.to_features(weights) * select(self.out, states, -2), uniform)
         return invert(weights * select(self.into, feature, -1), rest)
 
 
 class LowRankStep(Operator):
-    """One step between live states, through features: into and out [..., k, F]."""
+    """One step between live states through features: into and out [..., k, F]."""
 
     def __init__(self, into: Tensor, out: Tensor) -> None:
         self.into, self.out, self.num_states = into, out, out.shape[-2]
@@ -134,15 +134,15 @@ class LowRankStep(Operator):
 
 
 def normalise_features(log_left: Tensor, log_right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """p(f | z) [R, F] and p(z' | f) [K, F] out of log phi(u_z) and log phi(v_z'), and log N_z [R]."""
+    """p(f | z) [R, F] and p(z' | f) [K, F] from log phi(u_z) and log phi(v_z'), and log N_z [R]."""
     out, log_sums = normalise(log_right, 0)
     into, log_norm = normalise(log_left + log_sums, -1)
     return into, out, log_norm
 
 
 def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """softmax and logsumexp; where there is nothing to add, zero and -inf, without a gradient. Both out of the same
-    exponentials, since torch's softmax over a first dimension is slow on a GPU."""
+    """softmax and logsumexp; an empty sum gives zero and -inf, without a gradient. Both use the same exponentials,
+    since torch's softmax over a leading dimension is slow on a GPU."""
     top = values.detach().amax(dim, keepdim=True)
     weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()
     total = weights.sum(dim, keepdim=True)

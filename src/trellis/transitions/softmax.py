@@ -1,4 +1,4 @@
-"""Transitions by a softmax over products of embeddings, never written out."""
+"""Transitions given by a softmax over products of embeddings, never materialised."""
 
 import torch
 from torch import Tensor
@@ -16,13 +16,13 @@ from trellis.types import Groups
 class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
-    The normalisers cost O(R K d) once, a block of k live states on each side O(k^2 d); nothing [R, K] is ever kept.
-    Queries [R, d], keys [K, d]; `dtype` is the precision of the products (bfloat16 on a GPU), added up in float32."""
+    The normalisers cost O(R K d) once, a block of k live states on each side O(k^2 d); no [R, K] array is kept. Queries
+    [R, d], keys [K, d]; `dtype` is the precision of the products (bfloat16 on a GPU), accumulated in float32."""
 
     def __init__(self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
-        norms = row_logsumexp(queries, keys, mask, dtype)  # a row of which the mask keeps nothing is zero
+        norms = row_logsumexp(queries, keys, mask, dtype)  # a fully masked row is zero
         self.log_norm = norms if mask is None else norms.masked_fill(norms == -torch.inf, 0.0)  # [R]
 
     def rows(self, states: Tensor) -> Tensor:
@@ -30,11 +30,11 @@ class SoftmaxEntry(Tiled, Entry):
         return self.kept(logits, states, slice(None)).sub(self.log_norm[states, None]).exp()
 
     def kept(self, logits: Tensor, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
-        """-inf where the mask says so."""
+        """Set masked logits to -inf."""
         return logits if self.mask is None else logits.masked_fill(~self.mask.keeps(rows, columns), -torch.inf)
 
     def forward(self, probs: Tensor) -> Tensor:
-        """p A; rows without mass cost nothing where no gradient is asked for."""
+        """p A; without gradients, rows without mass are skipped."""
         if must_not_look(probs):
             return add(probs[..., rows] @ tile for rows, tile in self.tiles())
         total = probs.new_zeros(*probs.shape[:-1], self.num_states)
@@ -48,7 +48,7 @@ class SoftmaxEntry(Tiled, Entry):
 
 
 class Softmax(SoftmaxEntry, Samplable):
-    """The same from all states [K, d] to all states [K, d]."""
+    """The square case: from all states [K, d] to all states [K, d]."""
 
     def columns(self, states: Tensor) -> Tensor:
         """A[:, states]: [n] -> [K, n]."""
@@ -56,7 +56,7 @@ class Softmax(SoftmaxEntry, Samplable):
         return self.kept(logits, slice(None), states).sub(self.log_norm[:, None]).exp()
 
     def backward(self, message: Tensor) -> Tensor:
-        """A m; columns that m does not ask for cost nothing where no gradient is asked for."""
+        """A m; without gradients, columns where m is zero are skipped."""
         if must_not_look(message):
             return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
         total = message.new_zeros(*message.shape[:-1], self.num_rows)
@@ -79,5 +79,5 @@ class Softmax(SoftmaxEntry, Samplable):
 
 
 def must_not_look(values: Tensor) -> bool:
-    """Whether what is computed must not depend on which values are zero: under gradients and in a CUDA graph."""
+    """Whether the computation must not depend on which values are zero: under gradients and in a CUDA graph."""
     return torch.is_grad_enabled() or (values.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -1,4 +1,4 @@
-"""Several chains of the same size side by side, each with a transition matrix of its own."""
+"""Several chains of the same size in a batch, each with its own transition matrix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trellis.transitions.base import Countable
 class Stacked(Countable):
     """Matrices [R, K, K] for R * B sequences, the B of the first chain before those of the second.
 
-    Statistics are kept apart by chain: [R, K, K]."""
+    The statistics are per chain: [R, K, K]."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix
@@ -23,7 +23,7 @@ class Stacked(Countable):
         return values.reshape(self.chains, -1, self.num_states)
 
     def per_sequence(self, sequences: int, dims: int) -> Tensor:
-        """The chain that each sequence belongs to, [R * B] with `dims` more axes of size one."""
+        """The chain of each sequence, [R * B] with `dims` trailing singleton axes."""
         chain = torch.arange(self.chains, device=self.matrix.device).repeat_interleave(sequences // self.chains)
         return chain.view(-1, *[1] * dims)
 
@@ -48,7 +48,7 @@ class Stacked(Countable):
         return Stacked(most_probable(statistics, pseudocount, self.matrix))
 
     def rows(self, states: Tensor) -> Tensor:
-        """Of every chain: [n] -> [R, n, K]."""
+        """The rows of every chain: [n] -> [R, n, K]."""
         return self.matrix[:, states]
 
     def dense(self) -> Tensor:

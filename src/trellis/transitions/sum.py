@@ -1,4 +1,4 @@
-"""Sums of operators, their rows normalised together."""
+"""Sums of operators with jointly normalised rows."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Shares:
 
     @classmethod
     def normalised(cls, *parts: tuple[Any, Tensor]) -> Self:
-        """Of normalised operators and the logs of the row sums [R] that they had."""
+        """Combine normalised operators, given the logs of their original row sums [R]."""
         return cls([part for part, _ in parts], torch.stack([log_norm for _, log_norm in parts], -1).softmax(-1))
 
     def shares(self) -> list[tuple[Any, Tensor]]:
-        """Each part and its weights [..., R]."""
+        """Each term and its weights [..., R]."""
         return list(zip(self.parts, self.weights.unbind(-1), strict=True))
 
     def forward(self, probs: Tensor) -> Tensor:
         return add(part.forward(probs * weight) for part, weight in self.shares())
 
     def part_blocks(self, before: Tensor, after: Tensor) -> list[Tensor]:
-        """What each part adds to the blocks."""
+        """The contribution of each term to the blocks."""
         weights = take(self.weights, before)  # [..., k, n]
         return [part.blocks(before, after) * weights[..., i, None] for i, part in enumerate(self.parts)]
 
@@ -52,7 +52,7 @@ class SumEntry(Shares, Entry):
 
 
 class SumStep(Shares, Operator):
-    """A sum of operators of one step."""
+    """A sum of single-step operators."""
 
     def backward(self, message: Tensor) -> Tensor:
         return add(part.backward(message) * weight for part, weight in self.shares())
@@ -62,7 +62,7 @@ class SumStep(Shares, Operator):
 
 
 class Sum(SumStep, Tiled, Countable, Samplable):
-    """A sum of transitions that count; its statistics are those of the parts, flattened, one after the other."""
+    """A sum of transitions with statistics; its statistics are those of the terms, flattened and concatenated."""
 
     def rows(self, states: Tensor) -> Tensor:
         return add(part.rows(states) * weight[states].unsqueeze(-1) for part, weight in self.shares())
@@ -82,7 +82,7 @@ class Sum(SumStep, Tiled, Countable, Samplable):
         return torch.cat([part.collect(before, after, ratio * block).flatten() for part, block in found])
 
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Sum:
-        """A part's weight is its share of the transitions from each state."""
+        """The M-step; a term's weight is its share of the transitions from each state."""
         own = statistics.split([part.statistics_shape.numel() for part in self.parts])
         pairs = [(part, one.view(part.statistics_shape)) for part, one in zip(self.parts, own, strict=True)]
         found = [part.row_statistics(one) for part, one in pairs]
@@ -94,12 +94,12 @@ class Sum(SumStep, Tiled, Countable, Samplable):
         return Sum([part.for_draws(draws) for part in self.parts], self.weights)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """A part by its weight, then that part's draw."""
+        """Draw a term by its weight, then sample from it."""
         chosen, rest = invert_rest(self.weights[states], uniform)
         return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """A part by how much of it arrives at z', then that part's draw: the cost of a step forward."""
+        """Draw a term by its contribution to z', then sample from it, at the cost of a forward step."""
         sent = [weights * share for _, share in self.shares()]
         arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
         chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)
@@ -107,7 +107,7 @@ class Sum(SumStep, Tiled, Countable, Samplable):
 
 
 class SumBlocks(TimeVarying):
-    """The sum between live states, whose parts go without blocks: weights [B, T-1, k, n]."""
+    """The sum between live states, if its terms do not use blocks: weights [B, T-1, k, n]."""
 
     def __init__(self, parts: Sequence[TimeVarying], weights: Tensor) -> None:
         self.parts, self.weights, self.num_states = tuple(parts), weights, parts[0].num_states

@@ -1,4 +1,4 @@
-"""The same transitions with time reversed: A' in the place of A."""
+"""Time-reversed transitions: A' in place of A."""
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ class Transposed(Transition):
 
 
 def transposed(transition: Transition) -> Transition:
-    """A', in the structure of A where it has one."""
+    """A', keeping the structure of A where possible."""
     if isinstance(transition, Dense):
         return Dense(transition.matrix.T)
     if isinstance(transition, LowRank):

@@ -1,4 +1,4 @@
-"""Transitions that vary with time, such as those between the live states of neighbouring steps."""
+"""Time-varying transitions, such as those between the live states of adjacent steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trellis.types import Groups
 
 
 class TimeVarying(ABC):
-    """T - 1 operators over K states, for each sequence or for all."""
+    """T - 1 operators over K states, per sequence or shared."""
 
     num_states: int
 
@@ -24,11 +24,11 @@ class TimeVarying(ABC):
 
     @abstractmethod
     def dense(self) -> Tensor:
-        """All matrices: [B, T-1, K, K], or [T-1, K, K] where sequences share them."""
+        """All matrices: [B, T-1, K, K], or [T-1, K, K] if shared by all sequences."""
 
     @abstractmethod
     def some(self, sequences: Tensor) -> TimeVarying:
-        """The transitions of some sequences [n]."""
+        """The transitions of a subset of sequences [n]."""
 
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
         """Expected transitions left(z) A(z, z') right(z') of every step: [B, T-1, K] twice -> like `dense`."""
@@ -37,11 +37,11 @@ class TimeVarying(ABC):
         return pairs.sum(0) if pairs.dim() > matrix.dim() else pairs
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> Blocks:
-        """Those between the live states [B, T, k] of neighbouring steps."""
+        """The transitions between the live states [B, T, k] of adjacent steps."""
         return Blocks(cut(self.dense(), ids[:, :-1], ids[:, 1:]))
 
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        """Transitions between live states over all states: [..., k], [..., k'], [..., k, k'] -> like `dense`."""
+        """Scatter transitions between live states to all states: [..., k], [..., k'], [..., k, k'] -> like `dense`."""
         rows = pairs.new_zeros(*pairs.shape[:-1], self.num_states)
         rows = rows.scatter_add(-1, after.unsqueeze(-2).expand_as(pairs), pairs)
         full = pairs.new_zeros(*pairs.shape[:-2], self.num_states, self.num_states)
@@ -50,7 +50,7 @@ class TimeVarying(ABC):
 
 
 class PerStep(TimeVarying):
-    """An operator for each step, made of the step's own tensors out of these [B, T-1, k, *]."""
+    """An operator per step, constructed from that step's slices of tensors [B, T-1, k, *]."""
 
     def __init__(self, operator: Callable[..., Operator], *tensors: Tensor) -> None:
         self.operator, self.tensors, self.num_states = operator, tensors, tensors[0].shape[-2]
@@ -66,7 +66,7 @@ class PerStep(TimeVarying):
 
 
 class Blocks(TimeVarying):
-    """Matrices written out: [T-1, K, K], or [B, T-1, K, K] where each sequence has its own."""
+    """Materialised matrices: [T-1, K, K], or [B, T-1, K, K], one per sequence."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]
@@ -82,7 +82,7 @@ class Blocks(TimeVarying):
 
 
 class LogitBlocks(Blocks):
-    """The blocks exp(x - n) [B, T-1, k, k] between live states, kept as logits x and row normalisers n [B, T-1, k]."""
+    """The blocks exp(x - n) [B, T-1, k, k] between live states, as logits x and row normalisers n [B, T-1, k]."""
 
     def __init__(self, logits: Tensor, log_norm: Tensor) -> None:
         self.logits, self.log_norm, self.num_states = logits, log_norm, logits.shape[-1]

@@ -1,3 +1,3 @@
-"""One module for each command: SUMMARY and EXAMPLE for --help, `arguments(parser)`, and `run(args) -> Answer`.
+"""One module per command: SUMMARY and EXAMPLE for --help, `arguments(parser)`, and `run(args) -> Answer`.
 
-Modules load nothing heavy before `run`, so that --help and wrong arguments are answered at once."""
+Modules defer heavy imports to `run`, so that --help and argument errors are fast."""

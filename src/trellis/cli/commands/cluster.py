@@ -19,17 +19,17 @@ EXAMPLE = "trellis cluster ptb -c 128 -o paths.txt; trellis cluster --show paths
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text; of a corpus with splits, train")
-    parser.add_argument("-c", "--classes", type=positive, help="how many classes")
+    parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text (of a corpus with splits: train)")
+    parser.add_argument("-c", "--classes", type=positive, help="number of classes")
     parser.add_argument("-o", "--output", type=Path, help="write path<TAB>word<TAB>count lines to this file")
-    parser.add_argument("--show", nargs="?", const="", metavar="FILE", help="print the classes, or those of a file")
-    parser.add_argument("--top", type=positive, default=10, help="words to show of each class")
+    parser.add_argument("--show", nargs="?", const="", metavar="FILE", help="print the classes, or those in FILE")
+    parser.add_argument("--top", type=positive, default=10, help="words to show per class")
     parser.add_argument("--method", default="exchange", choices=("exchange", "agglomerative"))
-    parser.add_argument("--cloned", action="store_true", help="every word in a class of its own")
-    parser.add_argument("--set", action="append", default=[], metavar="data.x=y", help="how the text is read")
+    parser.add_argument("--cloned", action="store_true", help="put every word in its own class")
+    parser.add_argument("--set", action="append", default=[], metavar="data.x=y", help="override an option of [data]")
     parser.add_argument("--alone", action="append", default=[], metavar="WORD",
-                        help="a word that has a class to itself; may be given again")  # fmt: skip
-    parser.add_argument("--max-class-size", type=positive, help="most words in a class")
+                        help="a word to keep in its own class; repeatable")  # fmt: skip
+    parser.add_argument("--max-class-size", type=positive, help="maximum words per class")
     parser.add_argument("--min-count", type=positive, default=1, help="rarer words share one class")
     parser.add_argument("--seed", type=seed, default=0)
 
@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> Answer:
 def clustered(args: argparse.Namespace) -> tuple[list[str], Clustering]:
     """The words of a corpus and their classes."""
     if args.corpus is None:
-        raise TrellisError("There is nothing to cluster: name a corpus, or a paths file after --show.")
+        raise TrellisError("Nothing to cluster; name a corpus, or a paths file after --show.")
     if args.classes is None and not args.cloned:
-        raise TrellisError("How many classes? Give -c NUMBER, or --cloned for one class per word.")
+        raise TrellisError("The number of classes is missing; pass -c NUMBER, or --cloned for one class per word.")
     import numpy as np
 
     from trellis.corpus import load_corpus
@@ -65,10 +65,10 @@ def clustered(args: argparse.Namespace) -> tuple[list[str], Clustering]:
     vocab = corpus.vocab
     words = vocab.words[: sum(count > 0 for count in vocab.counts)]  # the most frequent come first
     if len(words) < 3:
-        raise TrellisError(f"{args.corpus} has only one word besides <eos>; there is nothing to cluster.")
+        raise TrellisError(f"{args.corpus} has only one word besides <eos>: nothing to cluster.")
     unknown = [word for word in args.alone if word not in words]
     if unknown:
-        raise TrellisError(f"The word {unknown[0]!r} of --alone does not occur in {args.corpus}.")
+        raise TrellisError(f"The --alone word {unknown[0]!r} does not occur in {args.corpus}.")
     if args.cloned:
         return words, cloned(len(words), np.array(vocab.counts[: len(words)]))
     limits = {"max_class_size": args.max_class_size, "min_count": args.min_count}

@@ -10,12 +10,12 @@ from trellis.config import RunConfig
 from trellis.options import to_toml
 from trellis.registry import FAMILIES, find_family
 
-SUMMARY = "the options of a family with their defaults, as TOML"
+SUMMARY = "print a family's options and defaults as TOML"
 EXAMPLE = "trellis config hmm > run.toml"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("family", nargs="?", default="hmm", help=f"{', '.join(FAMILIES)} (default hmm), or another's")
+    parser.add_argument("family", nargs="?", default="hmm", help=f"{', '.join(FAMILIES)} (default hmm)")
 
 
 def run(args: argparse.Namespace) -> Answer:

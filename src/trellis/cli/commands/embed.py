@@ -14,7 +14,7 @@ from trellis.errors import TrellisError
 if TYPE_CHECKING:
     import numpy as np
 
-SUMMARY = "features of every token"
+SUMMARY = "contextual features of every token"
 EXAMPLE = "trellis embed runs/demo -o features.npy < text"
 
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="which features"
     )
-    parser.add_argument("-o", "--output", type=Path, help="a file for float32 rows, one a token: .npy, .txt or .vec "
+    parser.add_argument("-o", "--output", type=Path, help="output file, one float32 row per token: .npy, .txt or .vec "
                         "(word2vec), .safetensors")  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def best_states(words: list[str], table: np.ndarray, ends: Sequence[int]) -> list[dict[str, Any]]:
-    """The most probable state of each layer; the layers stand side by side in a row, a single one has no number."""
+    """The most probable state of each layer; a row concatenates the layers, and a single layer has no number."""
     best = []
     for word, row in zip(words, table, strict=True):
         for m, (begin, end) in enumerate(zip([0, *ends], [*ends, len(row)], strict=True)):
@@ -58,9 +58,9 @@ def best_states(words: list[str], table: np.ndarray, ends: Sequence[int]) -> lis
 
 
 def write_vectors(path: Path, words: list[str], table: np.ndarray) -> None:
-    """Vectors [n, h] in the format that the name of the file asks for."""
+    """Write vectors [n, h] in the format given by the file's suffix."""
     if path.suffix not in FORMATS:
-        raise TrellisError(f"{path} has no known format; use a name that ends in {', '.join(FORMATS)}.")
+        raise TrellisError(f"{path} has an unsupported suffix; use one of {', '.join(FORMATS)}.")
     from trellis.storage import atomic_write
 
     with atomic_write(path) as file:
@@ -68,7 +68,7 @@ def write_vectors(path: Path, words: list[str], table: np.ndarray) -> None:
 
 
 def word2vec_lines(words: list[str], table: np.ndarray) -> Iterable[str]:
-    """The word2vec text format: number and size of the vectors, then a line for each."""
+    """The word2vec text format: the number and size of the vectors, then one line each."""
     yield f"{len(table)} {table.shape[1]}"
     for word, row in zip(words, table, strict=True):
         yield f"{word} " + " ".join(f"{value:.6g}" for value in row)

@@ -16,9 +16,9 @@ from trellis.report.format import COLUMNS, Column, difference, log_prob, p_value
 if TYPE_CHECKING:
     from trellis.tasks.compare import Context, Row
 
-SUMMARY = "compare models on a corpus: perplexity, and where it comes from"
+SUMMARY = "compare models on a corpus: perplexity and its breakdown"
 EXAMPLE = "trellis eval runs/ptb runs/ptb-bigram --data ptb --interpolate --plot ptb.svg"
-STATES = {"streams": "carried", "documents": "carried in documents", "sentences": "reset"}  # by the order of batches
+STATES = {"streams": "carried", "documents": "carried in documents", "sentences": "reset"}  # by batches.order
 BANDS = {"by_frequency": "training count", "by_position": "words before"}
 MODELS = {
     "name": Column(""),
@@ -41,9 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     add_corpus(parser)
     add_device(parser)
-    parser.add_argument("--interpolate", action="store_true", help="also their mixture, with weights fitted on valid")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw perplexity by frequency and position")
-    parser.add_argument("-n", type=positive, default=5, help="contexts to show where one model loses most (default 5)")
+    parser.add_argument("--interpolate", action="store_true", help="also their mixture, weights fitted on valid")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
+    parser.add_argument("-n", type=positive, default=5, help="contexts to show with the largest losses (default 5)")
 
 
 def run(args: argparse.Namespace) -> Answer:
@@ -58,10 +58,10 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """Models side by side; the first table gives each a letter."""
+    """Tables that compare the models; the first one assigns each a letter."""
     names = [string.ascii_uppercase[i] if i < 26 else str(i + 1) for i in range(len(rows))]
     lettered = list(zip(names, rows, strict=True))
-    found = [Table("every token counts, <eos> and <unk> too", [described(*pair, names) for pair in lettered], MODELS)]
+    found = [Table("per token, including <eos> and <unk>", [described(*pair, names) for pair in lettered], MODELS)]
     for kind, heading in BANDS.items():
         columns = {0: Column(heading), 1: COLUMNS["tokens"]} | {
             i: Column(n, perplexity) for i, n in enumerate(names, 2)
@@ -79,14 +79,14 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
-    """One line for a model; an interpolation is written as a sum of models."""
+    """The table row of a model; an interpolation is written as a sum of models."""
     mixed = " + ".join(f"{weight:.3f} {other}" for weight, other in zip(row.weights or (), names, strict=False))
     own = {"name": name, "model": mixed or row.model, "state": STATES.get(row.order, row.order)}
     return own | {key: getattr(row, key) for key in ("family", "perplexity", "tokens")}
 
 
 def contexts(loser: str, winner: str, found: Sequence[Context]) -> list[Table]:
-    """Words in their sentences, with both log-probabilities; no table where there are none."""
+    """A table of words in context with both log-probabilities; none if there are no contexts."""
     columns = {"text": Column("context"), "log_prob": Column(f"log p {loser}", log_prob)}
     columns["other"] = Column(winner, log_prob)
     return [Table(f"where {loser} loses most to {winner}", [vars(one) for one in found], columns)] if found else []

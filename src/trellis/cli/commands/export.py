@@ -10,13 +10,13 @@ from trellis.cli.console import Answer, Note
 from trellis.errors import TrellisError
 from trellis.registry import find_family, resolve
 
-SUMMARY = "write a model as NumPy arrays, as an hmmlearn model, or in the ARPA format"
+SUMMARY = "export a model to NumPy, hmmlearn or ARPA"
 EXAMPLE = "trellis export runs/demo -o model.npz"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="output file")
     parser.add_argument("--to", metavar="FORMAT", help="numpy or hmmlearn (HMMs), arpa (n-grams); default: the first")
 
 
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> Answer:
     model = load(args.model)
     formats = find_family(model.family).exports
     if not formats or args.to not in (None, *formats):
-        known = f"its formats are {', '.join(formats)}" if formats else "there is no format for it"
+        known = f"its formats are {', '.join(formats)}" if formats else "no export format is available"
         raise TrellisError(f"This {model.name} model cannot be exported as {args.to or 'another format'}; {known}.")
     resolve(formats[args.to or next(iter(formats))])(model, args.output)
     return Answer({"output": str(args.output)}, [Note(f"wrote {args.output}")])

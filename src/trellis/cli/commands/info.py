@@ -7,7 +7,7 @@ import argparse
 from trellis.cli.arguments import add_model
 from trellis.cli.console import Answer, Facts
 
-SUMMARY = "family, size, corpus and scores of a model"
+SUMMARY = "show the family, size, corpus and scores of a model"
 EXAMPLE = "trellis info runs/demo --json"
 
 

@@ -14,8 +14,8 @@ EXAMPLE = "trellis sample runs/demo -n 3 --seed 1"
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_device(parser)
-    parser.add_argument("-n", type=positive, default=1, help="how many sentences")
-    parser.add_argument("--max-tokens", type=positive, default=100, help="of one sentence")
+    parser.add_argument("-n", type=positive, default=1, help="number of sentences")
+    parser.add_argument("--max-tokens", type=positive, default=100, help="maximum tokens per sentence")
     parser.add_argument("--seed", type=seed, default=0)
 
 

@@ -17,7 +17,7 @@ TOKEN = {0: COLUMNS["token"], 1: Column("log p", log_prob)}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
-    parser.add_argument("--tokens", action="store_true", help="also log p of every token")
+    parser.add_argument("--tokens", action="store_true", help="also print log p of every token")
 
 
 def run(args: argparse.Namespace) -> Answer:
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def tables(rows: list[dict[str, Any]]) -> list[Table]:
-    """The sentences, then the tokens of each where asked for."""
+    """The sentences, followed by the tokens of each if requested."""
     return [Table("", rows, SENTENCE), *(Table(row["text"], row["tokens"], TOKEN) for row in rows if "tokens" in row)]

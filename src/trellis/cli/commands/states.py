@@ -8,7 +8,7 @@ from trellis.cli.arguments import add_corpus, add_device, add_model, positive
 from trellis.cli.console import Answer, Facts, Table
 from trellis.report.format import COLUMNS, Column, percent, probability, word
 
-SUMMARY = "what the states have learned"
+SUMMARY = "show the most informative states and their words"
 EXAMPLE = "trellis states runs/demo -n 20"
 SUMMARIES = {
     "state": COLUMNS["state"],
@@ -22,9 +22,9 @@ SUMMARIES = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("-n", type=positive, default=10, help="how many states")
-    parser.add_argument("--words", type=positive, default=8, help="words to show for each")
-    parser.add_argument("--measures", action="store_true", help="instead: how many states a text uses, and entropies")
+    parser.add_argument("-n", type=positive, default=10, help="number of states")
+    parser.add_argument("--words", type=positive, default=8, help="words to show per state")
+    parser.add_argument("--measures", action="store_true", help="show state usage on a text, and entropies, instead")
     add_corpus(parser)
     add_device(parser)
 

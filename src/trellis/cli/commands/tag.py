@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trellis.models.tagger import Tagger
     from trellis.tasks.tagging import Comparison, TagScores
 
-SUMMARY = "taggers: train, eval, apply"
+SUMMARY = "train, evaluate and apply taggers"
 EXAMPLE = (
     "trellis tag train --data conll2003 --with brown:paths.txt --run runs/ner; trellis tag eval runs/ner "
     "--data conll2003"
@@ -29,7 +29,7 @@ DATA_SETS = (
 FORMATS = "conll", "conllu", "medpost", "word_tag"
 FAMILIES = {"crf": "crf", "hmm": "hmm-tagger"}  # of --model
 SEPARATOR = "_"  # between a word and its tag
-CONFUSIONS = 8  # to be shown
+CONFUSIONS = 8  # confusions to show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,18 +47,18 @@ def run(args: argparse.Namespace) -> Answer:
 
 def data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, metavar="NAME|FILE", help=f"a file, or one of {', '.join(DATA_SETS)}")
-    parser.add_argument("--format", choices=FORMATS, help="of a file (default conll)")
-    parser.add_argument("--column", help="of the tags: its number from 0 (conll), upos or xpos (conllu)")
+    parser.add_argument("--format", choices=FORMATS, help="file format (default conll)")
+    parser.add_argument("--column", help="tag column: its index from 0 (conll), upos or xpos (conllu)")
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
     data_arguments(parser)
     parser.add_argument("--model", choices=FAMILIES, default="crf", help="crf (features) or hmm (default crf)")
-    parser.add_argument("--template", help="crf: pos, chunk, ner or huang (default: pos; chunk for spans)")
+    parser.add_argument("--template", help="crf: pos, chunk, ner or huang (default: pos, or chunk for spans)")
     parser.add_argument("--with", dest="representations", action="append", default=[], metavar="KIND:PATH",
-                        help="crf: a representation of words; may be given again")  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option, as train.l2=0.1")
-    parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-tagger)")
+                        help="crf: a word representation; repeatable")  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="another option, e.g. train.l2=0.1")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="output folder (default runs/DATA-tagger)")
 
 
 def train(args: argparse.Namespace) -> Answer:
@@ -71,7 +71,7 @@ def train(args: argparse.Namespace) -> Answer:
 
     folder = args.run or Path("runs") / f"{Path(args.data).stem}-tagger"
     if (folder / FILE).exists():
-        raise TrellisError(f"{folder} already holds a tagger or another model; name another folder.")
+        raise TrellisError(f"{folder} already contains a tagger or another model; choose another folder.")
     result = job.train(config, folder)
     if result.interrupted:
         advice = f"Interrupted; continue with: trellis train --run {folder} --resume"
@@ -82,7 +82,7 @@ def train(args: argparse.Namespace) -> Answer:
 
 
 def data_table(args: argparse.Namespace) -> dict[str, Any]:
-    """The [data] of a run; a CRF is trained on all of a file, an HMM needs some of it for validation."""
+    """The [data] section of the run; a CRF trains on all of a file, an HMM holds some of it out for validation."""
     table = {"source": args.data, "reader": args.format, "column": args.column}
     whole = args.model == "crf" and args.data not in DATA_SETS
     table |= {"valid_fraction": 0.0, "test_fraction": 0.0} if whole else {}
@@ -90,14 +90,14 @@ def data_table(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def eval_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("taggers", nargs="+", type=Path, metavar="TAGGER", help="the folders of taggers")
+    parser.add_argument("taggers", nargs="+", type=Path, metavar="TAGGER", help="tagger folders")
     data_arguments(parser)
-    parser.add_argument("--split", default="test", help="of a data set (default test)")
-    parser.add_argument("--allow-unknown", action="store_true", help="count tags that a tagger never saw as errors")
+    parser.add_argument("--split", default="test", help="split of a data set (default test)")
+    parser.add_argument("--allow-unknown", action="store_true", help="count tags unknown to a tagger as errors")
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
-    """One tagger or several on the same text; the others are compared with the first."""
+    """Evaluate one or more taggers on the same text; the others are compared with the first."""
     from trellis.corpus.tagged import load_tagged, read_tagged
     from trellis.models.files import load
     from trellis.models.tagger import Tagger
@@ -121,7 +121,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
 
 
 def summary(scores: TagScores) -> dict[str, Any]:
-    """Scores for machines."""
+    """The scores as JSON data."""
 
     def rows(table: dict[str, Any]) -> dict[str, Any]:
         return {k: {**asdict(s), "precision": s.precision, "recall": s.recall, "f1": s.f1} for k, s in table.items()}
@@ -137,26 +137,26 @@ def score_blocks(name: str, scores: TagScores) -> list[Block]:
         for bucket, s in scores.buckets.items()
     ]  # fmt: skip
     wrong = [{"gold": g, "predicted": p, "times": n} for g, p, n in scores.confusions[:CONFUSIONS]]
-    title = f"{name}: {100 * scores.accuracy:.2f} % of the tags are right"
+    title = f"{name}: {100 * scores.accuracy:.2f} % of the tags are correct"
     return [Table(title, rows), Table("most frequent confusions", wrong)]
 
 
 def comparison_blocks(name: str, first: str, beside: Comparison) -> list[Block]:
-    facts = {"right where the first is wrong": beside.only_second, "the other way round": beside.only_first,
+    facts = {"correct where the first is wrong": beside.only_second, "the other way round": beside.only_first,
              "p (exact binomial)": beside.p_value, "difference in F1": beside.f1.difference,
              "p (bootstrap)": beside.f1.p_value}  # fmt: skip
-    return [Note(f"{name} beside {first}"), Facts(facts)]
+    return [Note(f"{name} compared with {first}"), Facts(facts)]
 
 
 def percent(share: float, units: int) -> str:
-    """A share of so many units; undefined for none."""
+    """A percentage of `units`; undefined if there are none."""
     return f"{100 * share:.2f}" if units else "-"
 
 
 def apply_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tagger", type=Path, metavar="TAGGER", help="the folder of a tagger")
-    parser.add_argument("text", nargs="*", help="tokenised sentences; without any they are read from standard input")
-    parser.add_argument("--pos", action="store_true", help="tokens are word_POS: the tagger uses parts of speech")
+    parser.add_argument("tagger", type=Path, metavar="TAGGER", help="tagger folder")
+    parser.add_argument("text", nargs="*", help="tokenised sentences (default: read from standard input)")
+    parser.add_argument("--pos", action="store_true", help="tokens are word_POS, for taggers that use parts of speech")
 
 
 def apply(args: argparse.Namespace) -> Answer:
@@ -168,7 +168,7 @@ def apply(args: argparse.Namespace) -> Answer:
     pairs = [[token.rpartition(SEPARATOR)[::2] if args.pos else (token, "") for token in row] for row in rows]
     words, pos = ([[pair[i] for pair in row] for row in pairs] for i in range(2))
     if args.pos and not all(word and tag for row in pairs for word, tag in row):
-        raise TrellisError("With --pos every token is a word, an underscore and its part of speech, as in dogs_NNS.")
+        raise TrellisError("With --pos, every token must be word_POS, as in dogs_NNS.")
     tags = tagger.tag(words, pos if args.pos else None)
     tagged = [list(zip(*row, strict=True)) for row in zip(words, tags, strict=True)]
     lines = [" ".join(f"{word}{SEPARATOR}{tag}" for word, tag in row) for row in tagged]
@@ -176,7 +176,7 @@ def apply(args: argparse.Namespace) -> Answer:
 
 
 class Action(NamedTuple):
-    """One of the three."""
+    """One of the three actions."""
 
     summary: str
     arguments: Callable[[argparse.ArgumentParser], None]
@@ -185,6 +185,6 @@ class Action(NamedTuple):
 
 ACTIONS = {
     "train": Action("train a tagger on labelled text", train_arguments, train),
-    "eval": Action("score taggers: accuracy or spans, rare words, confusions, significance", eval_arguments, evaluate),
+    "eval": Action("evaluate taggers: accuracy or F1, rare words, confusions, significance", eval_arguments, evaluate),
     "apply": Action("tag sentences", apply_arguments, apply),
 }

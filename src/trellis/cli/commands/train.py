@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 SUMMARY = "train a model and evaluate it"
 EXAMPLE = "trellis train --data ptb --states 256 --set train.learner=em --run runs/ptb"
-CONFIG, REPORT = "config.toml", "report.html"  # in the folder of a run
+CONFIG, REPORT = "config.toml", "report.html"  # in the run folder
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, help="a run as TOML; options that it leaves out have defaults")
-    parser.add_argument("--model", metavar="NAME", help="family of models (default hmm)")
+    parser.add_argument("config", nargs="?", type=Path, help="TOML configuration; omitted options keep their defaults")
+    parser.add_argument("--model", metavar="NAME", help="model family (default hmm)")
     parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default python-docs); - reads standard input")
     parser.add_argument("--states", type=int, help="hidden states (default 256)")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option of the run")
-    parser.add_argument("--run", type=Path, metavar="DIR", help="where to write (default runs/DATA-MODEL)")
-    parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="output folder (default runs/DATA-MODEL)")
+    parser.add_argument("--resume", action="store_true", help="resume the run in that folder")
     add_device(parser, None)
-    parser.add_argument("--seed", type=seed, help="of everything random (default 0)")
+    parser.add_argument("--seed", type=seed, help="random seed (default 0)")
 
 
 def run(args: argparse.Namespace) -> Answer:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
-    """The run that TOML tables describe, changed by the command line."""
+    """The run described by TOML tables, with command-line overrides."""
     given = {"data.source": args.data, "model.family": args.model, "model.states": args.states}
     given |= {"device": args.device, "seed": args.seed}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
@@ -56,7 +56,7 @@ def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
 
 
 def trained(result: Trained, folder: Path) -> Answer:
-    """The scores of a finished training, with a report in its folder; how to resume one that was interrupted."""
+    """The scores of a finished training, with a report in its folder; or how to resume an interrupted one."""
     data: dict[str, Any] = {"run": str(folder), "training": result.training}
     if result.scores is None:
         return Answer(data, [Note(f"Interrupted; continue with: trellis train --run {folder} --resume")], 130)
@@ -64,6 +64,6 @@ def trained(result: Trained, folder: Path) -> Answer:
     blocks: list[Block] = [
         Note(corpus),
         Table(result.scores.title, result.scores.rows),
-        Note(f"Model, metrics and report are in {folder}; open {folder / REPORT}"),
+        Note(f"Model, metrics and report written to {folder}; open {folder / REPORT}"),
     ]
     return Answer(data | {"corpus": corpus, "scores": asdict(result.scores)}, blocks)

@@ -1,4 +1,4 @@
-"""Representations of words, all through one interface: sentences in, attributes or vectors of every token out."""
+"""Word representations behind one interface: sentences in, attributes or vectors of every token out."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from trellis.models.base import PersistedModel
 from trellis.models.files import find_model, load
 from trellis.options import choose
 
-PREFIXES = 4, 6, 10, 20  # bits of a path; the whole path is an attribute too
-SWEEPS = 5  # of a mean field, which is then much nearer its limit than that is to the exact posterior
+PREFIXES = 4, 6, 10, 20  # bits of a path; the full path is an attribute too
+SWEEPS = 5  # mean-field sweeps; the remaining error is far smaller than that of the mean field itself
 
 Sentences = Sequence[Sequence[str]]
 Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, of each sentence
 
 
 class Encoder(ABC):
-    """What is known of words, or of words in their context, that labelled text does not tell."""
+    """A representation of words, possibly in context, learned from other data than the labelled text."""
 
-    scaled: ClassVar[bool] = False  # whether taggers bring its vectors to a standard length; probabilities stay
+    scaled: ClassVar[bool] = False  # whether taggers rescale its vectors; probabilities are kept
 
     @abstractmethod
     def encode(self, sentences: Sentences) -> Encoded:
@@ -40,7 +40,7 @@ class Encoder(ABC):
 
 
 class BrownPaths(Encoder):
-    """Prefixes of the paths of Brown clusters; a word that was not clustered has those of <unk>, where there is one."""
+    """Prefixes of Brown cluster paths; a word that was not clustered gets those of <unk>, if present."""
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
         words, clusters = read_paths(file)
@@ -55,23 +55,23 @@ def prefixes(path: str | None) -> list[str]:
 
 
 def known(table: dict[str, Any], word: str) -> Any:
-    """What a table has of a word as it is, with N for its digits, or in small letters."""
+    """Look up a word as written, with digits replaced by N, or in lower case."""
     forms = (word, treat(word, False, True), word.lower(), treat(word, True, True))
     return next((table[form] for form in forms if form in table), None)
 
 
 class WordVectors(Encoder):
-    """A vector for each word, from a file in the word2vec text format; zero for words without one."""
+    """A vector per word from a file in word2vec text format; zero for words not in it."""
 
     scaled = True
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
         first, *rows = [line.rstrip().split(" ") for line in read_lines(file)] or [[]]
         if len(first) != 2 or not all(map(str.isdecimal, first)):
-            raise TrellisError(f"{file}, line 1: the number of words and the size of their vectors were expected.")
+            raise TrellisError(f"{file}, line 1: expected the number of words and the size of their vectors.")
         count, size = map(int, first)
         if len(rows) != count:
-            raise TrellisError(f"{file} holds {len(rows)} vectors where its first line says {count}.")
+            raise TrellisError(f"{file} contains {len(rows)} vectors, but its first line announces {count}.")
         self.table = {row[0]: read_vector(row[1:], size, f"{file}, line {n}") for n, row in enumerate(rows, 2)}
         self.zero = np.zeros(size, np.float32)
 
@@ -89,12 +89,12 @@ def read_vector(numbers: list[str], size: int, where: str) -> np.ndarray:
     except ValueError:
         vector = np.empty(0, np.float32)
     if len(vector) != size or not np.isfinite(vector).all():
-        raise TrellisError(f"{where}: a word and {size} numbers were expected.")
+        raise TrellisError(f"{where}: expected a word and {size} numbers.")
     return vector
 
 
 class ModelEncoder(Encoder):
-    """What a trained model says of the words of whole sentences."""
+    """A representation computed by a trained model on whole sentences."""
 
     kind: ClassVar[type[PersistedModel]]
 
@@ -103,7 +103,7 @@ class ModelEncoder(Encoder):
 
 
 class HMMStates(ModelEncoder):
-    """The most probable states of the sentence."""
+    """Viterbi states."""
 
     kind = HMM
 
@@ -112,7 +112,7 @@ class HMMStates(ModelEncoder):
 
 
 class HMMPosterior(ModelEncoder):
-    """p(z_t | x)."""
+    """Smoothed posteriors p(z_t | x)."""
 
     kind = HMM
 
@@ -131,7 +131,7 @@ class FHMMStates(ModelEncoder):
 
 
 class FHMMPosterior(ModelEncoder):
-    """q(z_m | x) of every layer, side by side."""
+    """q(z_m | x) of every layer, concatenated."""
 
     kind = FHMM
 
@@ -140,7 +140,7 @@ class FHMMPosterior(ModelEncoder):
 
 
 class LDSVectors(ModelEncoder):
-    """Smoothed vectors of tokens in their context, whitened, of unit length."""
+    """Smoothed contextual token vectors, whitened, of unit length."""
 
     kind = LDS
     scaled = True
@@ -150,7 +150,7 @@ class LDSVectors(ModelEncoder):
 
 
 class WordEmbeddings(ModelEncoder):
-    """The embeddings that a feed-forward language model has of words."""
+    """The word embeddings of a feed-forward language model."""
 
     kind = FeedForward
     scaled = True
@@ -159,7 +159,7 @@ class WordEmbeddings(ModelEncoder):
         return self.model.embed(sentences, "type")
 
 
-Maker = Callable[..., Encoder]  # of a file and a device
+Maker = Callable[..., Encoder]  # (file, device) -> encoder
 OF_FILES: dict[str, Maker] = {"brown": BrownPaths, "vectors": WordVectors}
 OF_MODELS: dict[str, Maker] = {
     "hmm": HMMStates,
@@ -173,7 +173,7 @@ ENCODERS = OF_FILES | OF_MODELS
 
 
 def split_spec(spec: str) -> tuple[str, Path]:
-    """KIND:PATH as the kind of an encoder and its file; of a folder, the model in it."""
+    """Split KIND:PATH into an encoder kind and its file; for a folder, the model in it."""
     kind, colon, path = spec.partition(":")
     if not colon or not path:
         raise TrellisError(f"The representation {spec!r} has no path; write it as KIND:PATH.")

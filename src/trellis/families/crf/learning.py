@@ -1,4 +1,4 @@
-"""Training a CRF: by L-BFGS on the whole text, by AdaGrad on batches of it, or by crfsuite."""
+"""Train a CRF: by L-BFGS on the full data, by AdaGrad on mini-batches, or by crfsuite."""
 
 import struct
 import tempfile
@@ -19,15 +19,15 @@ from trellis.options import choose
 from trellis.progress import progress
 from trellis.registry import resolve
 
-PERIOD = 10  # iterations over which the loss must go down by the fraction `tolerance`
-CURVATURE = 0.1  # about p (1 - p) of a label
-FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # of crfsuite's files
+PERIOD = 10  # iterations over which the loss must decrease by the fraction `tolerance`
+CURVATURE = 0.1  # typical p (1 - p) of a label
+FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # in crfsuite's files
 
 
 def train_crf(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0
 ) -> CRF:
-    """Fit the weights to the labels gold [N]; where crfsuite does it, the CRF has no real-valued features."""
+    """Fit the weights to the labels gold [N]; crfsuite supports no real-valued features."""
     learn = resolve(choose(FAMILY.learners, config.learner or "lbfgs", "train.learner"))
     learn(crf.to(device), features.to(device), gold.to(device), config, seed)
     return crf.cpu()
@@ -40,9 +40,9 @@ def loss(crf: CRF, features: Features, gold: Tensor, l2: float) -> Tensor:
 
 
 def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
-    """Towards the optimum, which is unique, in coordinates that are about equally curved.
+    """L-BFGS towards the unique optimum, in coordinates of roughly equal curvature.
 
-    The loss is that of a token, since the optimiser has thresholds of its own."""
+    The loss is per token, to suit the optimiser's fixed thresholds."""
     features = features.invert(len(crf.attribute))
     weights, scales = list(crf.parameters()), equal_curvature(crf, features, config.l2)
     free = [(weight.detach() / scale).requires_grad_() for weight, scale in zip(weights, scales, strict=True)]
@@ -76,7 +76,7 @@ def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig,
 
 @torch.no_grad()
 def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
-    """(2 l2 + p (1 - p) c) ** -1/2 for the weights of each feature, whose squares in the text add up to c."""
+    """(2 l2 + p (1 - p) c) ** -1/2 for the weights of each feature, where c is the sum of its squares in the text."""
     counts = features.ids.bincount(minlength=len(crf.attribute)).to(crf.attribute)
     squares = features.dense.square().sum(0).to(crf.dense)
     moves = torch.full_like(crf.transition[:, 0], len(features.offsets) / len(crf.transition))
@@ -84,7 +84,7 @@ def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
 
 
 def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
-    """On shuffled batches of sentences, each with its share of the penalty."""
+    """AdaGrad on shuffled batches of sentences, each with its share of the penalty."""
     descent = torch.optim.Adagrad(crf.parameters(), lr=config.lr)
     generator = torch.Generator().manual_seed(seed)
     count = len(features.lengths)
@@ -103,7 +103,7 @@ def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfi
 
 
 def take(features: Features, gold: Tensor, chosen: Tensor) -> tuple[Features, Tensor]:
-    """Some of the sentences."""
+    """Select some of the sentences."""
     lengths = features.lengths[chosen]
     tokens = concatenated_ranges(features.starts[chosen], lengths)
     ends = torch.cat([features.offsets, features.offsets.new_tensor([len(features.ids)])])
@@ -113,15 +113,15 @@ def take(features: Features, gold: Tensor, chosen: Tensor) -> tuple[Features, Te
 
 
 def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """start, start + 1, ... of each range, one after the other."""
+    """Concatenate the ranges start, start + 1, ..."""
     before = lengths.cumsum(0) - lengths
     return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 
 
 def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
-    """By python-crfsuite, whose attributes and labels are our numbers; its weights become ours."""
+    """Train with python-crfsuite, using our ids as attribute and label names, and copy its weights."""
     if crf.dense.numel():
-        raise TrellisError("The learner crfsuite is for sparse features; train real-valued ones with lbfgs or adagrad.")
+        raise TrellisError("The learner crfsuite supports only sparse features; train real-valued ones with lbfgs.")
     try:
         import pycrfsuite
     except ImportError as error:
@@ -138,7 +138,7 @@ def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConf
 
 
 def sentences(features: Features, gold: Tensor) -> Iterator[tuple[list[list[str]], list[str]]]:
-    """Attributes of each token, and labels, of each sentence, all written as numbers."""
+    """The attributes of each token and the labels of each sentence, written as numbers."""
     names = [str(i) for i in range(int(features.ids.max()) + 1)]
     ids, bounds = features.ids.tolist(), [*features.offsets.tolist(), len(features.ids)]
     labels, first = [str(label) for label in gold.tolist()], 0
@@ -150,7 +150,7 @@ def sentences(features: Features, gold: Tensor) -> Iterator[tuple[list[list[str]
 
 @torch.no_grad()
 def copy_crfsuite(crf: CRF, path: Path) -> None:
-    """The weights of a crfsuite model whose attributes and labels are called by our numbers."""
+    """Copy the weights of a crfsuite model whose attributes and labels are named by our ids."""
     import pycrfsuite
 
     tagger = pycrfsuite.Tagger()
@@ -166,7 +166,7 @@ def copy_crfsuite(crf: CRF, path: Path) -> None:
 
 
 def dumped_names(path: Path) -> dict[str, list[int]]:
-    """The names behind crfsuite's numbers, section by section of its dump; here they are numbers too."""
+    """The names behind crfsuite's numbers, by section of its dump; here the names are numbers too."""
     names: dict[str, list[int]] = {}
     section = ""
     for line in path.read_text().splitlines():
@@ -178,8 +178,8 @@ def dumped_names(path: Path) -> dict[str, list[int]]:
 
 
 def stored_features(data: bytes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Kind, source, target and weight of every feature in a crfsuite file, to all digits."""
-    (begin,) = struct.unpack_from("<I", data, 28)  # of the chunk of features: its name, size, count, and they
+    """Kind, source, target and weight of every feature in a crfsuite file, at full precision."""
+    (begin,) = struct.unpack_from("<I", data, 28)  # start of the feature chunk: name, size, count, features
     (count,) = struct.unpack_from("<I", data, begin + 8)
     table = np.frombuffer(data, FEATURE, count, begin + 12)
     kind, source, target = (torch.from_numpy(table[name].astype(np.int64)) for name in ("kind", "source", "target"))

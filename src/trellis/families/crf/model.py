@@ -1,4 +1,4 @@
-"""The linear-chain conditional random field over sparse and real-valued features, on the inference of the HMM."""
+"""The linear-chain conditional random field over sparse and real-valued features, using the HMM's inference."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trellis.types import Belief, Potentials
 
 
 class Inverted(NamedTuple):
-    """The same bags by attribute."""
+    """The same bags, indexed by attribute."""
 
-    tokens: Tensor  # [M] int64: the tokens that attributes belong to
-    offsets: Tensor  # [F] int64: where those of each attribute begin
+    tokens: Tensor  # [M] int64: the tokens that have each attribute
+    offsets: Tensor  # [F] int64: start of each attribute's tokens
 
 
 class Features(NamedTuple):
-    """What is known of the N tokens of S sentences, one after the other."""
+    """Features of the N tokens of S sentences, concatenated."""
 
-    ids: Tensor  # [M] int64: the attributes that tokens have
-    offsets: Tensor  # [N] int64: where those of each token begin
+    ids: Tensor  # [M] int64: the attributes of each token
+    offsets: Tensor  # [N] int64: start of each token's attributes
     dense: Tensor  # [N, D]: real-valued features
     lengths: Tensor  # [S] int64
     inverted: Inverted | None = None
@@ -34,7 +34,7 @@ class Features(NamedTuple):
         return Features(ids.to(device), offsets.to(device), dense.to(device), lengths.to(device))
 
     def invert(self, attributes: int) -> Features:
-        """The same with an index by attribute, of which training in many steps on the same text makes use."""
+        """Add an index by attribute, which speeds up repeated training steps on the same text."""
         sizes = torch.diff(self.offsets, append=self.offsets.new_tensor([len(self.ids)]))
         order = self.ids.argsort()
         counts = self.ids.bincount(minlength=attributes)
@@ -47,13 +47,13 @@ class Features(NamedTuple):
         return self.lengths.cumsum(0) - self.lengths
 
     def rows(self) -> Tensor:
-        """The tokens of every sentence, padded with the last ones: [S, T]."""
+        """The token indices of every sentence, padded with the last ones: [S, T]."""
         steps = torch.arange(int(self.lengths.max()), device=self.lengths.device)
         return self.starts[:, None] + torch.minimum(steps, self.lengths[:, None] - 1)
 
 
 class Bags(torch.autograd.Function):
-    """Sums of rows, whose gradient is a sum of rows too: no sorting and no scattering."""
+    """Sums of rows whose gradient is also a sum of rows, without sorting or scattering."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ids: Tensor, offsets: Tensor, inverted: Inverted) -> Tensor:
@@ -68,7 +68,7 @@ class Bags(torch.autograd.Function):
 class CRF(nn.Module):
     """p(y | x) = exp(sum_t s_t(y_t) + sum_t A(y_{t-1}, y_t)) / Z, with s_t = sum_{a in ids_t} W_a + d_t V.
 
-    As in crfsuite, a sentence has no weights for its start or end: attributes tell them."""
+    As in crfsuite, there are no start or end weights: attributes mark sentence boundaries."""
 
     def __init__(self, labels: int, attributes: int, dense: int = 0, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class CRF(nn.Module):
         return torch.addmm(scores, features.dense, self.dense) if self.dense.numel() else scores
 
     def chain(self, features: Features, scores: Tensor) -> tuple[Belief, Dense, Potentials, Tensor]:
-        """What inference takes; each transition is as much too small as the largest is."""
+        """The inputs of inference; transitions are scaled by their maximum."""
         sentences, labels = len(features.lengths), len(self.transition)
         matrix = (self.transition - self.transition.max().detach()).exp()
         prior = Belief(scores.new_ones(sentences, labels))
@@ -98,7 +98,7 @@ class CRF(nn.Module):
         return total + (features.lengths - 1) * self.transition.max().detach().double()
 
     def log_likelihood(self, features: Features, gold: Tensor) -> Tensor:
-        """log p(y | x) of the labels gold [N], sentence by sentence in float64: [S]."""
+        """log p(y | x) of the labels gold [N], per sentence in float64: [S]."""
         scores = self.scores(features)
         chosen = scores.gather(1, gold[:, None])[:, 0].double()
         moves = self.transition[gold[:-1], gold[1:]].double()
@@ -110,7 +110,7 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def best_labels(self, features: Features) -> Tensor:
-        """The most probable labels of every sentence: [N]."""
+        """The most probable label sequence of every sentence: [N]."""
         path, _ = discrete.viterbi(*self.chain(features, self.scores(features)))
         return path[path >= 0]
 

@@ -1,4 +1,4 @@
-"""The tagger with features: a template, representations of words, and a CRF over both."""
+"""The feature-based tagger: a template, word representations, and a CRF over both."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from trellis.tasks.scores import Scores
 from trellis.tasks.tagging import score_tags
 from trellis.training.fit import Fitted, Job
 
-NAMES = "names"  # the tensor of the features' names
-POS = "p[0]="  # how the attribute of a part of speech begins
+NAMES = "names"  # the tensor of feature names
+POS = "p[0]="  # prefix of part-of-speech attributes
 SENTENCES = 1000  # tagged at a time
 Index = dict[str, int]
 Words = Sequence[Sequence[str]]
@@ -78,7 +78,7 @@ class CRFTagger(Tagger):
         return tagger
 
     def fit(self, data: Tagged, train: CRFTrainConfig, device: str, seed: int) -> None:
-        """Choose attributes and scales, and train the CRF."""
+        """Select attributes and scales, and train the CRF."""
         encoded = self.represent(data.words)
         dense = [(encoder, part) for encoder, part in zip(self.encoders, encoded, strict=True) if not is_sparse(part)]
         self.scales = [scale_of(vectors(x), self.config.scale) if encoder.scaled else 1.0 for encoder, x in dense]
@@ -96,7 +96,7 @@ class CRFTagger(Tagger):
         return [encoder.encode(words) for encoder in self.encoders]
 
     def attributes(self, words: Words, pos: Words | None, encoded: list[Encoded]) -> Iterator[Attributes]:
-        """All attributes of every sentence: the template's, and each sparse representation in a window."""
+        """All attributes of every sentence: those of the template, and of each sparse representation in a window."""
         template = TEMPLATES[self.config.template]
         sparse = [(k, cast(list[Attributes], part)) for k, part in enumerate(encoded) if is_sparse(part)]
         for i, sentence in enumerate(words):
@@ -105,7 +105,7 @@ class CRFTagger(Tagger):
             yield beside(own, *more)
 
     def features(self, attributes: Iterable[Attributes], words: Words, encoded: list[Encoded]) -> Features:
-        """What the CRF takes."""
+        """The input of the CRF."""
         rows = [[self.index[name] for name in token if name in self.index] for token in chain.from_iterable(attributes)]
         sizes = torch.tensor([len(row) for row in rows])
         ids = torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int64))
@@ -129,23 +129,23 @@ class CRFTagger(Tagger):
         return [convert(tags, "IOB2") for tags in found] if self.units == "spans" else found
 
     def check_pos(self, pos: Words | None) -> None:
-        """Refuse data without parts of speech, or with those of another tag set."""
+        """Raise if the data lacks parts of speech, or has those of another tag set."""
         if pos is None:
-            raise TrellisError("The tagger was trained with parts of speech, and the data has none.")
+            raise TrellisError("The tagger was trained with parts of speech, but the data has none.")
         given, own = {*chain.from_iterable(pos)}, {n.removeprefix(POS) for n in self.index if n.startswith(POS)}
         if given and own and given.isdisjoint(own):
             raise TrellisError(
-                f"The tagger knows none of the parts of speech of the data ({a_few(given)}); its own are {a_few(own)}. "
-                "Map them to the tag set that it was trained with."
+                f"The tagger has none of the parts of speech of the data ({a_few(given)}); it has {a_few(own)}. "
+                "Map them to the tag set it was trained with."
             )
 
     @property
     def names(self) -> list[str]:
-        """Those of the files of the representations, beside the model's own."""
+        """File names of the representations, next to the model file."""
         return [f"encoder-{k}{file.suffix}" for k, (_, file) in enumerate(self.files)]
 
     def save_beside(self, folder: Path) -> None:
-        """The tagger takes its representations with it."""
+        """Copy the representations into the tagger's folder."""
         for name, (_, file) in zip(self.names, self.files, strict=True):
             with atomic_write(folder / name) as copy, file.open("rb") as source:
                 shutil.copyfileobj(source, copy)
@@ -195,7 +195,7 @@ def fit(job: Job) -> Fitted:
 
 
 def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:
-    """Accuracy and F1 (of spans, where the tags are such) on the held-out text; without one, on the training text."""
+    """Accuracy and F1 (of spans, if the tags mark spans) on the held-out text, else on the training text."""
     held_out = {name: split for name, split in corpus.splits.items() if name != "train"} or corpus.splits
     found = {
         name: score_tags(text, model.tag(text.words, text.pos), model.units, model.word_counts)
@@ -216,18 +216,18 @@ def is_sparse(encoded: Encoded) -> bool:
 
 
 def vectors(encoded: Encoded) -> list[np.ndarray]:
-    """A representation that is known to be real-valued."""
+    """The vectors of a real-valued representation."""
     return cast(list[np.ndarray], encoded)
 
 
 def scale_of(part: list[np.ndarray], wanted: float) -> float:
-    """The factor that brings vectors to the wanted root mean square."""
+    """The factor that scales vectors to the wanted root mean square."""
     rms = float(np.sqrt(np.mean(np.square(np.concatenate(part), dtype=np.float64))))
     return wanted / rms if rms > 0 else 1.0
 
 
 def spread(name: str, sentence: Attributes) -> Attributes:
-    """The attributes of a representation within the window of every token."""
+    """The attributes of a representation within the window around each token."""
     edges = [[[edge]] * WINDOW for edge in EDGES]
     padded = [*edges[0], *sentence, *edges[1]]
     return [
@@ -237,6 +237,6 @@ def spread(name: str, sentence: Attributes) -> Attributes:
 
 
 def window(rows: np.ndarray) -> np.ndarray:
-    """The vectors within the window of every token, zero outside the sentence: [T, D] -> [T, 5 D]."""
+    """The vectors within the window around each token, zero outside the sentence: [T, D] -> [T, 5 D]."""
     padded = np.pad(rows, ((WINDOW, WINDOW), (0, 0)))
     return np.concatenate([padded[offset : offset + len(rows)] for offset in range(2 * WINDOW + 1)], 1)

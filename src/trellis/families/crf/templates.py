@@ -1,5 +1,5 @@
-"""Templates: which attributes the words of a sentence have. Each takes its words and parts of speech, and gives the
-attributes of every token as strings."""
+"""Feature templates: each maps the words and parts of speech of a sentence to the attributes of every token, as
+strings."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -8,18 +8,18 @@ from itertools import chain
 WINDOW = 2  # words on either side
 EDGES = "<s>", "</s>"
 GROUPS: list[tuple[int, ...]] = [(-2, -1), (-1, 0), (0, 1), (1, 2), (-2, -1, 0), (-1, 0, 1), (0, 1, 2)]
-AFFIXES = 4  # letters in the longest
-REACH = 4  # of the words nearby
+AFFIXES = 4  # maximum length in letters
+REACH = 4  # distance of nearby words
 HUANG_SUFFIXES = "ing", "ogy", "ed", "s", "ly", "ion", "tion", "ity"
 _SHAPES = (re.compile(r"[A-Z]"), "X"), (re.compile(r"[^\W\d_A-Z]"), "x"), (re.compile(r"\d"), "d")
 _RUNS = re.compile(r"(.)\1+")
 
-Attributes = list[list[str]]  # of each token
+Attributes = list[list[str]]  # attributes of each token
 Template = Callable[[Sequence[str], Sequence[str] | None], Attributes]
 
 
 def around(values: Sequence[str], t: int, window: int = WINDOW) -> list[str]:
-    """The values of t - window ... t + window, marked where the sentence has ended."""
+    """The values at t - window ... t + window, with markers outside the sentence."""
     last = len(values)
     return [values[i] if 0 <= i < last else EDGES[i >= last] for i in range(t - window, t + window + 1)]
 
@@ -31,7 +31,7 @@ def windowed(name: str, values: Sequence[str]) -> Attributes:
 
 
 def joined(name: str, values: Sequence[str], offsets: Sequence[tuple[int, ...]]) -> Attributes:
-    """Neighbouring values as one, at the given offsets."""
+    """Adjacent values joined into one attribute, at the given offsets."""
     labels = [f"{name}[{','.join(map(str, group))}]=" for group in offsets]
     rows = (around(values, t) for t in range(len(values)))
     return [
@@ -41,24 +41,24 @@ def joined(name: str, values: Sequence[str], offsets: Sequence[tuple[int, ...]])
 
 
 def beside(*parts: Iterable[list[str]]) -> Attributes:
-    """All attributes of each token."""
+    """Concatenate the attributes of each token."""
     return [list(chain.from_iterable(rows)) for rows in zip(*parts, strict=True)]
 
 
 def shape(word: str) -> str:
-    """Its letters as X and x, its digits as d."""
+    """The shape of a word: letters as X and x, digits as d."""
     for pattern, letter in _SHAPES:
         word = pattern.sub(letter, word)
     return word
 
 
 def short_shape(word: str) -> str:
-    """Its shape, every run as one letter."""
+    """The shape with runs collapsed."""
     return _RUNS.sub(r"\1", shape(word))
 
 
 def affixes(words: Sequence[str]) -> Attributes:
-    """Beginnings and endings of one to four letters."""
+    """Prefixes and suffixes of one to four letters."""
     lengths = range(1, AFFIXES + 1)
     return [
         [f"pre={w[:n]}" for n in lengths if n < len(w)] + [f"suf={w[-n:]}" for n in lengths if n < len(w)]
@@ -95,7 +95,7 @@ def chunk(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
 
 
 def huang(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
-    """Huang and Yates: words (here those around too), their suffix, capital and digit; parts of speech where given."""
+    """Huang and Yates: words (here also those around), suffix, capitalisation and digits; parts of speech if given."""
     own = [
         [f"suffix={suffix}" for suffix in HUANG_SUFFIXES if w.lower().endswith(suffix)]
         + ["capital"] * w[:1].isupper()
@@ -106,7 +106,7 @@ def huang(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
 
 
 def pos(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
-    """A rich tagger of parts of speech: words, pairs, affixes, spelling."""
+    """Rich part-of-speech features: words, bigrams, affixes, spelling."""
     lower = [w.lower() for w in words]
     return beside(
         windowed("w", lower), joined("w", lower, [(-1, 0), (0, 1)]), [[f"W={w}"] for w in words], affixes(words),
@@ -115,7 +115,7 @@ def pos(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
 
 
 def nearby(words: Sequence[str]) -> Attributes:
-    """The words before and after, wherever they are within reach."""
+    """The preceding and following words within reach, regardless of position."""
     return [
         [f"before={w}" for w in words[max(t - REACH, 0) : t]] + [f"after={w}" for w in words[t + 1 : t + 1 + REACH]]
         for t in range(len(words))
@@ -123,7 +123,7 @@ def nearby(words: Sequence[str]) -> Attributes:
 
 
 def ner(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
-    """Names: words, affixes and shapes around, words nearby."""
+    """Named entities: words, affixes and shapes in the window, and nearby words."""
     lower, shapes = [w.lower() for w in words], [short_shape(w) for w in words]
     pairs = [(-1, 0), (0, 1)]
     parts = [
@@ -134,4 +134,4 @@ def ner(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
 
 
 TEMPLATES: dict[str, Template] = {"pos": pos, "chunk": chunk, "ner": ner, "huang": huang}
-WITHOUT_POS = {"pos"}  # templates that do not look at parts of speech
+WITHOUT_POS = {"pos"}  # templates that do not use parts of speech

@@ -9,17 +9,17 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class FHMMConfig(ModelConfig):
-    """How many layers of how many states, and how they emit words together."""
+    """The number and size of the layers, and how they jointly emit words."""
 
     family: str = "fhmm"
     layers: int = option(3, "chains, each with `states` states", within="[1, inf)")
     states: int = option(256, "states of each layer", within="[1, inf)")
-    layer_states: str = option("", 'or the states of each layer, as "20,10,5"')
-    params: str = option("table", "scores of words: a table, or products of embeddings", choices="table neural")
+    layer_states: str = option("", 'or the states of each layer, e.g. "20,10,5"')
+    params: str = option("table", "word scores: a table, or products of embeddings", choices="table neural")
     dim: int = option(256, "neural: size of the embeddings", within="[1, inf)")
-    bound: str = option("tilted", "on the log-likelihood", choices="tilted jensen")
+    bound: str = option("tilted", "lower bound on the log-likelihood", choices="tilted jensen")
     combine: str = option(
-        "log-linear", "how the layers emit a word; noisy-or: learner = gradient", choices="log-linear noisy-or"
+        "log-linear", "how the layers emit a word; noisy-or needs learner = gradient", choices="log-linear noisy-or"
     )
 
     @property
@@ -30,24 +30,24 @@ class FHMMConfig(ModelConfig):
         try:
             return tuple(int(size) for size in self.layer_states.split(","))
         except ValueError as error:
-            raise TrellisError(f'model.layer_states is {self.layer_states!r}; write "20,10,5", say.') from error
+            raise TrellisError(f'model.layer_states is {self.layer_states!r}; write for example "20,10,5".') from error
 
     def check(self, run: RunConfig) -> None:
         self.sizes  # noqa: B018
         if run.batches.order != "sentences":
-            raise TrellisError('A factorial HMM learns from whole sentences: set batches.order = "sentences".')
+            raise TrellisError('A factorial HMM trains on whole sentences; set batches.order = "sentences".')
         if self.combine == "noisy-or" and run.train.learner != "gradient":
-            raise TrellisError('A noisy-or has no bound for EM: set train.learner = "gradient".')
+            raise TrellisError('A noisy-or emission has no bound for EM; set train.learner = "gradient".')
 
 
 @dataclass(frozen=True)
 class FHMMTrainConfig(TrainConfig):
-    """How to train, and how far to take each approximation."""
+    """Training options, including the accuracy of each approximation."""
 
-    sweeps: int = option(4, "em: over the layers, for each batch", within="[0, inf)")
+    sweeps: int = option(4, "em: mean-field sweeps over the layers per batch", within="[0, inf)")
     inner: str = option(
-        "auto", "stepwise-em: how emissions follow a batch; auto: scaling, adam", choices="auto scaling adam lbfgs"
+        "auto", "stepwise-em: emission update; auto: scaling (table) or adam", choices="auto scaling adam lbfgs"
     )
     inner_steps: int = option(
-        0, "steps of that for each batch, or of L-BFGS for each epoch (em); 0: 1 (lbfgs 5) or 100", within="[0, inf)"
+        0, "steps of that per batch, or of L-BFGS per epoch (em); 0: 1 (lbfgs 5) or 100", within="[0, inf)"
     )

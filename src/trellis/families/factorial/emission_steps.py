@@ -1,4 +1,4 @@
-"""How the emissions of a factorial HMM follow its mean field: ways to raise their part of the bound."""
+"""Emission updates of a factorial HMM given its mean field: ways to raise the emission term of the bound."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -12,11 +12,11 @@ from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.parameters import LayeredParams
 from trellis.types import Batch
 
-LONGEST = 1.0  # step of iterative scaling
+LONGEST = 1.0  # maximum step of iterative scaling
 
 
 class Seen(NamedTuple):
-    """Some tokens and their mean field; a missing word is -1."""
+    """Tokens and their mean field; a missing word is -1."""
 
     words: Tensor  # [n]
     probs: Tensor  # [n, S]: q
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, field: Field) -> Self:
-        """The words of a batch, where the field is."""
+        """The observed words of a batch with their mean field."""
         places = word_places(batch.tokens, batch.lengths)
         words, there = batch.tokens.flatten()[places], places.to(field.probs.device, non_blocking=True)
         probs, tilts = (value.flatten(0, 1).index_select(0, there) for value in field)
@@ -37,18 +37,18 @@ class Seen(NamedTuple):
 
 @torch.no_grad()
 def guess_visits(params: LayeredParams) -> Tensor:
-    """The visits per token before any text is seen, each layer on its own, its states equally frequent: [V, S]."""
+    """Initial visits per token, with independent layers and equally frequent states: [V, S]."""
     shares = torch.cat([torch.full((size,), 1 / size) for size in params.sizes]).to(params.bias)
     return (params.unigram.unsqueeze(-1) + params.theta()).softmax(0) * shares
 
 
 @torch.no_grad()
 def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float) -> None:
-    """Iterative scaling: theta_xmk += log(wanted / expected) / M, which raises the bound of a batch whose own visits
-    are the wanted ones. Wanted are running visits per token [V, S], with every word as frequent as in the corpus and
-    every state as in the batch (share'),
+    """Iterative scaling: theta_xmk += log(target / expected) / M, which raises the bound of a batch whose own visits
+    are the target. The target is the running visits per token [V, S], with words as frequent as in the corpus and
+    states as frequent as in the batch (share'),
         freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk,
-    so that a word met rarely is drawn towards all states alike. With one layer this is stepwise EM."""
+    so that a rare word is shrunk towards all states equally. With one layer this is stepwise EM."""
     slope, tiny = emission_slope(params.emission(), *seen), torch.finfo(running.dtype).tiny
     share = running.sum(0).clamp(min=tiny)
     count = running[:, : params.sizes[0]].sum(-1, keepdim=True)  # the same for every layer
@@ -59,12 +59,12 @@ def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float
 
 
 def descend(params: LayeredParams, slope: Slope, tokens: int) -> None:
-    """Add the gradient of minus the bound per token to the parameters."""
+    """Accumulate the gradient of the negative bound per token in the parameters."""
     torch.autograd.backward([params.theta(), params.bias + 0], [-slope.theta / tokens, -slope.bias / tokens])
 
 
 def climb(model: FHMM, weights: Iterable[nn.Parameter], seen: Seen, iterations: int, pull: float, near: bool) -> None:
-    """L-BFGS on the bound per token, less pull / 2 |weights - centre|^2; the centre is where they are (`near`) or 0."""
+    """L-BFGS on the bound per token minus pull / 2 |weights - centre|^2, centred at the weights (`near`) or at 0."""
     weights = list(weights)
     centres = [weight.detach().clone() if near else torch.zeros_like(weight) for weight in weights]
     optimizer = torch.optim.LBFGS(weights, max_iter=iterations, line_search_fn="strong_wolfe")

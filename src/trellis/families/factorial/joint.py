@@ -1,4 +1,4 @@
-"""A factorial HMM as one HMM over joint states: what is exact about it."""
+"""A factorial HMM as a single HMM over joint states, for exact inference."""
 
 from typing import NamedTuple, Self
 
@@ -13,17 +13,17 @@ from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import outer
 from trellis.types import Belief, Potentials
 
-ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 28}  # tokens x joint states that exist at a time
+ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 28}  # tokens x joint states in memory at a time
 
 
 class Joint(NamedTuple):
-    """K joint states; a step of the chain is a product of Kronecker factors."""
+    """K joint states; the transition is a Kronecker product."""
 
     start: Tensor  # [K]
     transition: Kronecker
     emission: LogLinear
     log_partition: Tensor  # [K]
-    table: Tensor | None  # [V, K]: log p(x | z), where it is small
+    table: Tensor | None  # [V, K]: log p(x | z), if small enough to materialise
 
     @classmethod
     def of(cls, params: LayeredParams, emission: LogLinear) -> Self:
@@ -35,13 +35,13 @@ class Joint(NamedTuple):
         return cls(start, Kronecker(transitions), emission, partition, table)
 
     def potentials(self, tokens: Tensor) -> Potentials:
-        """Of tokens [B, T]; -1 is a missing word."""
+        """Potentials of tokens [B, T]; -1 is a missing word."""
         if self.table is not None:
             return Potentials(self.table, tokens)
         return self.emission.potentials(tokens, self.log_partition)
 
     def sentences(self, tokens: Tensor) -> tuple[Belief, Kronecker, Potentials]:
-        """New sentences [B, T] as `discrete` takes them."""
+        """The inputs of `discrete` for new sentences [B, T]."""
         tokens = tokens.to(self.start.device)
         return Belief(self.start.expand(len(tokens), -1).contiguous()), self.transition, self.potentials(tokens)
 
@@ -50,7 +50,7 @@ class Joint(NamedTuple):
         return self.emission.predict(state.prior(self.start, self.transition).probs, self.log_partition)
 
     def score(self, tokens: Tensor, state: Carry, lengths: Tensor) -> tuple[Tensor, Carry]:
-        """log p(x_t | past) [B, T] and what comes after, a few sentences at a time."""
+        """log p(x_t | past) [B, T] and the state after, a few sentences at a time."""
         pieces = []
         for part in torch.arange(len(tokens), device=tokens.device).split(self.room(tokens)):
             before = Carry(Belief(state.belief.probs[part]), state.fresh[part])
@@ -71,5 +71,5 @@ class Joint(NamedTuple):
         return torch.cat(pieces, 1), state
 
     def room(self, tokens: Tensor) -> int:
-        """How many tokens are worked on at a time."""
+        """The number of tokens processed at a time."""
         return max(1, ENTRIES[tokens.device.type] // len(self.start))

@@ -1,5 +1,5 @@
-"""Emissions of several layers at once: log-linear, p(x | z_1 ... z_M) = exp(bias_x + sum_m theta[x, m, z_m]) / Z(z), or
-noisy-or, where a word is spoken unless the leak and every layer are silent about it."""
+"""Joint emissions of several layers: log-linear, p(x | z_1 ... z_M) = exp(bias_x + sum_m theta[x, m, z_m]) / Z(z), or
+noisy-or, where a word is emitted unless the leak and every layer fail to activate it."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ from trellis.transitions.base import invert
 from trellis.transitions.kronecker import outer, outer_sum
 from trellis.types import Potentials
 
-ENTRIES = 1 << 25  # of a table that exist at a time
-HELD = {"cpu": 1 << 23, "cuda": 1 << 29}  # tokens x words that exist at a time
-CACHE = {"cpu": 1 << 18, "cuda": 1 << 29}  # ... and that are worked on at a time
+ENTRIES = 1 << 25  # table entries in memory at a time
+HELD = {"cpu": 1 << 23, "cuda": 1 << 29}  # tokens x words in memory at a time
+CACHE = {"cpu": 1 << 18, "cuda": 1 << 29}  # ... and processed at a time
 SMALLEST = {torch.float32: 1e-6, torch.float64: 1e-30}  # see `floor`
 
 
 class LogLinear:
-    """theta [V, S] holds the layers side by side, S = sum_m K_m; bias [V]. There are K = prod_m K_m joint states."""
+    """theta [V, S] concatenates the layers, S = sum_m K_m; bias [V]. There are K = prod_m K_m joint states."""
 
     def __init__(self, theta: Tensor, bias: Tensor, sizes: Sequence[int]) -> None:
         self.theta, self.bias, self.sizes = theta, bias, tuple(sizes)
@@ -72,7 +72,7 @@ class LogLinear:
         return Potentials(self.log_probs(words, log_partition), rows.masked_fill(tokens < 0, -1))
 
     def predict(self, probs: Tensor, log_partition: Tensor | None = None) -> Tensor:
-        """log p(word) when the joint state is distributed as probs: [B, K] -> [B, V]."""
+        """log p(word) under a distribution over joint states: [B, K] -> [B, V]."""
         partition = self.log_partition() if log_partition is None else log_partition
         return self.mix(probs, -partition).log().to(probs.dtype)
 
@@ -85,11 +85,11 @@ class LogLinear:
         return torch.stack(spoken) * self.bias.double().exp()
 
     def log_partition_at(self, states: Tensor) -> Tensor:
-        """log Z of some joint states, given by their digits: [n, M] -> [n]."""
+        """log Z of joint states given by their digits: [n, M] -> [n]."""
         return torch.cat([scores.logsumexp(-1) for scores in self.scores(states)])
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One word from each joint state, given by its digits: [n, M] -> [n]."""
+        """Sample one word from each joint state, given by its digits: [n, M] -> [n]."""
         uniform, draws = draw_uniform(states.shape[:1], states.device, generator), []
         for scores in self.scores(states):
             draws.append(invert(scores.softmax(-1), uniform[: len(scores)]))
@@ -97,7 +97,7 @@ class LogLinear:
         return torch.cat(draws)
 
     def scores(self, states: Tensor) -> Iterator[Tensor]:
-        """bias + sum_m theta[:, m, z_m] of joint states [n, M], a block of states at a time: [n', V]."""
+        """bias + sum_m theta[:, m, z_m] of joint states [n, M], in blocks of states: [n', V]."""
         columns = states + torch.tensor((0, *self.sizes[:-1]), device=states.device).cumsum(0)
         table = self.theta.T.contiguous()
         for piece in columns.split(max(1, ENTRIES // self.num_words)):
@@ -107,8 +107,8 @@ class LogLinear:
 class NoisyOr(LogLinear):
     """p(x | z) = (1 - (1 - leak_x) prod_m (1 - lambda[x, m, z_m])) / Z(z), for logits of lambda [V, S] and leak [V].
 
-    Silence is log-linear, so Z(z) = V - sum_x silence_x(z) takes one matrix product too. There is no bound on E log Z
-    here: inference is exact, over joint states."""
+    The inactive probability is log-linear, so Z(z) = V - sum_x silence_x(z) also takes one matrix product. There is no
+    bound on E log Z here: inference is exact, over joint states."""
 
     def __init__(self, logits: Tensor, leak: Tensor, sizes: Sequence[int]) -> None:
         super().__init__(logsigmoid(-logits), logsigmoid(-leak), sizes)
@@ -135,13 +135,13 @@ def loud(silence: Tensor) -> Tensor:
 
 
 def floor(dtype: torch.dtype, layers: int) -> float:
-    """What is added to every activity, so that products over all layers stay above zero and can be divided again; the
-    bound stays one, since an activity can only grow."""
+    """A constant added to every activity, so that products over all layers stay positive and divisible; the bound
+    remains valid, since activities only grow."""
     return max(SMALLEST[dtype], torch.finfo(dtype).tiny ** (0.8 / layers))
 
 
 def with_floor(scores: Tensor, shift: Tensor) -> Tensor:
-    """exp(theta - shift) [V, K] by states, and a last row of ones, which takes the floor: [K + 1, V]."""
+    """exp(theta - shift) [V, K] by states, with a last row of ones for the floor: [K + 1, V]."""
     return torch.nn.functional.pad((scores - shift).exp(), (0, 1), value=1.0).T.contiguous()
 
 
@@ -151,7 +151,7 @@ class Slope(NamedTuple):
     value: Tensor  # scalar, float64
     theta: Tensor  # [V, S]
     bias: Tensor  # [V]
-    expected: Tensor  # [V, S]: the part of theta's gradient that the model would have these tokens visit
+    expected: Tensor  # [V, S]: expected visits under the model, a term of theta's gradient
 
 
 @torch.no_grad()
@@ -159,7 +159,7 @@ def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Ten
     """sum_t [bias_x + sum_mk q (theta_xmk - c) - log sum_y e^bias_y prod_m a_m(y)], concave in theta and bias, where
     a_m(y) = sum_k q_mk exp(theta_ymk - c_mk), and its gradient, for the words [n] of some tokens, their q and c [n, S].
 
-    As the tilt c is optimal, the gradient is that of the bound itself."""
+    Since the tilt c is optimal, this is also the gradient of the bound itself."""
     shift, peak = emission.theta.amax(0), emission.bias.max()
     prior = (emission.bias - peak).exp()
     tables = [with_floor(*pair) for pair in zip(emission.layers(), shift.split(emission.sizes), strict=True)]

@@ -1,14 +1,14 @@
-"""Structured mean field for layered chains: q(z) = prod_m q_m, each q_m a Markov chain with potentials of its own.
+"""Structured mean field for layered chains: q(z) = prod_m q_m, each q_m a Markov chain with its own potentials.
 
 The emission is log-linear, so the expectation of log Z(z_t) under q has no closed form; for any tilt c,
     E log Z(z_t) <= sum_mk q_mk c_mk + log sum_x e^bias_x prod_m a_m(x),    a_m(x) = sum_k q_mk exp(theta_xmk - c_mk).
-"jensen" keeps c = 0. "tilted" takes the best c of the layer whose turn it is,
+"jensen" keeps c = 0. "tilted" uses the optimal c of the layer being updated,
     c_mk = log sum_x e^bias_x prod_{n != m} a_n(x) exp(theta_xmk),
-after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. One layer at a time
-the bound on log p(x) never falls. With one layer the tilted bound is log p(x) itself.
+after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. Updating one layer
+at a time, the bound on log p(x) never decreases. With one layer the tilted bound equals log p(x).
 
-All work is done on blocks of whole sentences, as products between tokens, states and words; what exists at a time does
-not grow with the text. Layers lie side by side in the last dimension, S = sum_m K_m.
+Computation runs on blocks of whole sentences, as products between tokens, states and words; memory does not grow with
+the text. Layers are concatenated in the last dimension, S = sum_m K_m.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from trellis.inference import discrete
 from trellis.transitions import Blocks, Dense
 from trellis.types import Belief, Potentials
 
-Chain = tuple[Belief, Dense | Blocks, Potentials, Tensor]  # as `discrete` takes it
+Chain = tuple[Belief, Dense | Blocks, Potentials, Tensor]  # the inputs of `discrete`
 
 
 class Chains(NamedTuple):
-    """The layers' own dynamics."""
+    """Starts and transitions of the layers."""
 
     starts: Sequence[Tensor]  # [K_m]
     transitions: Sequence[Tensor]  # [K_m, K_m]
 
 
 class Field(NamedTuple):
-    """A mean field of B sentences, padded to T; past the end, and where the word is missing, all is zero."""
+    """A mean field of B sentences, padded to T; zero in the padding and where the word is missing."""
 
     probs: Tensor  # [B, T, S]: q(z_m = k)
     tilts: Tensor  # [B, T, S]: c
 
 
 class Inferred(NamedTuple):
-    """What coordinate ascent came to."""
+    """The result of coordinate ascent."""
 
     bound: Tensor  # [B] float64: at most log p(x)
     field: Field
-    potentials: Tensor  # [B, T, S]: log-potentials of the chains, of which q has the marginals
+    potentials: Tensor  # [B, T, S]: log-potentials of the chains whose marginals are q
     log_norms: Tensor  # [B, M] float64: log-normalisers of the chains
 
     @classmethod
     def joined(cls, parts: Sequence[Inferred], steps: int) -> Inferred:
-        """The sentences of all parts, padded to so many steps."""
+        """Concatenate the sentences of all parts, padded to `steps`."""
         by_step = zip(*((*part.field, part.potentials) for part in parts), strict=True)
         probs, tilts, potentials = (torch.cat([pad_steps(one, steps) for one in values]) for values in by_step)
         bounds, log_norms = torch.cat([part.bound for part in parts]), torch.cat([part.log_norms for part in parts])
@@ -59,19 +59,19 @@ class Inferred(NamedTuple):
 
 
 def pad_steps(values: Tensor, steps: int) -> Tensor:
-    """Zeros after the last step: [B, T', S] -> [B, T, S]."""
+    """Pad with zeros after the last step: [B, T', S] -> [B, T, S]."""
     return torch.nn.functional.pad(values, (0, 0, 0, steps - values.shape[1]))
 
 
 class Step(NamedTuple):
-    """A layer's new tilt and its penalty, the gradient of the bound on E log Z in q: [n, K_m] each."""
+    """A layer's new tilt and its penalty, the gradient of the bound on E log Z with respect to q: [n, K_m] each."""
 
     tilt: Tensor
     penalty: Tensor
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: of all layers'."""
+    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: of all layers."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 
@@ -84,9 +84,9 @@ BOUNDS: dict[str, Callable[[Tensor, Tensor, Tensor], Step]] = {"tilted": tilted_
 
 
 class Ascent:
-    """Coordinate ascent on the bound for one block of sentences: `update` a layer, then another.
+    """Coordinate ascent on the bound for one block of sentences: call `update` on one layer after another.
 
-    Tokens and lengths may lie on the CPU though the model is on a GPU; then nothing here waits for the GPU."""
+    Tokens and lengths may stay on the CPU with the model on a GPU; then nothing here synchronises with the GPU."""
 
     def __init__(
         self,
@@ -115,15 +115,15 @@ class Ascent:
             self.probs = list(field.probs.split(sizes, -1))
             self.tilts = [self.at_words(tilt) for tilt in field.tilts.split(sizes, -1)]
         self.weights = [self.weigh(m) for m in range(len(sizes))]  # [n, K_m + 1]
-        self.others = emission.bias.softmax(0).repeat(len(self.words), 1)  # the product of all layers' a_m(x) but one's
-        self.out = 0  # that one
+        self.others = emission.bias.softmax(0).repeat(len(self.words), 1)  # product of a_m(x) over all layers but one
+        self.out = 0  # the layer left out
         step = max(1, CACHE[device.type] // emission.num_words)
         self.chunks = [slice(first, first + step) for first in range(0, len(self.words), step)]
         self.buffer = torch.empty_like(self.others[:step])
         self.reach = self.leave_out(0, range(1, len(sizes)))
 
     def begin(self) -> None:
-        """Each layer as if the others were not there."""
+        """Initialise each layer independently of the others."""
         weights = self.emission.bias.softmax(0)
         self.tilts = []
         for m, (table, shift) in enumerate(zip(self.tables, self.shifts, strict=True)):
@@ -136,13 +136,13 @@ class Ascent:
         return values.flatten(0, 1).index_select(0, self.places)
 
     def weigh(self, m: int) -> Tensor:
-        """What makes a_m(x) out of the layer's table: [n, K_m + 1]."""
+        """Weights that turn the layer's table into a_m(x): [n, K_m + 1]."""
         weights = self.at_words(self.probs[m]) * (self.shifts[m] - self.tilts[m]).exp()
         return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Let the layers `enter` into the product of activities, and layer m out; sum_x of the product times layer m's
-        table: [n, K_m + 1]. A few tokens at a time, so that [n, V] is read and written once."""
+        """Multiply the layers `enter` into the product of activities and divide out layer m; returns sum_x of the
+        product times layer m's table: [n, K_m + 1]. A few tokens at a time, so that [n, V] is read and written once."""
         changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
         changes += [(m, Tensor.div_)] if m != self.out else []
         reach = self.others.new_empty(len(self.words), len(self.tables[m]))
@@ -159,7 +159,7 @@ class Ascent:
         return (self.weights[self.out] * self.reach).sum(-1)
 
     def walk(self, m: int, potentials: Tensor) -> None:
-        """Forward and backward through layer m with new potentials [n, K_m]."""
+        """Forward-backward through layer m with new potentials [n, K_m]."""
         self.potentials[m] = self.spread(potentials)
         result = discrete.smooth(*chain(self.chains, m, self.potentials[m], self.lengths))
         self.probs[m], self.log_norms[:, m] = result.probs, result.log_likelihood
@@ -170,14 +170,14 @@ class Ascent:
         return padded.index_copy_(0, self.places, values).unflatten(0, self.shape)
 
     def update(self, m: int) -> None:
-        """The best q_m given the others."""
+        """Set q_m to its optimum given the other layers."""
         self.reach = self.leave_out(m, [] if m == self.out else [self.out])
         self.tilts[m], penalty = self.step(self.reach[:, :-1], self.total().unsqueeze(-1), self.shifts[m])
         self.walk(m, self.scores[m] - penalty)
         self.weights[m] = self.weigh(m)
 
     def bound(self) -> Tensor:
-        """The bound on log p of each sentence, [B]; every layer must have been walked through."""
+        """The bound on log p of each sentence, [B]; requires a forward-backward pass through every layer."""
         value = self.emission.bias.log_softmax(0)[self.words].double() - self.total().double().log()
         for m, scores in enumerate(self.scores):
             gain = scores - self.tilts[m] - self.at_words(self.potentials[m])
@@ -190,14 +190,14 @@ class Ascent:
 
 
 def word_places(tokens: Tensor, lengths: Tensor) -> Tensor:
-    """Which of the B T places [B, T] hold a word, one after the other: [n]."""
+    """Flat indices of the positions [B, T] that hold a word: [n]."""
     inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)
     return (inside & (tokens >= 0)).flatten().nonzero().squeeze(-1)
 
 
 def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> Chain:
-    """Layer m with potentials [B, T, K_m], as `discrete` takes it; on a GPU with a matrix per step, since there one
-    program can walk through those."""
+    """Inputs of `discrete` for layer m with potentials [B, T, K_m]; on a GPU with a matrix per step, which one kernel
+    can scan."""
     batch, steps, size = potentials.shape
     prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
     by_step = potentials.is_cuda and steps > 1
@@ -215,7 +215,7 @@ def infer(
     bound: str = "tilted",
     field: Field | None = None,
 ) -> Inferred:
-    """The mean field of sentences [B, T] after some sweeps over the layers, begun from `field` where one is given."""
+    """The mean field of sentences [B, T] after some sweeps over the layers, optionally initialised from `field`."""
     found = []
     for part in blocks(lengths, emission):
         steps = int(lengths[part].max())
@@ -225,7 +225,7 @@ def infer(
 
 
 def ascend(ascent: Ascent, sweeps: int) -> Inferred:
-    """What some sweeps over the layers come to; the block's memory is free again afterwards."""
+    """Run some sweeps over the layers; the block's memory is freed afterwards."""
     for _ in range(sweeps):
         for m in range(len(ascent.tables)):
             ascent.update(m)
@@ -233,7 +233,7 @@ def ascend(ascent: Ascent, sweeps: int) -> Inferred:
 
 
 def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
-    """Runs of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
+    """Slices of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
     limit = HELD[emission.theta.device.type] // emission.num_words
     first = tokens = 0
     for b, length in enumerate(lengths.tolist()):
@@ -253,7 +253,7 @@ class Moves(NamedTuple):
 
 @torch.no_grad()
 def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[int]) -> list[Moves]:
-    """Expected starts and transitions of every layer under q, added up over the batch."""
+    """Expected starts and transitions of every layer under q, summed over the batch."""
     parts = inferred.potentials.split(tuple(sizes), -1)
     found = (discrete.counts(*chain(chains, m, part, lengths))[0] for m, part in enumerate(parts))
     return [Moves(c.start, c.transition.reshape(-1, len(c.start), len(c.start)).sum(0)) for c in found]
@@ -269,10 +269,10 @@ def sampled_log_likelihood(
     samples: int = 100,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """log p(x) of each sentence by importance sampling from q, [B]: on average beneath the truth, and rising to it.
+    """log p(x) of each sentence by importance sampling from q, [B]: biased downwards, and consistent.
 
-    The chains' own probabilities are in p and in q, so a path weighs prod_t p(x_t | z_t) / exp(potentials) times the
-    chains' normalisers."""
+    The chains' probabilities are in both p and q, so the weight of a path is prod_t p(x_t | z_t) / exp(potentials)
+    times the chains' normalisers."""
     weights = torch.zeros(samples, len(tokens), dtype=torch.float64, device=tokens.device)
     seen = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)) & (tokens >= 0)
     words = tokens[seen]

@@ -1,4 +1,4 @@
-"""The factorial HMM: layers of hidden chains that speak together; variational and, where small, exact inference."""
+"""The factorial HMM: hidden chains that jointly emit words; variational and, if small, exact inference."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals
 from trellis.types import Batch, Filtered, Posterior
 
-MOST_JOINT_STATES = 1 << 20  # for exact inference
-SWEEPS = 10  # of coordinate ascent where features are asked for
+MOST_JOINT_STATES = 1 << 20  # limit of exact inference
+SWEEPS = 10  # coordinate ascent sweeps for posteriors and features
 
 
 class FHMM(GradientModel, StateModel):
-    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), the words log-linear in the layers (or their noisy-or).
+    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), with log-linear or noisy-or emissions.
 
-    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths are the mean field's, but
-    exact for a noisy-or, which has none.
+    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths use the mean field, except for
+    a noisy-or, where they are exact too.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape
@@ -62,7 +62,7 @@ class FHMM(GradientModel, StateModel):
         seed: int = 0,
         combine: str = "log-linear",
     ) -> FHMM:
-        """Untrained: words near their frequency, layers of `sizes` states apart."""
+        """An untrained model: words near their frequency, layers of `sizes` states, symmetry broken at random."""
         params = LayeredParams(sizes, len(vocab), dim, seed, combine)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
         params.set_unigram((frequency / frequency.sum()).log())
@@ -86,29 +86,27 @@ class FHMM(GradientModel, StateModel):
         return self.params.chains()
 
     def emission(self) -> LogLinear:
-        """The emission, once its numbers were looked at."""
+        """The emission, after checking that its parameters are finite."""
         emission = self.params.emission()
         if not bool(emission.theta.isfinite().all() & emission.bias.isfinite().all()):
-            raise TrellisError(
-                "The model's parameters are not all finite numbers; train it again with a lower train.lr."
-            )
+            raise TrellisError("The model has non-finite parameters; train it again with a lower train.lr.")
         return emission
 
     @property
     def has_bound(self) -> bool:
-        """Whether there is a mean field."""
+        """Whether the emission supports mean-field inference."""
         return self.params.combine == "log-linear"
 
     def check_joint(self) -> None:
-        """Exact scores ask for few joint states."""
+        """Raise if there are too many joint states for exact inference."""
         if self.num_states > MOST_JOINT_STATES:
             raise TrellisError(
-                f"The layers have {self.num_states:,} joint states, more than the {MOST_JOINT_STATES:,} that exact "
-                "scores allow; use fewer layers or states."
+                f"The layers have {self.num_states:,} joint states, more than the limit of {MOST_JOINT_STATES:,} for "
+                "exact scores; use fewer layers or states."
             )
 
     def exact(self) -> Joint:
-        """The model over joint states, kept until a parameter changes; computed afresh where gradients are needed."""
+        """The model over joint states, memoised until a parameter changes; recomputed when gradients are needed."""
         self.check_joint()
         return self.memo("joint", lambda: Joint.of(self.params, self.emission()))
 
@@ -132,9 +130,9 @@ class FHMM(GradientModel, StateModel):
         return log_probs.sum(dtype=torch.float64), None
 
     def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
-        """The mean field of sentences, begun from `field` where one is given; best given a batch on the CPU."""
+        """The mean field of sentences, optionally initialised from `field`; fastest with a batch on the CPU."""
         if not self.has_bound:
-            raise TrellisError(f"A {self.params.combine} has no mean field; ask for what is exact.")
+            raise TrellisError(f"A {self.params.combine} emission has no mean field; use exact inference.")
         tokens, emission = batch.tokens, self.emission()
         if tokens.numel() and int(tokens.max()) >= len(self.vocab):
             raise TrellisError(f"Token {int(tokens.max())} is not among the {len(self.vocab)} words of the vocabulary.")
@@ -144,8 +142,8 @@ class FHMM(GradientModel, StateModel):
     def smooth(
         self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False, sweeps: int = SWEEPS
     ) -> Posterior:
-        """q(z_m | x) of every layer, side by side, of sentences [B, T] -> [B, T, S], with the bound on log p(x);
-        `exact`: p(z_m | x) and log p(x)."""
+        """Posteriors q(z_m | x) of every layer, concatenated, for sentences [B, T] -> [B, T, S], with the bound on
+        log p(x); `exact`: p(z_m | x) and log p(x)."""
         if self.has_bound and not exact:
             result = self.infer(sentences(tokens, lengths), sweeps)
             return Posterior(result.bound, result.field.probs)
@@ -154,14 +152,14 @@ class FHMM(GradientModel, StateModel):
 
     @torch.no_grad()
     def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
-        """p(z_m | x_<=t) of every layer, side by side, exact: [B, T, S]."""
+        """Exact filtered p(z_m | x_<=t) of every layer, concatenated: [B, T, S]."""
         found = discrete.filter(*self.exact().sentences(tokens), lengths)
         return found._replace(probs=marginals(found.probs, self.sizes))
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None, sweeps: int = SWEEPS) -> tuple[Tensor, Tensor]:
-        """The most probable path of every layer under q: [B, T, M] (-1 past the end), and the bound on log p(x) [B];
-        for a noisy-or the most probable path of joint states, and its log p(z, x)."""
+        """The most probable path of every layer under q: [B, T, M] (-1 in the padding), and the bound on log p(x) [B];
+        for a noisy-or the Viterbi path of joint states and its log p(z, x)."""
         if not self.has_bound:
             path, log_prob = discrete.viterbi(*self.exact().sentences(tokens), lengths)
             layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)
@@ -187,7 +185,7 @@ class FHMM(GradientModel, StateModel):
 
     @torch.no_grad()
     def draw(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Samples of the states of every layer [n, steps, M] and of the words [n, steps]."""
+        """Sample the states of every layer [n, steps, M] and the words [n, steps]."""
         generator = torch.Generator().manual_seed(seed)
         layers = [
             discrete.sample_prior(start, Kronecker([transition]), n, steps, generator)
@@ -214,7 +212,7 @@ class FHMM(GradientModel, StateModel):
 
 
 def sentences(tokens: Tensor, lengths: Tensor | None) -> Batch:
-    """New sentences [B, T], all of length T where nothing else is said."""
+    """A batch of new sentences [B, T], all of length T by default."""
     lengths = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
     return Batch(tokens, lengths, torch.ones_like(lengths, dtype=torch.bool), all_fresh=True)
 

@@ -1,4 +1,4 @@
-"""Parameters of a factorial HMM: a chain for every layer, and scores of words that the layers add up."""
+"""Parameters of a factorial HMM: a chain per layer, and additive word scores."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from trellis.families.factorial.mean_field import Chains
 from trellis.families.hmm.parameters.table import LOG_ZERO
 from trellis.options import choose
 
-SPREAD = 1.0  # standard deviation of the scores at first: it sets the layers apart
-COMBINATIONS = {"log-linear": LogLinear, "noisy-or": NoisyOr}  # of what the layers say
+SPREAD = 1.0  # initial standard deviation of the scores, which breaks the symmetry of the layers
+COMBINATIONS = {"log-linear": LogLinear, "noisy-or": NoisyOr}  # joint emission types
 
 
 class LayeredParams(nn.Module):
     """Logits of starts [K_m] and transitions [K_m, K_m]; theta [V, S], S = sum_m K_m, or its factors [V, d] and [d, S];
-    the bias [V] is what is added to the log of the words' frequency."""
+    the bias [V] is added to the log-frequency of the words."""
 
     unigram: Tensor
 
@@ -26,7 +26,7 @@ class LayeredParams(nn.Module):
         super().__init__()
         choose(COMBINATIONS, combine, "model.combine")
         if not sizes or min(sizes) < 1:
-            raise TrellisError(f"The layers have {list(sizes)} states: give at least one layer of at least 1 state.")
+            raise TrellisError(f"The layers have {list(sizes)} states; use at least one layer of at least 1 state.")
         self.sizes, self.dim, self.combine = tuple(sizes), dim, combine
         generator = torch.Generator().manual_seed(seed)
 
@@ -42,7 +42,7 @@ class LayeredParams(nn.Module):
         self.register_buffer("unigram", torch.zeros(num_words))
 
     def set_unigram(self, log_frequency: Tensor) -> None:
-        """How probable the words [V] are where no layer says otherwise."""
+        """Set the baseline log-probabilities of the words [V]."""
         self.unigram.copy_(log_frequency)
 
     def theta(self) -> Tensor:
@@ -50,7 +50,7 @@ class LayeredParams(nn.Module):
         return self.words if self.states is None else self.words @ self.states
 
     def emission(self) -> LogLinear:
-        """In a noisy-or every state may speak a word, and so may the leak, about as often as the word is."""
+        """The emission; in a noisy-or, states and the leak initially activate a word about as often as it occurs."""
         if self.combine == "noisy-or":
             return NoisyOr(self.unigram.unsqueeze(-1) + self.theta(), self.unigram + self.bias, self.sizes)
         return LogLinear(self.theta(), self.unigram + self.bias, self.sizes)
@@ -62,6 +62,6 @@ class LayeredParams(nn.Module):
 
     @torch.no_grad()
     def maximise(self, starts: Sequence[Tensor], transitions: Sequence[Tensor], pseudocount: float) -> None:
-        """Starts and transitions from their expected counts."""
+        """The M-step of starts and transitions from their expected counts."""
         for logits, counts in zip([*self.starts, *self.transitions], [*starts, *transitions], strict=True):
             logits.copy_((counts + pseudocount).log().clamp(min=LOG_ZERO))

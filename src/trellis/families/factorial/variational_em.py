@@ -1,4 +1,4 @@
-"""Variational EM for factorial HMMs: a mean field for the sentences, then parameters that raise the bound."""
+"""Variational EM for factorial HMMs: mean-field E-step, then an M-step that raises the bound."""
 
 from collections import Counter
 from typing import Any
@@ -20,19 +20,19 @@ from trellis.learning.gradient import GradientLearner
 from trellis.types import Batch
 
 AUTO = "auto"
-INNER_STEPS = {"scaling": 1, "adam": 1, "lbfgs": 5}  # on the emissions for each batch
-MOST_ITERATIONS = 100  # of L-BFGS for each epoch
+INNER_STEPS = {"scaling": 1, "adam": 1, "lbfgs": 5}  # emission updates per batch
+MOST_ITERATIONS = 100  # L-BFGS iterations per epoch
 SMALLEST_RATE = 1e-12  # of proximal L-BFGS
 
 
 class StepwiseVariationalLearner(GradientLearner):
-    """After each batch the running counts move towards the batch's by rate (k + 2)^-power. Starts and transitions are
-    what they say; the emissions take a few steps on their part of the bound: of iterative scaling towards the running
-    counts, or for the batch alone of Adam, or of L-BFGS held near by |step|^2 / (2 lr)."""
+    """After each batch the running counts move towards the batch's with step size (k + 2)^-power. Starts and
+    transitions are their M-step; the emissions take a few steps on their term of the bound: iterative scaling towards
+    the running counts, or on the batch alone Adam, or L-BFGS with a proximal term |step|^2 / (2 lr)."""
 
     def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         if not model.has_bound:
-            raise TrellisError(f'A {model.params.combine} learns by gradient alone; set train.learner = "gradient".')
+            raise TrellisError(f'A {model.params.combine} needs gradient training; set train.learner = "gradient".')
         model.params.starts.requires_grad_(False)
         model.params.transitions.requires_grad_(False)
         super().__init__(model, config, total_steps)
@@ -55,12 +55,12 @@ class StepwiseVariationalLearner(GradientLearner):
         return StepResult(inferred.bound.sum(), tokens)
 
     def infer(self, batch: Batch, field: Field | None = None) -> Inferred:
-        """The mean field of a batch on the CPU; parameters that are no numbers show in its bound."""
+        """The mean field of a batch on the CPU; non-finite parameters show in its bound."""
         given = self.fhmm.chains(), self.fhmm.params.emission(), batch.tokens, batch.lengths
         return mean_field.infer(*given, self.config.sweeps, self.fhmm.bound, field)
 
     def follow(self, found: dict[str, Tensor], seen: Seen, tokens: int) -> None:
-        """Running counts, and starts and transitions from them."""
+        """Update the running counts, and the starts and transitions from them."""
         rate = step_rate(self.steps, self.config.em_power)
         if self.inner == "scaling":
             self.rate = rate
@@ -91,7 +91,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
 
 def choose_inner(name: str, factored: bool) -> str:
-    """Which steps the emissions take; scaling moves every theta on its own, which factors of theta cannot."""
+    """The emission update; scaling updates each theta independently, which a factored theta does not allow."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
     if factored and name == "scaling":
         raise TrellisError('train.inner = "scaling" needs model.params = "table"; use adam or lbfgs.')
@@ -99,13 +99,13 @@ def choose_inner(name: str, factored: bool) -> str:
 
 
 class VariationalEMLearner(StepwiseVariationalLearner):
-    """The whole text at a time, for one that fits in memory: each sentence's mean field goes on where it was an epoch
-    ago, and at the epoch's end L-BFGS climbs the concave bound of the emissions. The bound never falls."""
+    """Batch EM for texts that fit in memory: each sentence's mean field is warm-started from the previous epoch, and at
+    the end of an epoch L-BFGS maximises the concave bound of the emissions. The bound never decreases."""
 
     def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
         self.iterations, self.running = config.inner_steps or MOST_ITERATIONS, {}
-        self.fields: dict[tuple[bytes, int], Seen] = {}  # by tokens, and how often they were met in this epoch
+        self.fields: dict[tuple[bytes, int], Seen] = {}  # keyed by tokens and occurrence within the epoch
         self.met: Counter[bytes] = Counter()
 
     def step(self, batch: Batch) -> StepResult:
@@ -127,7 +127,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
         return sentence, self.met[sentence]
 
     def assemble(self, known: list[Seen], batch: Batch) -> Field:
-        """What is remembered of a batch's sentences, padded to its steps."""
+        """The stored fields of a batch's sentences, padded to its length."""
         stacked = [pad_sequence([getattr(one, name) for one in known], batch_first=True) for name in Field._fields]
         return Field(*(pad_steps(value, batch.tokens.shape[1]) for value in stacked))
 
@@ -164,7 +164,7 @@ class VariationalEMLearner(StepwiseVariationalLearner):
 
 
 def count_moves(model: FHMM, inferred: Inferred, batch: Batch) -> dict[str, Tensor]:
-    """Expected starts and transitions by name, start.m and transition.m."""
+    """Expected starts and transitions, keyed start.m and transition.m."""
     lengths = batch.lengths.to(inferred.bound.device, non_blocking=True)
     moves = mean_field.expect(model.chains(), inferred, lengths, model.sizes)
     return {f"{name}.{m}": value for m, move in enumerate(moves) for name, value in move._asdict().items()}

@@ -18,7 +18,7 @@ PARAMS = {
 
 @dataclass(frozen=True)
 class HMMConfig(ModelConfig):
-    """Which HMM, and how large."""
+    """The structure and size of an HMM."""
 
     family: str = "hmm"
     states: int = option(256, "hidden states", within="[1, inf)")
@@ -34,28 +34,28 @@ class HMMConfig(ModelConfig):
     )
     params_options: str = option("", "of a parameterization of another package: key=value, ...")
     dropout: str = option(
-        "none", "left out of a training step: states of each class, or transitions", choices="none state unstructured"
+        "none", "dropped in a training step: states of each class, or transitions", choices="none state unstructured"
     )
-    dropout_rate: float = option(0.5, "fraction that dropout leaves out ...", within="[0, 1)")
-    dropout_end: float | None = option(None, "... by the end of training; none: the same", within="[0, 1)")
+    dropout_rate: float = option(0.5, "fraction dropped ...", within="[0, 1)")
+    dropout_end: float | None = option(None, "... at the end of training; none: constant", within="[0, 1)")
     dim: int = option(256, "neural, lowrank: size of the embeddings", within="[1, inf)")
-    tying: str = option("all", "neural, lowrank: roles that share an embedding", choices="all in-out but-out none")
-    factored: bool = option(False, "neural, lowrank: half of a state's embedding is its class's")
-    spelling: bool = option(False, "neural, lowrank: words have features of their spelling")
+    tying: str = option("all", "neural, lowrank: roles that share embeddings", choices="all in-out but-out none")
+    factored: bool = option(False, "neural, lowrank: states of a class share half of their embedding")
+    spelling: bool = option(False, "neural, lowrank: character n-gram features of words")
     depth: int = option(1, "neural, lowrank: residual layers of each net", within="[1, inf)")
     net_dropout: float = option(0.0, "neural, lowrank: dropout within the nets", within="[0, 1)")
     kernel: str = option(
         "softmax",
-        "neural: p(z' | z) as a kernel of two embeddings; all but softmax write the [K, K] matrix out",
+        "neural: kernel of p(z' | z); all but softmax materialise the [K, K] matrix",
         choices="softmax normAbsLin sigmoid relu rbf",
     )
     init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, inf)")
-    precision: str = option("bfloat16", "neural, lowrank: of products in training on a GPU", choices="bfloat16 float32")
+    precision: str = option("bfloat16", "neural, lowrank: matrix products in GPU training", choices="bfloat16 float32")
     features: int = option(256, "lowrank, lowrank-table: rank of the transitions", within="[1, inf)")
-    band: int = option(0, "lowrank, lowrank-table: states around each with weights of their own", within="[0, inf)")
-    feature_map: str = option("learned", "lowrank: features for the kernel", choices="learned random orthogonal taylor")
-    temperature: float = option(1.0, "lowrank: of the kernel exp(u . v / temperature)", within="(0, inf)")
-    feature_dropout: float = option(0.0, "lowrank, lowrank-table: fraction of features left out", within="[0, 1)")
+    band: int = option(0, "lowrank, lowrank-table: neighbouring states with free weights", within="[0, inf)")
+    feature_map: str = option("learned", "lowrank: kernel features", choices="learned random orthogonal taylor")
+    temperature: float = option(1.0, "lowrank: kernel exp(u . v / temperature)", within="(0, inf)")
+    feature_dropout: float = option(0.0, "lowrank, lowrank-table: fraction of features dropped", within="[0, 1)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +68,7 @@ class HMMConfig(ModelConfig):
             check_choices(self)
 
     def conflicts(self) -> Iterator[tuple[bool, str]]:
-        """Combinations that make no sense, each with what to do instead."""
+        """Invalid combinations, each with what to do instead."""
         nets, low_rank = self.params in ("neural", "lowrank"), self.params.startswith("lowrank")
         brown, uniform = self.emission == "brown", self.emission == "uniform"
         classes, drops = brown or self.emission == "cloned", self.dropout
@@ -77,10 +77,10 @@ class HMMConfig(ModelConfig):
         yield self.factored and not nets, 'model.factored needs embeddings: use model.params = "neural" or "lowrank".'
         yield self.factored and not classes, 'model.factored needs classes: use model.emission = "brown" or "cloned".'
         yield nets and self.dim < 2, f"model.dim is {self.dim}: embeddings need at least 2 dimensions."
-        yield low_rank and self.kernel != "softmax", "Low rank has a model.feature_map instead of a model.kernel."
-        yield low_rank and drops == "unstructured", 'Low rank allows no model.dropout = "unstructured": use "state".'
-        yield drops == "none" and self.dropout_end is not None, "model.dropout_end needs a dropout: set model.dropout."
-        yield uniform and drops == "state", 'State dropout needs classes, which model.emission = "uniform" has not.'
+        yield low_rank and self.kernel != "softmax", "Low-rank models use model.feature_map, not model.kernel."
+        yield low_rank and drops == "unstructured", 'Low rank excludes model.dropout = "unstructured"; use "state".'
+        yield drops == "none" and self.dropout_end is not None, "model.dropout_end needs dropout: set model.dropout."
+        yield uniform and drops == "state", 'State dropout needs classes, which model.emission = "uniform" lacks.'
         yield brown and 0 < size < self.classes, f"model.classes is {self.classes}: there are only {size} states."
-        yield brown and self.singletons >= self.classes, "model.singletons must leave a class of words to the others."
+        yield brown and self.singletons >= self.classes, "model.singletons must be smaller than model.classes."
         yield uniform and 0 < size < k, f"model.states_per_word is {k}: there are only {size} states."

@@ -1,4 +1,4 @@
-"""A trained HMM for other programs: plain arrays, or an hmmlearn model."""
+"""Export a trained HMM as plain arrays or as an hmmlearn model."""
 
 import pickle
 from pathlib import Path
@@ -23,7 +23,7 @@ def to_arrays(model: HMM) -> dict[str, np.ndarray]:
 
 
 def to_hmmlearn(model: HMM) -> Any:
-    """The same model as hmmlearn.hmm.CategoricalHMM; its symbols are the token ids."""
+    """The same model as an hmmlearn.hmm.CategoricalHMM whose symbols are the token ids."""
     try:
         from hmmlearn.hmm import CategoricalHMM
     except ImportError as error:
@@ -36,12 +36,12 @@ def to_hmmlearn(model: HMM) -> Any:
 
 
 def write_numpy(model: HMM, path: Path) -> None:
-    """An .npz file of `to_arrays`."""
+    """Write `to_arrays` as an .npz file."""
     with atomic_write(path) as file:
         np.savez(file, allow_pickle=False, **to_arrays(model))
 
 
 def write_hmmlearn(model: HMM, path: Path) -> None:
-    """A pickle of `to_hmmlearn`, as hmmlearn's users keep their models; Trellis itself never reads one."""
+    """Write `to_hmmlearn` as a pickle, as hmmlearn's users do; Trellis itself never reads one."""
     with atomic_write(path) as file:
         pickle.dump(to_hmmlearn(model), file)

@@ -1,4 +1,4 @@
-"""The trellis of a sentence under an HMM, for the states that matter in it."""
+"""The trellis of a sentence under an HMM, restricted to its most probable states."""
 
 import numpy as np
 import torch
@@ -7,13 +7,13 @@ from trellis.corpus import Vocabulary
 from trellis.families.hmm.model import HMM
 from trellis.report.trellis import Trellis
 
-MOST_STATES, WORTH = 14, 0.05  # rows, and the posterior that some word must give a state
-WORDS = 3  # in the name of a state
+MOST_STATES, WORTH = 14, 0.05  # maximum rows; minimum peak posterior of a state shown
+WORDS = 3  # words in a state's label
 
 
 @torch.no_grad()
 def sentence_trellis(model: HMM, sentence: str) -> Trellis:
-    """Posteriors, steps and the Viterbi path of a sentence, over its most probable states."""
+    """Posteriors, pairwise posteriors and the Viterbi path of a sentence, over its most probable states."""
     tokens = model.encode_line(sentence, eos=True)
     _, transition, emission = model.parts()
     smoothed, filtered = (found.probs[0].double() for found in (model.smooth(tokens), model.filter(tokens)))
@@ -35,6 +35,6 @@ def sentence_trellis(model: HMM, sentence: str) -> Trellis:
 
 
 def state_words(vocab: Vocabulary, log_probs: np.ndarray) -> list[str]:
-    """The most probable words of states, out of log p(x | z) [V, n]."""
+    """The most probable words of states, given log p(x | z) [V, n]."""
     best = np.argsort(-log_probs, 0, kind="stable")[:WORDS].T
     return [", ".join(vocab.decode(row.tolist())) for row in best]

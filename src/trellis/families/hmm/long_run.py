@@ -1,5 +1,5 @@
-"""Where a model is in the long run, estimated from a text: for so many states that iterating their transitions until
-they settle would take too long."""
+"""Estimate the stationary distribution from a text, for models too large to iterate their transitions to
+convergence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
-    """State occupancy [K], and the belief after an <eos> where the text has one, as a text shows them."""
+    """State occupancy [K] and, if the text contains <eos>, the belief after it, estimated from a text."""
     start, transition, emission = model.parts()
     visits, endings = torch.zeros_like(start, dtype=torch.float64), []
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The hidden Markov model: parameters, transitions, emissions and inference put together."""
+"""The hidden Markov model: parameters, transitions, emissions and inference combined."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from trellis.parts import Parts
 from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
-LARGEST_WRITTEN = 1 << 24  # entries of a matrix of transitions that is written out
-LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of blocks that exist at a time while scoring
-SETTLE_LANES, SETTLE_WINDOW, SETTLE_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
-LARGEST_BELIEFS = 1 << 25  # entries of beliefs over all states that exist at a time while scoring
+LARGEST_WRITTEN = 1 << 24  # maximum entries of a materialised transition matrix
+LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # maximum entries of transition blocks in memory while scoring
+OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text from which occupancy is estimated
+LARGEST_BELIEFS = 1 << 25  # maximum entries of full beliefs in memory while scoring
 
 
 class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
-    `carry` says that sentences were trained as one stream, so a new sentence begins after an <eos>.
+    `carry`: the model was trained on a continuous stream, so a new sentence begins in the state after an <eos>.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> model.posterior("a b b").sum(1).round(3)
@@ -45,8 +45,8 @@ class HMM(GradientModel, ChainModel):
     """
 
     family = "hmm"
-    visits: Tensor | None  # [K]: share of a text's tokens, where `long_run.estimate_long_run` has found it
-    ending: Tensor | None  # [k]: the belief after an <eos>, at the states that may emit it
+    visits: Tensor | None  # [K]: occupancy, if estimated by `long_run.estimate_long_run`
+    ending: Tensor | None  # [k]: the belief after an <eos>, over the states that can emit it
 
     __repr__ = ChainModel.__repr__
 
@@ -60,7 +60,7 @@ class HMM(GradientModel, ChainModel):
 
     @classmethod
     def new(cls, vocab: Vocabulary, states: int, carry: bool = False, seed: int = 0, support: Support = None) -> HMM:
-        """An untrained HMM with a table of parameters."""
+        """An untrained HMM with table parameters."""
         return cls.build(vocab, HMMConfig(states=states), carry, seed, support)
 
     @classmethod
@@ -83,10 +83,10 @@ class HMM(GradientModel, ChainModel):
         return self.memo("parts", lambda: written_out(self.params.parts()).started())
 
     def occupancy(self) -> Tensor:
-        """The long-run share of tokens of each state, under the model itself or as estimated from a text: [K].
+        """Stationary state occupancy [K], computed from the model or estimated from a text.
 
-        A state that emits <eos> is followed by the start of a new sentence, unless the model was trained on one
-        unbroken stream."""
+        A state that emits <eos> is followed by the start of a new sentence, unless the model was trained on a
+        continuous stream."""
         if self.visits is not None:
             return self.visits
         start, transition, emission = self.parts()
@@ -111,7 +111,7 @@ class HMM(GradientModel, ChainModel):
         return state.reset(where)
 
     def continued(self, batch: Batch, state: Carry | None) -> Carry:
-        """The state before a batch: carried on, or begun anew where the batch says so or has more sequences."""
+        """The state before a batch: carried over, or reset where the batch is fresh or has more sequences."""
         if state is None or len(state.fresh) < len(batch.tokens):
             return self.start(len(batch.tokens))
         return state.reset(batch.fresh)
@@ -133,9 +133,9 @@ class HMM(GradientModel, ChainModel):
         return emission.predict(state.prior(start, transition).probs)
 
     def log_likelihood(self, batch: Batch, state: Carry | None) -> tuple[Tensor, Carry]:
-        """log p(batch) and the state after it; in training, under a draw of dropout.
+        """log p(batch) and the state after it; in training, under a dropout sample.
 
-        Where the batch's sequences have equal lengths, this never waits for the device."""
+        Does not synchronise with the device if all sequences have equal lengths."""
         draw = (self.dropout.draw(self.params.partition) if self.training else None) or WHOLE
         parts = written_out(self.params.parts(draw))
         potentials = parts.emission.potentials(batch.tokens, all_observed=batch.equal_lengths)
@@ -153,13 +153,13 @@ class HMM(GradientModel, ChainModel):
         return self.dropout.anneals
 
     def advance(self, done: float) -> float:
-        """The rate of dropout follows the progress of training."""
+        """Set the dropout rate by the progress of training."""
         self.dropout.advance(done)
         return self.dropout.now
 
     @torch.no_grad()
     def counts(self, batch: Batch, state: Carry | None) -> tuple[Counts, Carry]:
-        """Expected statistics of a batch for EM, and the state after it."""
+        """Expected sufficient statistics of a batch for EM, and the state after it."""
         return expect(self.parts(), batch.tokens, batch.lengths, self.continued(batch, state))
 
     def state_to_tensors(self, state: Carry) -> dict[str, Tensor]:
@@ -177,14 +177,14 @@ class HMM(GradientModel, ChainModel):
         return summarise_states(self, n, words)
 
     def finish(self, train: Split) -> None:
-        """A large model's occupancy is estimated from a text: iterating its transitions would take too long."""
+        """Estimate the occupancy of a large model from a text; iterating its transitions would take too long."""
         if not isinstance(self.params, TableParams):
-            batches = Streams(train, SETTLE_LANES, SETTLE_WINDOW)
-            self.visits, self.ending = estimate_long_run(self, islice(batches, SETTLE_BATCHES))
+            batches = Streams(train, OCCUPANCY_LANES, OCCUPANCY_WINDOW)
+            self.visits, self.ending = estimate_long_run(self, islice(batches, OCCUPANCY_BATCHES))
 
     def settings(self) -> dict[str, Any]:
         if not isinstance(self.params, SavedParams):
-            raise TrellisError("An HMM whose parts were given outright cannot be saved: save the parts' tensors.")
+            raise TrellisError("An HMM built from given parts cannot be saved; save the tensors of its parts instead.")
         return {"carry": self.carry, **self.params.settings()}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -213,7 +213,7 @@ def build(run: RunConfig, corpus: Corpus) -> HMM:
 
 
 def written_out(parts: Parts) -> Parts:
-    """A softmax over few states, all of them live at every step, as the matrix that every step needs."""
+    """Materialise a softmax transition over few states as a matrix, if all states are live at every step."""
     few = not parts.emission.has_support and parts.num_states**2 <= LARGEST_WRITTEN
     if not (few and isinstance(parts.transition, Softmax)):
         return parts
@@ -221,7 +221,7 @@ def written_out(parts: Parts) -> Parts:
 
 
 def steps_at_once(parts: Parts, batch: int, device: torch.device) -> int:
-    """So many steps that the blocks between their live states, or beliefs over all, stay within bounds."""
+    """The number of steps for which transition blocks, or full beliefs, fit the memory bounds."""
     support = parts.emission.support
     if support is None:
         return max(1, LARGEST_BELIEFS // (max(batch, 1) * parts.num_states))

@@ -1,4 +1,4 @@
-"""What the states of an HMM have learned: a table of the most telling ones, and how they follow one another."""
+"""Report sections on the states of an HMM: the most informative ones, and their transitions."""
 
 from typing import cast
 
@@ -19,26 +19,26 @@ from trellis.report.trellis import draw_trellis
 
 MOST_STATES, WORDS, FOLLOWERS = 40, 8, 3
 LONGEST_WORD = 24
-ANSWERS = 6  # for the gap in a sentence
-MOST_WORDS = 10  # of the sentence whose trellis is drawn
-DEAD = 0.02  # share of tokens, in units of the average state, below which a state is not worth a row
+ANSWERS = 6  # candidates for the gap in a sentence
+MOST_WORDS = 10  # maximum length of the sentence whose trellis is drawn
+DEAD = 0.02  # states with less than this multiple of the average share of tokens get no row
 
 
 def sections(model: HMM) -> list[Markup]:
-    """What the report shows of an HMM."""
+    """The report sections of an HMM."""
     sentences = model.sample(SENTENCES, LONGEST)
     samples = samples_section(sentences, *_cloze(model, sentences))
     return [*state_sections(model), *sentence_sections(model, sentences[0]), samples]
 
 
 def sentence_sections(model: HMM, sentence: str) -> list[Markup]:
-    """The trellis of the beginning of a sentence, where it can be read again."""
+    """The trellis of a sentence prefix, if it can be encoded again."""
     words = model.vocab.split(sentence)[:MOST_WORDS]
     try:
         drawn = draw_trellis(sentence_trellis(model, model.vocab.join(words)))
     except TrellisError:
         return []
-    caption = "Circles: p(state | sentence). Lines: p(step | sentence). Rings: the most probable path (Viterbi)."
+    caption = "Circles: p(state | sentence). Lines: p(transition | sentence). Rings: the Viterbi path."
     return [section("A sentence", caption, element("div", drawn, class_="wide"))]
 
 
@@ -51,14 +51,14 @@ def state_sections(model: HMM) -> list[Markup]:
     return [
         section(
             "States",
-            "The most telling states first: those whose words differ most from the average, weighed by how often they "
-            "are visited. The stronger the tint of a word, the more probable it is in the state; hover for the number.",
+            "Most informative states first: those whose words differ most from the average, weighted by how often they "
+            "are visited. The darker the tint of a word, the more probable it is in the state; hover for the number.",
             element("div", _table(summaries, names), class_="wide"),
         ),
         section(
             "Transitions",
-            "The probability of the next state (column) given the present one (row), each called by its most probable "
-            "word. States that lead to, and follow, the same states stand together.",
+            "The probability of the next state (column) given the current one (row); each is named by its most "
+            "probable word. States with similar predecessors and successors are adjacent.",
             element("div", draw_transitions(among(model, states), states, [names[z] for z in states]), class_="wide"),
         ),
     ]
@@ -108,14 +108,14 @@ def _word(token: str, prob: float) -> Markup:
 
 
 def _follower(state: int, prob: float, name: str, listed: bool) -> Markup:
-    """A link to the row of the state, where it has one."""
+    """A link to the row of the state, if it has one."""
     shown = element("span", word(name, LONGEST_WORD), title=f"state {state}: {probability(prob)}")
     target = element("a", shown, href=f"#state-{state}") if listed else shown
     return element("div", target, element("small", percent(prob)))
 
 
 def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
-    """The longest of the sentences with its middle token missing, and the most probable tokens for the gap."""
+    """The longest sentence with its middle token hidden, and the most probable tokens for the gap."""
     spoken = [sentence for sentence in sentences if sentence and GAP not in sentence]
     if not spoken:
         return []
@@ -124,7 +124,7 @@ def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
         middle = len(tokens) // 2
         question = model.vocab.join([*tokens[:middle], GAP, *tokens[middle + 1 :]])
         ranked = cast(Infilled, model.infill(question, ANSWERS, 1, complete=len(tokens) < LONGEST)).gaps[0]
-    except TrellisError:  # without <unk>, bytes cut from their characters cannot be read again
+    except TrellisError:  # without <unk>, bytes of incomplete characters cannot be encoded again
         return []
     answers = [
         element("li", element("span", word(token), style=f"--p:{shade(p):.3f}"), element("small", probability(p)))

@@ -1,7 +1,7 @@
-"""The states of an HMM: what they have learned, how many of them a text uses, and how spread they are.
+"""State diagnostics of an HMM: what states emit, how many a text uses, and their entropies.
 
-Nothing of states x tokens or states x states is ever held: posteriors come window by window over the live states, rows
-of the transition matrix a few at a time."""
+Arrays of states x tokens or states x states are never materialised: posteriors are computed per window over the live
+states, and the transition matrix a few rows at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from trellis.types import Batch
 if TYPE_CHECKING:
     from trellis.families.hmm.model import HMM
 
-CHUNK = 1 << 26  # numbers of a transition matrix in memory at a time
+CHUNK = 1 << 26  # entries of the transition matrix in memory at a time
 
 
 @torch.no_grad()
 def summarise_states(model: HMM, n: int = 10, words: int = 8, followers: int = 3) -> list[StateSummary]:
-    """The n most telling states, most telling first."""
+    """The n most informative states, in descending order."""
     _, transition, emission = model.parts()
     share = model.occupancy()
     log_average = emission.predict(share).unsqueeze(-1)
@@ -54,19 +54,19 @@ def divergence(log_words: Tensor, log_average: Tensor) -> Tensor:
 
 
 class StateMeasures(NamedTuple):
-    """How a model uses its states on a text; entropies in nats, over the states that have words."""
+    """How a model uses its states on a text; entropies in nats, over the states that emit words."""
 
-    occupancy: float  # share of the states that are the most probable one of some token
+    occupancy: float  # share of the states that are most probable for some token
     effective_states: float  # exp(entropy) of the mean posterior
     emission_entropy: float  # mean over states
     transition_entropy: float
-    visited_emission_entropy: float  # mean over tokens: each state counts as often as it is visited
+    visited_emission_entropy: float  # mean over tokens: states weighted by visits
     visited_transition_entropy: float
 
 
 @torch.no_grad()
 def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
-    """Occupancy and entropies; batches continue one another as in `evaluate`."""
+    """Occupancy and entropies on a text; consecutive batches continue one another as in `evaluate`."""
     _, transition, emission = model.parts()
     visits, best = visit_states(model, batches)
     share = visits / visits.sum()
@@ -81,9 +81,9 @@ def measure_states(model: HMM, batches: Iterable[Batch]) -> StateMeasures:
 
 @torch.no_grad()
 def visit_states(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """Expected visits of each state [K], and whether it is the most probable one of some token [K].
+    """Expected visits of each state [K], and whether it is the most probable one for some token [K].
 
-    A token's posterior is given all of the past and the future up to the end of its batch."""
+    Posteriors condition on the whole past, and on the future up to the end of the batch."""
     start, transition, emission = model.parts()
     visits = torch.zeros(model.num_states, dtype=torch.float64, device=model.device)
     best = torch.zeros_like(visits, dtype=torch.bool)
@@ -100,22 +100,22 @@ def visit_states(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
             visits += probs.sum((0, 1), dtype=torch.float64)
         else:
             visits.scatter_add_(0, ids.flatten(), probs.flatten().double())
-        top, path = probs.max(-1)  # zero past the end
+        top, path = probs.max(-1)  # zero in the padding
         best[discrete.name_states(path, ids)[top > 0]] = True
     if not bool(visits.sum() > 0):
-        raise TrellisError("There is nothing to measure: the text has no tokens, or is impossible under the model.")
+        raise TrellisError("Nothing to measure: the text is empty or has probability zero under the model.")
     return visits, best
 
 
 def transition_entropies(transition: Transition, device: torch.device) -> Tensor:
-    """The entropy of p(z' | z) for every z, some rows at a time: [K]."""
+    """The entropy of p(z' | z) for every z, a few rows at a time: [K]."""
     states = torch.arange(transition.num_states, device=device)
     chunks = states.split(max(1, CHUNK // transition.num_states))
     return torch.cat([torch.special.entr(transition.rows(some)).sum(-1, dtype=torch.float64) for some in chunks])
 
 
 def emission_entropies(emission: Categorical) -> tuple[Tensor, Tensor]:
-    """The entropy of p(x | z) for every z, and its total, zero for a state without words: [K], [K]."""
+    """The entropy of p(x | z) for every z, and its total mass, zero for a state without words: [K], [K]."""
     probs = emission.table.double().exp()
     both = torch.stack([torch.special.entr(probs), probs])  # [2, V, k]
     if emission.support is None:

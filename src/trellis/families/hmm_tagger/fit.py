@@ -1,4 +1,4 @@
-"""Training an HMM tagger: tagged text, and text without tags, become one split of symbols."""
+"""Train an HMM tagger on tagged and untagged text, combined into one split of symbols."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,21 +26,21 @@ from trellis.training.fit import Fitted, Job, fit_steps
 from trellis.training.metrics import VALID_ERROR, VALID_PPL
 from trellis.training.state import TrainState
 
-UNSEEN = 1e-3  # tokens of each tag that a state is taken to have had besides those that it has
-FIRST = "tagged"  # the folder of the training that comes before text without tags is added
-NAMES = {"oov_f1": "out of vocabulary", "many": "states many to one", "one": "states one to one"}  # of columns
+UNSEEN = 1e-3  # pseudocount of each tag in a state
+FIRST = "tagged"  # the folder of the first phase, on tagged text only
+NAMES = {"oov_f1": "out of vocabulary", "many": "states many to one", "one": "states one to one"}  # column names
 REST = "rest"  # data.untagged: the sentences whose tags are not used
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Tagged text by split, and more sentences to learn from without tags."""
+    """Tagged text by split, and additional untagged sentences for training."""
 
     splits: dict[str, Tagged]
     untagged: Sequence[Sentence]
     description: str
-    blind: bool = False  # the tags of the training text are not for learning
-    weight: int = 1  # times that tagged text is read while the other is read once
+    blind: bool = False  # ignore the tags of the training text
+    weight: int = 1  # passes over tagged text per pass over untagged text
 
     def __getitem__(self, name: str) -> Tagged:
         if name not in self.splits:
@@ -49,7 +49,7 @@ class Texts:
 
 
 def read(run: RunConfig, data: Any = None) -> Texts:
-    """The tagged text of a run; the tags of one training sentence in so many are for learning."""
+    """The tagged text of a run; every n-th training sentence keeps its tags."""
     if isinstance(data, Texts):
         return data
     config = cast(PartlyTaggedConfig, run.data)
@@ -65,12 +65,12 @@ def read(run: RunConfig, data: Any = None) -> Texts:
     about = f"{describe_splits(config, splits)}{more}"
     texts = Texts(splits, untagged, about, not config.tagged_every, config.tagged_weight)
     for name in ("valid", "test"):
-        texts[name]  # a missing one is better reported before the training than after it
+        texts[name]  # report a missing split before training
     return texts
 
 
 def fit(job: Job) -> Fitted:
-    """On tagged text alone, before text without tags is added."""
+    """Train on tagged text alone, then with untagged text added."""
     config, texts = job.config, job.corpus
     torch.manual_seed(config.seed)
     tagged, rare = texts["train"], config.model.rare
@@ -89,20 +89,20 @@ def fit(job: Job) -> Fitted:
 
 
 def fit_on(split: Split, model: HMMTagger, job: Job) -> TrainState:
-    """Learn from symbols, to the fewest errors on the validation text."""
+    """Train on symbols, keeping the weights with the fewest errors on the validation text."""
     batches, texts = Sentences(split, job.config.batches.tokens, job.config.seed), job.corpus
     name, measure = (VALID_PPL, perplexity) if texts.blind else (VALID_ERROR, percent_wrong)
     return fit_steps(job, model, batches, partial(measure, model, texts["valid"]), name)
 
 
 def perplexity(model: HMMTagger, tagged: Tagged) -> float:
-    """Of the words alone."""
+    """Perplexity of the words alone."""
     split = as_split([model.lexicon.symbols(sentence) for sentence in tagged.words])
     return lm.evaluate(model, lm.READINGS["sentences"](split)).perplexity
 
 
 def percent_wrong(model: HMMTagger, tagged: Tagged) -> float:
-    """Tokens whose most probable tag is not theirs."""
+    """Percentage of tokens whose most probable tag is wrong."""
     return 100.0 * (1.0 - score_tags(tagged, model.tag(tagged.words)).accuracy)
 
 
@@ -111,12 +111,12 @@ def evaluate(model: HMMTagger, texts: Texts, run: RunConfig) -> Scores:
     found = tag_scores(model, texts)
     kinds = dict.fromkeys(name.split("_", 1)[1] for name in found)
     rows = [{"split": name} | {NAMES.get(k, k): found[f"{name}_{k}"] for k in kinds} for name in ("valid", "test")]
-    return Scores("tags right, %", {"parameters": model.num_parameters(), **found}, rows, headline="test_accuracy")
+    return Scores("tags correct, %", {"parameters": model.num_parameters(), **found}, rows, headline="test_accuracy")
 
 
 def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
-    """Accuracy in percent: of each split, of its words that the tagged text has not (oov_f1), and of the best paths of
-    states and tags (viterbi); without tags in training also of states that stand for a tag each (see MATCHES)."""
+    """Accuracy in percent: on each split, on its words not in the tagged text (oov_f1), and of the Viterbi paths of
+    states and tags (viterbi); without tags in training, also of states mapped to tags (see MATCHES)."""
     known = word_counts(texts["train"])
     seen = state_counts(model, texts["train"]) if texts.blind else None
     scores: dict[str, float] = {}
@@ -133,8 +133,8 @@ def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
 
 
 def state_counts(model: HMMTagger, tagged: Tagged) -> np.ndarray:
-    """How many tokens of each tag are in each state, by the best path of states given the words alone: [Y, K];
-    tags that the model does not know are left out."""
+    """Count tokens by tag and by Viterbi state given the words alone: [Y, K]; tags unknown to the model are left
+    out."""
     number = model.lexicon.numbers
     counts = np.zeros((len(number), model.num_states))
     for tags, states in zip(tagged.tags, model.state_paths(tagged.words), strict=True):
@@ -145,7 +145,7 @@ def state_counts(model: HMMTagger, tagged: Tagged) -> np.ndarray:
 
 
 def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
-    """Every sentence twice: with its rare words as they are, and with their kinds instead."""
+    """Every sentence twice: with its rare words, and with their spelling classes instead."""
     tagged = texts["train"]
     tags = [None] * len(tagged) if texts.blind else tagged.tags
     pairs = [*zip(tagged.words, tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
@@ -154,7 +154,7 @@ def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
 
 
 def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
-    """An untrained model whose states are shared out among the tags that their words have."""
+    """An untrained model whose states are apportioned among the tags of their words."""
     size = len(lexicon.vocab)
     given = cast(HMMTaggerConfig, config.model)
     model = replace(given, states=given.states or len(lexicon.tags))
@@ -167,14 +167,14 @@ def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
 
 
 def with_kinds(word_class: Tensor, lexicon: Lexicon, rare: int) -> Tensor:
-    """The classes of words, rare words moved into that of their kind: [V]."""
+    """The word classes, with rare words moved to that of their spelling class: [V]."""
     kinds = torch.from_numpy(lexicon.kinds())
     moved = (torch.tensor(lexicon.vocab.counts) <= rare) & (kinds >= 0)
     return torch.where(moved, word_class[kinds.clamp(min=0)], word_class)
 
 
 def states_of_tags(symbols: np.ndarray, lexicon: Lexicon, model: HMMTaggerConfig, support: Support) -> Tensor:
-    """The tag that each state begins with: the commoner a tag among the words of a class, the more of its states."""
+    """The initial tag of each state: the more frequent a tag among the words of a class, the more of its states."""
     size, num_tags = len(lexicon.vocab), len(lexicon.tags)
     symbols = symbols[symbols >= size]
     classes = support.word_class.numpy() if isinstance(support, Partition) else np.zeros(size, int)
@@ -185,6 +185,6 @@ def states_of_tags(symbols: np.ndarray, lexicon: Lexicon, model: HMMTaggerConfig
 
 
 def tags_of_states(counts: np.ndarray, states: int) -> Tensor:
-    """Tags [states] out of their counts [Y]: the commonest ones, more states for the commoner."""
+    """Apportion states to tags by their counts [Y]: [states]; the most frequent first."""
     chosen = np.argsort(-counts, kind="stable")[: min(states, max(1, np.count_nonzero(counts)))]
     return torch.from_numpy(np.repeat(chosen, apportion(states, np.maximum(counts[chosen], 1).tolist(), "root")))

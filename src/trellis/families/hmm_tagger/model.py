@@ -1,7 +1,7 @@
 """The HMM tagger: states that emit a word and its tag, p(x, y, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t) p(y_t | z_t).
 
-Tags that are missing are summed out, so any mixture of tagged and untagged text is learned from by exact marginal
-likelihood. With one state for each tag, which says no other, this is the classic HMM tagger."""
+Missing tags are marginalised, so any mixture of tagged and untagged text can be trained on by exact marginal
+likelihood. With one state per tag, each emitting only that tag, this is the classic HMM tagger."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from trellis.models.tagger import Tagger, check_sentences
 from trellis.options import choose
 from trellis.types import Batch
 
-SURENESS = 4.0  # logits by which a state begins above all tags but its own
+SURENESS = 4.0  # initial logit margin of a state's own tag over the others
 TOKENS = 1 << 13  # decoded at a time
-TAGGED = "tagged"  # the tensor that counts the words of the tagged text
-WORDS = slice(1, None)  # the tags that words may have: all but that of a sentence's end
+TAGGED = "tagged"  # the tensor of word counts in the tagged text
+WORDS = slice(1, None)  # the tags of words: all but that of <eos>
 
 
 class HMMTagger(HMM, Tagger):
@@ -51,7 +51,7 @@ class HMMTagger(HMM, Tagger):
     def assemble(
         cls, lexicon: Lexicon, config: HMMTaggerConfig, seed: int, support: Support, state_tags: Tensor
     ) -> HMMTagger:
-        """An untrained tagger; state_tags [K] are those that the states begin with."""
+        """An untrained tagger; state_tags [K] are the initial tags of the states."""
         words = HMM.build(lexicon.vocab, replace(config, states=len(state_tags)), False, seed, support)
         kinds = torch.from_numpy(lexicon.kinds())
         assert isinstance(words.params, SavedParams)
@@ -60,18 +60,18 @@ class HMMTagger(HMM, Tagger):
         return cls(lexicon, params, words.dropout)
 
     def encode_words(self, words: Sequence[str]) -> np.ndarray:
-        """A word that is not known is read by its spelling."""
+        """Encode words; an unknown word is replaced by its spelling class."""
         return self.lexicon.words(words)
 
     def of_words(self, sentences: Sequence[Sentence], answer: Callable[[Batch], Tensor]) -> list[list[int]]:
-        """What `answer` gives, out of [B, T], for every word of untagged sentences."""
+        """Apply `answer`, which returns [B, T], to untagged sentences and return its values for every word."""
         split = as_split([self.lexicon.symbols(sentence) for sentence in sentences])
         found = Sentences(split, TOKENS, shuffle=False).each(lambda batch: answer(batch.to(self.device)))
-        return [row[:-1].tolist() for row in found]  # without the end
+        return [row[:-1].tolist() for row in found]  # without <eos>
 
     @torch.no_grad()
     def tag_marginals(self, batch: Batch) -> Tensor:
-        """p(y_t | x), its states summed out: [B, T, Y]."""
+        """p(y_t | x), marginalised over the states: [B, T, Y]."""
         prior, transition, spoken, _ = self.chain(len(batch.tokens))
         emission = cast(Product, spoken)
         potentials = emission.potentials(batch.tokens)
@@ -83,7 +83,7 @@ class HMMTagger(HMM, Tagger):
 
     @torch.no_grad()
     def best_tags(self, batch: Batch) -> Tensor:
-        """The tags y of the single most probable (states, tags) given the words: [B, T]."""
+        """The tags y of the jointly most probable (states, tags) given the words: [B, T]."""
         prior, transition, spoken, _ = self.chain(len(batch.tokens))
         potentials, best = cast(Product, spoken).best_tags(batch.tokens, WORDS)
         path, _ = discrete.viterbi(prior, transition, potentials, batch.lengths)
@@ -92,14 +92,14 @@ class HMMTagger(HMM, Tagger):
     def tag(
         self, sentences: Sequence[Sentence], pos: Sequence[Sentence] | None = None, *, decode: str = "marginal"
     ) -> list[list[str]]:
-        """A tag for each word: the most probable of its own (marginal), or those of the best path (viterbi)."""
+        """Tag each word, by its most probable tag (marginal) or by the jointly best path (viterbi)."""
         check_sentences(sentences, pos)
         decoder = choose(DECODERS, decode, "decode")
         found = self.of_words(sentences, lambda batch: decoder(self, batch)) if sentences else []
         return [[self.lexicon.tags[tag] for tag in row] for row in found]
 
     def state_paths(self, sentences: Sequence[Sentence]) -> list[list[int]]:
-        """The most probable path of states of each sentence, its tags unknown."""
+        """The Viterbi path of states of each sentence, with tags unobserved."""
         return self.of_words(sentences, lambda batch: self.best_path(batch.tokens, batch.lengths)[0])
 
     def settings(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tags beside words: any parameterization of an HMM, and a table of p(tag | state)."""
+"""Joint parameters of words and tags: any HMM parameterisation, and a table of p(tag | state)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INNER = "words."
 
 
 class TaggedParams(SavedParams):
-    """p(x | z) and all else by `words`; p(y | z) by logits [Y, K]. A word x is of the kind kinds[x] (-1: of none)."""
+    """p(x | z) and the chain from `words`; p(y | z) from logits [Y, K]; kinds[x]: spelling class of x (-1: none)."""
 
     kind = "tagged"
     kinds: Tensor  # [V]
@@ -36,7 +36,7 @@ class TaggedParams(SavedParams):
 
     @torch.no_grad()
     def assign(self, tags: Tensor, sureness: float) -> None:
-        """Let each state begin with a tag [K] of its own, by so much above the others; hard: with no other, ever."""
+        """Initialise each state to a tag [K] with the given logit margin; if hard, it can emit no other tag."""
         self.tag_logits.fill_(LOG_ZERO if self.hard else -sureness)
         self.tag_logits.scatter_(0, tags[None], 0.0)
 
@@ -56,7 +56,7 @@ class TaggedParams(SavedParams):
 
     @torch.no_grad()
     def maximise_tags(self, counts: Tensor, pseudocount: float = 0.0) -> None:
-        """p(y | z) out of counts [Y, K]."""
+        """p(y | z) from counts [Y, K]."""
         old = self.tag_logits.softmax(0)
         set_log(self.tag_logits, most_probable(counts, pseudocount, old, dim=0, keep_zeros=False))
 
@@ -74,8 +74,8 @@ class TaggedParams(SavedParams):
 
 
 class TaggedTables(TaggedParams, Maximisable):
-    """Tables of words and tags, with an M-step: in it a word counts as seen `backoff` more times, in the states in
-    which its kind was."""
+    """Tables of words and tags, with an M-step in which a word counts as seen `backoff` more times, distributed over
+    states as its spelling class."""
 
     words: Tables
 
@@ -90,7 +90,7 @@ class TaggedTables(TaggedParams, Maximisable):
             self.tag_logits.data.copy_(parts.emission.tags.clamp(min=LOG_ZERO))
 
     def backed(self, visits: Tensor) -> Tensor:
-        """The visits of words [V, k], and `backoff` more for each as its kind's are shared out."""
+        """The visits of words [V, k], plus `backoff` for each, distributed as those of its spelling class."""
         if not self.backoff:
             return visits
         shares = visits / visits.sum(1, keepdim=True).clamp(min=torch.finfo(visits.dtype).tiny)
@@ -98,7 +98,7 @@ class TaggedTables(TaggedParams, Maximisable):
         return visits + self.backoff * shares[self.kinds.clamp(min=0)] * known.unsqueeze(1)
 
     def alike(self) -> Tensor:
-        """Whether a word and its kind have the same states, in the same order: [V] bool."""
+        """Whether a word and its spelling class have the same states, in the same order: [V] bool."""
         kinds, words = self.kinds.clamp(min=0), self.words
         if words.partition is not None:
             return words.partition.word_class == words.partition.word_class[kinds]
@@ -110,6 +110,6 @@ class TaggedTables(TaggedParams, Maximisable):
 def with_tags(
     words: SavedParams, num_tags: int, kinds: Tensor, backoff: float = 0.0, hard: bool = False
 ) -> TaggedParams:
-    """Parameters of words with tags, which have an M-step if those of the words do."""
+    """Parameters of words with tags; they have an M-step if those of the words do."""
     kind = TaggedTables if isinstance(words, Tables) else TaggedParams
     return kind(words, num_tags, kinds, backoff, hard)

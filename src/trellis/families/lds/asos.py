@@ -1,11 +1,11 @@
-"""EM with approximate second order statistics: what an E-step averages over a text, from its lagged covariances alone.
+"""EM with approximate second-order statistics (ASOS): E-step averages over a text from its lagged covariances alone.
 
 At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recursions, and so do their covariances:
     Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
     Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
     X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
-closed at the horizon r by what the model itself says, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
-however long the text is."""
+closed at the horizon r by the model's own prediction, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
+independent of the length of the text."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -46,7 +46,7 @@ class Statistics(NamedTuple):
     moved: np.ndarray  # E[x_{t+1} x_t'] [h, h]
     words: np.ndarray  # E[w_t x_t'] [n, h]
     smoothed: np.ndarray  # E[x-_t x-_t'] [h, h]: the spread of the token vectors
-    log_likelihood: float  # nats per token, of the parameters that these statistics were taken under
+    log_likelihood: float  # nats per token, under the parameters of this E-step
 
 
 class Step(NamedTuple):
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What the lags say, before the horizon is closed (as if X_r = 0)."""
+    """The recursions before closing the horizon (as if X_r = 0)."""
 
     ahead: np.ndarray  # Y_1 [n, h]
     words: np.ndarray  # F_0' [n, h], F_0 = sum_{k<r} J^k P Z_k + J^r Z_r
@@ -65,14 +65,14 @@ class Sweep(NamedTuple):
 
 
 def sweep(model: Filter, covariances: Covariances, horizon: int, workers: int) -> Sweep:
-    """The only part that touches the words: two products with every lag, Psi_k K' and Psi_k' K',
-    and no more than a few [n, h] at a time."""
+    """The only part that touches the words: two products with every lag, Psi_k K' and Psi_k' K', with only a few [n, h]
+    arrays in memory."""
     _, _, _, H, J, P = model.steady
     gain = model.gain
     ahead = now = np.zeros_like(gain)  # Y_{k+1}, Y_k
     for product in in_turn(lambda k: covariances[k].matmat(gain), range(horizon, -1, -1), workers):
         ahead, now = now, now @ H.T + product
-    into = [np.linalg.matrix_power(J, horizon).T]  # what Psi_k' K' is multiplied with in F_0', k = 0..r
+    into = [np.linalg.matrix_power(J, horizon).T]  # the factor of Psi_k' K' in F_0', k = 0..r
     for k in range(horizon - 1, -1, -1):
         into.insert(0, (np.linalg.matrix_power(J, k) @ P).T + H.T @ into[0])
     words, spread = now @ into[0], [now.T @ gain]
@@ -125,7 +125,7 @@ def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> floa
     information, size = emission.information, len(ahead)
     seen = np.eye(len(A)) - steady.filtered @ information
     observed = emission.coordinates.product(emission.scaled)
-    own = emission.coordinates.total()  # tr(D^-1 Psi_0), in parts
+    own = emission.coordinates.total()  # tr(D^-1 Psi_0), term by term
     own += np.trace((emission.surplus - emission.lift.T @ steady.filtered @ emission.lift) @ observed)
     cross = np.trace(A @ (ahead.T @ emission.sensing) @ seen)
     square = np.trace(A @ spread @ A.T @ information @ seen)
@@ -136,7 +136,7 @@ def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> floa
 
 
 def maximise(statistics: Statistics) -> Parameters:
-    """The M-step, in coordinates where the state's noise is white again."""
+    """The M-step, in coordinates where the state noise is white again."""
     inverse = np.linalg.inv(statistics.state)
     transition = statistics.moved @ inverse
     noise = symmetric(statistics.state - transition @ statistics.moved.T)
@@ -144,13 +144,13 @@ def maximise(statistics: Statistics) -> Parameters:
         return whiten_state(transition, statistics.words @ inverse, statistics.state, noise)
     except np.linalg.LinAlgError as error:
         raise IndefiniteError(
-            "The noise of the hidden vector would have a negative variance, so learning stops here; use fewer "
+            "The state noise would have a negative variance, so EM stops here; use fewer "
             "iterations, a longer horizon or a smaller hidden vector."
         ) from error
 
 
 def update(statistics: Statistics, covariances: Covariances, noise: str = "full") -> Parameters:
-    """The M-step, checked: a TrellisError where the approximation no longer gives a stable system with covariances."""
+    """The M-step, checked: raises TrellisError if the approximation no longer yields a stable, valid system."""
     parameters = restrict_noise(maximise(statistics), covariances.coordinates, noise)
     check_stable(parameters.transition)
     parameters.emission(covariances.coordinates)
@@ -160,7 +160,7 @@ def update(statistics: Statistics, covariances: Covariances, noise: str = "full"
 def learn(
     parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2, noise: str = "full"
 ) -> Iterator[Step]:
-    """Iterations of EM without end; raises what `update` does."""
+    """Iterate EM indefinitely; raises as `update` does."""
     while True:
         statistics = expect(parameters, covariances, horizon, workers)
         parameters = update(statistics, covariances, noise)

@@ -8,23 +8,23 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class LDSConfig(ModelConfig):
-    """The size of the hidden vectors, what is counted, and how the noise is modelled."""
+    """The size of the hidden vectors, the lags counted, and the noise model."""
 
     family: str = "lds"
     dim: int = option(256, "size of the hidden vectors", within="[1, inf)")
-    blocks: int = option(4, "lags that subspace identification looks back and ahead", within="[2, inf)")
-    horizon: int = option(7, "lags that EM takes from the text", within="[1, inf)")
-    pseudocounts: float = option(5.0, "of each word, in the scale that it is given", within="[0, inf)")
-    noise_prior: float = option(5.0, "pseudocounts of each word in the noise, for rare words' sake", within="[0, inf)")
-    noise: str = option("full", "covariance of the observations", choices="full diagonal spherical bohning")
+    blocks: int = option(4, "past and future lags in subspace identification", within="[2, inf)")
+    horizon: int = option(7, "lags used by EM", within="[1, inf)")
+    pseudocounts: float = option(5.0, "pseudocounts per word in the whitening scale", within="[0, inf)")
+    noise_prior: float = option(5.0, "pseudocounts per word in the noise, to regularise rare words", within="[0, inf)")
+    noise: str = option("full", "covariance of the observation noise", choices="full diagonal spherical bohning")
     whiten: bool = option(True, "scale words by their frequency before the subspace is identified")
-    init: str = option("subspace", "where EM begins", choices="subspace random")
-    max_words: int = option(0, "so many words, the commonest, have vectors of their own; 0: all", within="[0, inf)")
+    init: str = option("subspace", "initialisation of EM", choices="subspace random")
+    max_words: int = option(0, "the most frequent words, which get their own vectors; 0: all", within="[0, inf)")
 
 
 @dataclass(frozen=True)
 class LDSTrainConfig(FitConfig):
-    """How long to train."""
+    """Duration of training."""
 
     epochs: int = option(10, "em: iterations", within="[0, inf)")
     patience: int = option(0, "em: stop after this many iterations without improvement on valid", within="[0, inf)")

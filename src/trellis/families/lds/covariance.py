@@ -1,4 +1,4 @@
-"""Lagged covariances of one-hot words, never written out: sparse minus low rank, diagonal minus rank one.
+"""Lagged covariances of one-hot words as implicit operators: sparse minus low rank, diagonal minus rank one.
 
 Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.families.lds.onehot`."""
 
@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 from trellis.corpus.moments import Moments
 from trellis.families.lds.parameters import Whitening
 
-COLUMNS = 16  # multiplied with a Hankel matrix at a time
+COLUMNS = 16  # columns multiplied by a Hankel matrix at a time
 
 
 class Lagged(LinearOperator):
@@ -36,10 +36,10 @@ class Lagged(LinearOperator):
 
 
 class Covariances:
-    """Psi_0 .. Psi_r of a counted text; where it was not closed to a circle, each lag is centred by its own margins."""
+    """Psi_0 .. Psi_r of a counted text; unless the text was made circular, each lag is centred by its own margins."""
 
     def __init__(self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
-        """`pseudocount` of each word tempers the whitening, `prior` of each word adds to the noise."""
+        """`pseudocount` per word tempers the whitening, `prior` per word adds to the noise."""
         self.moments, self.tokens = moments, moments.tokens
         self.tempering = pseudocount, prior, whiten
         shares = pseudocount / self.tokens, prior / self.tokens
@@ -78,7 +78,7 @@ class Hankel(LinearOperator):
         return self._product(x, flipped=True)
 
     def _product(self, x: np.ndarray, flipped: bool) -> np.ndarray:
-        """A few columns at a time: what comes of them stays in memory at hand."""
+        """A few columns at a time, so that intermediate results stay in cache."""
         out, begins = np.empty_like(x), range(0, x.shape[1], COLUMNS)
         pieces = x.reshape(self.blocks, self.size, -1)
         found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], flipped), begins)
@@ -87,7 +87,7 @@ class Hankel(LinearOperator):
         return out
 
     def _sums(self, pieces: np.ndarray, flipped: bool) -> np.ndarray:
-        """Each lag meets the pieces that it is to be multiplied with all at once."""
+        """Multiply each lag once with all the pieces that need it."""
         out = np.zeros(pieces.shape)
         for offset, lag in enumerate(self.lagged, 1 - self.blocks):  # offset = i - j
             rows = np.arange(max(0, offset), min(self.blocks, self.blocks + offset))
@@ -98,7 +98,7 @@ class Hankel(LinearOperator):
 
 
 def in_turn(work: Callable[[int], np.ndarray], items: Sequence[int], workers: int = 2) -> Iterator[np.ndarray]:
-    """What comes of one item after the other; the next ones are worked on meanwhile."""
+    """Yield the results in order, computing the next ones in the background."""
     with ThreadPoolExecutor(workers) as pool:
         waiting = [pool.submit(work, item) for item in items[:workers]]
         for item in [*items[workers:], *[None] * workers]:

@@ -1,4 +1,4 @@
-"""Train a linear dynamical system: EM goes on while the validation text becomes likelier."""
+"""Train a linear dynamical system by EM, with early stopping on the validation text."""
 
 import time
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from trellis.training.state import TrainState
 
 @dataclass
 class Moment:
-    """Where a training stands: the model of an iteration, and how likely it makes the validation text."""
+    """A training checkpoint: the model of an iteration, and its validation log-likelihood."""
 
     iteration: int
     nats: float
@@ -40,9 +40,9 @@ class Moment:
 
 
 def by_em(job: Job) -> Fitted:
-    """At most train.epochs iterations of EM; with train.patience, no more after so many without a better valid text.
+    """At most train.epochs iterations of EM; with train.patience, stop after that many without improvement on valid.
 
-    A training that was stopped resumes from its last checkpoint, and ends with the same numbers."""
+    An interrupted training resumes from its last checkpoint, with identical results."""
     return fit(job, job.config.train.epochs)
 
 
@@ -64,7 +64,7 @@ def fit(job: Job, iterations: int) -> Fitted:
 
 
 def evaluate(model: LDS, corpus: Corpus, run: RunConfig) -> Scores:
-    """Gaussian nats per token of each split, and how many more than those of words drawn one by one."""
+    """Gaussian nats per token of each split, and the gain over a memoryless Gaussian."""
     nats = {name: model.nats_per_token(corpus[name]) for name in corpus.splits}
     gain = {name: nats[name] - model.static_nats_per_token(corpus[name]) for name in nats}
     rows = [{"split": name, "nats": nats[name], "gain": gain[name]} for name in nats]
@@ -73,7 +73,7 @@ def evaluate(model: LDS, corpus: Corpus, run: RunConfig) -> Scores:
 
 
 def improved(job: Job, iterations: int, covariances: Covariances) -> tuple[Moment, list[dict[str, Any]]]:
-    """The best model that EM came by, and a line of metrics for each iteration."""
+    """The best model found by EM, and a line of metrics per iteration."""
     begun, config, folder, corpus = time.perf_counter(), job.config, job.folder, job.corpus
     last, best = (Moment.load(folder / name) if folder else None for name in (LAST, BEST))
     if last is None or best is None:

@@ -1,4 +1,4 @@
-"""An LDS from a text: count once, identify the subspace, improve it by EM that sees the counts alone."""
+"""Learn an LDS from a text: count once, identify the subspace, then refine by EM on the counts alone."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -22,22 +22,22 @@ STARTS: dict[str, Callable[[Covariances, int, int, int], dict[str, Parameters]]]
     "subspace": identify,
     "random": lambda covariances, dim, blocks, seed: {"random": random_start(covariances, dim, seed)},
 }
-TRIAL = 3  # iterations of EM that compare the candidates to start from
+TRIAL = 3  # EM iterations to compare the initial candidates
 log = logging.getLogger(__name__)
 
 
 class Fit(NamedTuple):
-    """A model, and the nats per token that it gives the text it was learned from."""
+    """A model, and its nats per token on the training text."""
 
     log_likelihood: float
     model: LDS
 
 
 def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words: int = 0) -> Moments:
-    """The counts that the learning needs, of the `words` commonest words (0: all)."""
+    """Count the co-occurrences needed for learning, of the `words` most frequent words (0: all)."""
     lags = max(2 * blocks - 1, horizon)
     if split.tokens.size < 2 * lags:
-        raise TrellisError(f"The text has {split.tokens.size:,} tokens; words {lags} apart need at least {2 * lags}.")
+        raise TrellisError(f"The text has {split.tokens.size:,} tokens; a lag of {lags} needs at least {2 * lags}.")
     rows = choose_rows(np.bincount(split.tokens, minlength=len(vocab)), words)
     return count_moments(split.tokens, rows, lags)
 
@@ -45,11 +45,11 @@ def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words
 def fit_lds(
     vocab: Vocabulary, moments: Moments, dim: int = 100, iterations: int = 10, seed: int = 0, **settings: Any
 ) -> LDS:
-    """Subspace identification and `iterations` of EM, fewer where EM can go no further.
+    """Subspace identification and up to `iterations` of EM, fewer if EM fails to proceed.
 
-    `settings` are the other options of an LDS in `LDSConfig`. `pseudocounts` of each word temper the whitening, those
-    of `noise_prior` add to the noise and keep rare words from being overfitted. Simpler kinds of `noise` (see
-    `parameters.NOISES`), words that are not whitened and a random `init` are there for comparison."""
+    `settings` are the other options of `LDSConfig`. `pseudocounts` per word temper the whitening, those of
+    `noise_prior` add to the noise and keep rare words from being overfitted. Simpler types of `noise` (see
+    `parameters.NOISES`), unwhitened words and a random `init` are available for comparison."""
     config = LDSConfig(dim=dim, **settings)
     covariances = lagged_covariances(moments, config)
     parameters = begin_lds(covariances, config, seed)
@@ -58,19 +58,19 @@ def fit_lds(
 
 
 def lagged_covariances(moments: Moments, config: LDSConfig) -> Covariances:
-    """What is learned from, tempered as the configuration says."""
+    """The lagged covariances, with the configured pseudocounts."""
     return Covariances(moments, config.pseudocounts, config.noise_prior, config.whiten)
 
 
 def begin_lds(covariances: Covariances, config: LDSConfig, seed: int) -> Parameters:
-    """Where EM begins."""
+    """The initial parameters of EM."""
     found = STARTS[config.init](covariances, config.dim, config.blocks, seed)
     candidates = {name: restrict_noise(one, covariances.coordinates, config.noise) for name, one in found.items()}
     return best_start(candidates, covariances, config)
 
 
 def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters, config: LDSConfig) -> Iterator[Fit]:
-    """The LDS of these parameters, then that of an iteration of EM more each; ends where EM can go no further."""
+    """Yield the LDS of these parameters, then one per EM iteration; ends if EM fails to proceed."""
     moments = covariances.moments
     rows, counts = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
     for number in count(1):
@@ -81,12 +81,12 @@ def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters,
         try:
             parameters = update(statistics, covariances, config.noise)
         except TrellisError as problem:
-            log.info("EM ends before iteration %d: %s", number, problem)
+            log.info("EM stopped before iteration %d: %s", number, problem)
             return
 
 
 def best_start(candidates: dict[str, Parameters], covariances: Covariances, config: LDSConfig) -> Parameters:
-    """The candidate that a few steps of EM make the likeliest."""
+    """The candidate with the highest likelihood after a few EM iterations."""
     if len(candidates) == 1:
         return next(iter(candidates.values()))
     reached = {}
@@ -95,7 +95,7 @@ def best_start(candidates: dict[str, Parameters], covariances: Covariances, conf
             trial = islice(learn(parameters, covariances, config.horizon, noise=config.noise), TRIAL)
             reached[name] = [step.log_likelihood for step in trial][-1]
         except TrellisError as problem:
-            log.info("The start %r is left out: %s", name, problem)
+            log.info("Skipped the initialisation %r: %s", name, problem)
     if not reached:
-        raise TrellisError("No start for EM was found; use a smaller model.dim, or a model.noise_prior.")
+        raise TrellisError("No valid initialisation for EM; use a smaller model.dim, or a larger model.noise_prior.")
     return candidates[max(reached, key=reached.__getitem__)]

@@ -1,6 +1,6 @@
-"""The linear dynamical system over words: every token has a hidden vector, and a text is a path through them.
+"""The linear dynamical system over words: every token has a hidden vector, and a text is a trajectory.
 
-It is a Gaussian model of one-hot vectors, so it gives densities (nats per token), never perplexities."""
+It is a Gaussian model of one-hot vectors, so it yields densities (nats per token) rather than perplexities."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Pote
 from trellis.inference.steady import lyapunov, steady_state
 from trellis.models.base import PersistedModel, Ranked, Saved
 
-LANES, WINDOW, WARM = 64, 2048, 100  # pieces of a stream whose likelihood is taken side by side, and what they overlap
+LANES, WINDOW, WARM = 64, 2048, 100  # parallel windows of a stream, their length, and their overlap
 
 
 class Pair(NamedTuple):
-    """A singular vector pair of A: states that say the words `before` are moved to states that say `after`."""
+    """A singular vector pair of A: states that favour the words `before` move to states that favour `after`."""
 
     value: float
     before: list[str]
@@ -76,7 +76,7 @@ class LDS(PersistedModel):
         return self.where
 
     def to(self, device: str | torch.device) -> LDS:
-        """The same model with its inference on another device."""
+        """Move the inference tables to another device."""
         model = copy(self)
         model.__dict__.pop("tables", None)
         model.where = torch.device(device)
@@ -93,7 +93,7 @@ class LDS(PersistedModel):
 
     @cached_property
     def tables(self) -> dict[str, Tensor]:
-        """What inference looks up: per-word vectors [n, h] and constants [n], and matrices [h, h]."""
+        """Lookup tables for inference: per-word vectors [n, h] and constants [n], and matrices [h, h]."""
         A, unit = self.parameters.transition, np.eye(self.dim)
         values, vectors = np.linalg.eigh(self.spread.numpy())
         whiten = (vectors / np.sqrt(values.clip(1e-12 * values.max()))) @ vectors.T
@@ -110,7 +110,7 @@ class LDS(PersistedModel):
         return {name: torch.from_numpy(array).to(self.where) for name, array in arrays.items()}
 
     def problem(self, tokens: Tensor) -> tuple[Normal, Dynamics, Potentials]:
-        """What inference takes, for tokens [B, T]; -1, or a word that training never saw, is missing."""
+        """The inputs of inference for tokens [B, T]; -1 and words unseen in training are missing."""
         tables, rows = self.tables, self.rows.to(self.where)
         row = torch.where(tokens < 0, ABSENT, rows[tokens.clamp(min=0)])
         seen = row.clamp(min=0)
@@ -123,18 +123,18 @@ class LDS(PersistedModel):
 
     @torch.no_grad()
     def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
-        """E[x_t | w_<=t], its covariance and log p(w_t | w_<t) of sequences [B, T]."""
+        """Filtered E[x_t | w_<=t], its covariance and log p(w_t | w_<t) of sequences [B, T]."""
         return gaussian.filter(*self.problem(tokens), lengths)
 
     @torch.no_grad()
     def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """E[x_t | w]: [B, T, h]."""
+        """Smoothed E[x_t | w]: [B, T, h]."""
         return gaussian.smoothed_means(*self.problem(tokens), lengths)
 
     @torch.no_grad()
     def nats_per_token(self, split: Split) -> float:
-        """Mean log density of the words of a split, read as one stream: in windows side by side, each of which has seen
-        the last words of the one before."""
+        """Mean log density per token of a split read as one stream, in parallel windows that each warm up on the end of
+        the previous one."""
         text, total = torch.from_numpy(np.asarray(split.tokens, np.int64)), 0.0
         for begin in range(0, max(1, len(text) - WARM), LANES * WINDOW):
             piece = text[begin : begin + LANES * WINDOW + WARM]
@@ -143,41 +143,41 @@ class LDS(PersistedModel):
             windows = padded.unfold(0, WARM + WINDOW, WINDOW).to(self.where)
             lengths = (len(piece) - WINDOW * torch.arange(lanes, device=self.where)).clamp(max=WARM + WINDOW)
             densities = gaussian.log_densities(*self.problem(windows), lengths)
-            densities[0 if begin else 1 :, :WARM] = 0.0  # the window before has counted them
+            densities[0 if begin else 1 :, :WARM] = 0.0  # counted by the previous window
             total += float(densities.sum(dtype=torch.float64))
         return total / len(text)
 
     def static_nats_per_token(self, split: Split) -> float:
-        """The same of the Gaussian that has the words' mean and covariance, and no memory."""
+        """The same for a memoryless Gaussian with the words' mean and covariance."""
         alone = OneHot(self.coordinates, 0 * self.parameters.loadings, np.eye(self.dim)).constants()
         rows = self.rows.numpy()[split.tokens]
         return float(np.where(rows < 0, 0.0, alone[rows]).mean())
 
     def unit(self, vectors: Tensor) -> Tensor:
-        """In coordinates where the training text's smoothed vectors are white, on the unit sphere."""
+        """Whiten by the training text's smoothed vectors and normalise to unit length."""
         return torch.nn.functional.normalize(vectors @ self.tables["whiten"], dim=-1)
 
     def type_vectors(self) -> Tensor:
-        """A vector for each word of the vocabulary on its own, its Kalman gain: [V, h], zero for unseen words."""
+        """A context-free vector per word, its Kalman gain: [V, h], zero for unseen words."""
         vectors = self.unit(self.tables["vectors"] @ self.tables["gain"])
         rows = self.rows.to(self.where)
         return vectors[rows.clamp(min=0)] * (rows >= 0).unsqueeze(-1)
 
     def neighbours(self, text: str, position: int, n: int = 10) -> Ranked:
-        """The words whose own vectors are nearest to that of a token in its context, with their cosines."""
+        """The words whose context-free vectors are nearest to that of a token in context, with cosine similarities."""
         vector = torch.from_numpy(cast(np.ndarray, self.embed(text))[position]).to(self.where)
         cosines = self.type_vectors() @ vector.double()
         top = cosines.topk(min(n, len(cosines)))
         return list(zip(self.vocab.decode(top.indices.tolist()), top.values.tolist(), strict=True))
 
     def dynamics(self, n: int = 10, words: int = 9) -> list[Pair]:
-        """The n largest singular vector pairs of A, by the words that their states make likelier."""
+        """The n largest singular vector pairs of A, described by the words that their states favour."""
         left, values, right = np.linalg.svd(self.parameters.transition)
         pairs = zip(values[:n], right[:n], left.T[:n], strict=True)
-        return [Pair(float(value), *self.speak(before, after, words)) for value, before, after in pairs]
+        return [Pair(float(value), *self.favoured_words(before, after, words)) for value, before, after in pairs]
 
-    def speak(self, before: np.ndarray, after: np.ndarray, words: int) -> tuple[list[str], list[str]]:
-        """The likeliest words of two states; a pair of vectors is turned to the side on which it is more telling."""
+    def favoured_words(self, before: np.ndarray, after: np.ndarray, words: int) -> tuple[list[str], list[str]]:
+        """The most favoured words of two states, choosing the sign of the pair for which they are more distinctive."""
         first = np.full(self.counts.numel(), -1)
         known = np.flatnonzero(self.rows.numpy() >= 0)[::-1]
         first[self.rows.numpy()[known]] = known
@@ -202,6 +202,6 @@ class LDS(PersistedModel):
         vocab, settings, tensors, _ = saved
         parameters = Parameters(**{name: tensors[name].numpy() for name in Parameters._fields if name in tensors})
         if len(tensors["rows"]) != len(vocab) or parameters.loadings.shape != (len(tensors["counts"]), settings["dim"]):
-            raise ValueError("its words are not as many as it says")
+            raise ValueError("the number of words does not match")
         tempered = {name: settings[name] for name in ("pseudocount", "prior", "whiten")}
         return cls(vocab, tensors["rows"], tensors["counts"], parameters, tensors["spread"], **tempered)

@@ -1,11 +1,11 @@
 """A one-hot word as a Gaussian observation of a hidden vector, w_t = C x_t + noise, on its n - 1 dimensions.
 
-The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), which leaves them no
+The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), and so have no
 variance along n ~ W^-1 1. The noise has the covariance
     D = Delta - g g' - C E C',  Delta = W diag(mu') W,  g = W mu' / sqrt(sum mu'),  mu' = mu + prior,
-where C E C' is what the hidden vector explains; without a prior (pseudocounts of noise: an inverse Wishart one),
-Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' does the work of D in every gain and on
-all data, and its inverse and determinant are [h, h] matters:
+where C E C' is explained by the hidden vector; without a prior (pseudocounts of noise: an inverse Wishart one),
+Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' can replace D in every gain and on
+all data, and its inverse and determinant reduce to [h, h] matrices:
     N = C' Delta^-1 C,  Phi = C'(D + g g')^-1 C = (I - N E)^-1 N,  C'(D + g g')^-1 = (I - N E)^-1 C' Delta^-1."""
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ class Whitening:
     """The coordinates of w: frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m'."""
 
     def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
-        """`pseudocount` and `prior` are frequencies, counts / T; without `whiten` words keep their own coordinates."""
+        """`pseudocount` and `prior` are frequencies, counts / T; without `whiten`, words are not scaled."""
         if not (frequency > 0).all():
-            raise TrellisError("A word has a count of zero, so nothing is known of it; leave it out of the vocabulary.")
+            raise TrellisError("A word has count 0, so its parameters are undefined; leave it out of the vocabulary.")
         self.frequency = frequency
         self.scale = (frequency + pseudocount) ** -0.5 if whiten else np.ones_like(frequency)
         self.mean = frequency * self.scale  # [n] m
@@ -46,18 +46,18 @@ class Whitening:
 
     @cached_property
     def null(self) -> np.ndarray:
-        """The unit vector n in which w has no variance."""
+        """The unit vector n along which w has no variance."""
         return (1 / self.scale) / np.linalg.norm(1 / self.scale)
 
     @cached_property
     def log_volume(self) -> float:
-        """Add this to a log density of w on its n - 1 dimensions to get that of the one-hot vector itself."""
+        """Offset from a log density of w on its n - 1 dimensions to that of the one-hot vector itself."""
         size = len(self.scale)
         return float(np.log(self.scale).sum() + 0.5 * np.log((self.scale**-2).sum() / size))
 
     @cached_property
     def log_mean(self) -> float:
-        """2 log |n'g|, g = W mu' / sqrt(sum mu'): what a determinant of anything plus g g' has too much."""
+        """2 log |n'g|, g = W mu' / sqrt(sum mu'): the excess in the log-determinant of anything plus g g'."""
         ghost = self.variance * self.scale / np.sqrt(self.variance.sum())
         return float(2 * np.log(abs(self.null @ ghost)))
 
@@ -83,7 +83,7 @@ class OneHot:
             left = np.linalg.cholesky(np.eye(len(root)) - root.T @ self.overlap @ root)
         except np.linalg.LinAlgError as error:
             raise IndefiniteError(
-                "The noise of the words would have a negative variance, so learning stops here; use fewer iterations, "
+                "The observation noise would have a negative variance, so EM stops here; use fewer iterations, "
                 "a smaller hidden vector or more pseudocounts."
             ) from error
         half = np.linalg.solve(left, root.T)
@@ -126,7 +126,7 @@ class Parameters(NamedTuple):
     transition: np.ndarray  # A [h, h]
     loadings: np.ndarray  # C [n, h]
     explained: np.ndarray  # E [h, h]
-    variance: np.ndarray | None = None  # [n] of the noise of each word, where it is diagonal
+    variance: np.ndarray | None = None  # [n] noise variance of each word, if diagonal
 
     def emission(self, coordinates: Whitening) -> OneHot:
         if self.variance is not None:
@@ -135,28 +135,28 @@ class Parameters(NamedTuple):
 
 
 def whiten_state(transition: np.ndarray, loadings: np.ndarray, explained: np.ndarray, noise: np.ndarray) -> Parameters:
-    """The system with the state's noise Q, in the coordinates where Q = I."""
+    """Transform a system with state noise Q to coordinates where Q = I."""
     root = np.linalg.cholesky(noise)
     inverse = np.linalg.inv(root)
     return Parameters(inverse @ transition @ root, loadings @ root, symmetric(inverse @ explained @ inverse.T))
 
 
-NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray] | None] = {  # of the variance left, and the scales
-    "full": None,  # as it is
+NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray] | None] = {  # (residual, coordinates) -> noise
+    "full": None,  # unrestricted
     "diagonal": lambda left, coordinates: left,
     "spherical": lambda left, coordinates: np.mean(left * coordinates.scale**2) / coordinates.scale**2,
-    "bohning": lambda left, coordinates: np.full_like(left, 2.0),  # the inverse of his (I - 11'/(n + 1)) / 2
+    "bohning": lambda left, coordinates: np.full_like(left, 2.0),  # the inverse of Böhning's (I - 11'/(n + 1)) / 2
 }
 
 
 def restrict_noise(parameters: Parameters, coordinates: Whitening, noise: str) -> Parameters:
-    """The system with a simpler noise of the words: the diagonal of the full one, its mean, or a constant."""
-    restrict = choose(NOISES, noise, "The noise of the words")
+    """The system with simpler observation noise: the diagonal of the full one, its mean, or a constant."""
+    restrict = choose(NOISES, noise, "The observation noise")
     if restrict is None:
         return parameters
     explained = ((parameters.loadings @ parameters.explained) * parameters.loadings).sum(1)
     left = coordinates.variance - coordinates.frequency**2 - explained / coordinates.scale**2
     variance = restrict(left, coordinates)
     if not (variance > 0).all():
-        raise IndefiniteError("The noise of a word would have a negative variance, so learning stops here.")
+        raise IndefiniteError("The observation noise of a word would have a negative variance, so EM stops here.")
     return parameters._replace(explained=0 * parameters.explained, variance=variance)

@@ -1,13 +1,13 @@
-"""What the report shows of a linear dynamical system: what it moves to what."""
+"""The report sections of a linear dynamical system: its dynamics in words."""
 
 from collections.abc import Sequence
 
 from trellis.families.lds.model import LDS, Pair
 from trellis.report.markup import Markup, element, picture, section
 
-WIDTH, HEIGHT, MARGIN = 1100, 30, 16  # pixels: of the whole, of a pair, around
-ARROW = 440, 660  # where arrows begin and end
-BROADEST = 10.0  # arrow
+WIDTH, HEIGHT, MARGIN = 1100, 30, 16  # pixels: total width, height of a pair, margin
+ARROW = 440, 660  # start and end of the arrows
+BROADEST = 10.0  # maximum stroke width of an arrow
 STYLE = """
 .dynamics { background: #fff; font: 13px system-ui, sans-serif; } .dynamics text { fill: #2b2f36; }
 .dynamics path { fill: none; stroke: #1c5d8c; stroke-linecap: round; opacity: .75; }
@@ -16,13 +16,13 @@ STYLE = """
 
 
 def sections(model: LDS) -> list[Markup]:
-    """What the report shows of an LDS."""
+    """The report sections of an LDS."""
     caption = "Singular vector pairs of the transition: words on the left lead to words on the right."
     return [section("Dynamics", caption, element("div", draw_dynamics(model.dynamics()), class_="wide"))]
 
 
 def draw_dynamics(pairs: Sequence[Pair], **look: object) -> Markup:
-    """One line for each singular vector pair, its arrow as broad as its singular value is large."""
+    """One line per singular vector pair, with an arrow as wide as its singular value is large."""
     largest = max((pair.value for pair in pairs), default=1.0)
     lines = [draw_pair(pair, MARGIN + HEIGHT * (i + 0.5), largest) for i, pair in enumerate(pairs)]
     size = f"0 0 {WIDTH} {2 * MARGIN + HEIGHT * len(pairs)}"

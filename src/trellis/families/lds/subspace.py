@@ -1,4 +1,4 @@
-"""Subspace identification: a linear dynamical system from lagged covariances alone, by one randomised SVD.
+"""Subspace identification: a linear dynamical system from lagged covariances alone, by a randomised SVD.
 
 The block Hankel matrix of the covariances is Gamma Delta_r, Gamma = [C; C A; ...], Delta_r = [... A G, G]."""
 
@@ -13,13 +13,13 @@ from trellis.families.lds.parameters import Parameters, Whitening, whiten_state
 from trellis.inference.steady import lyapunov, spectral_radius, symmetric
 
 OVERSAMPLING, POWER_STEPS = 10, 2
-LARGEST_RADIUS, LARGEST_SHARE = 0.98, 0.98  # of the transition; of a direction's variance that the model explains
+LARGEST_RADIUS, LARGEST_SHARE = 0.98, 0.98  # spectral radius; explained share of a direction's variance
 RANDOM_RADIUS = 0.7
-SMALLEST = 1e-9  # singular values, relative to the largest, that still count
+SMALLEST = 1e-9  # relative cutoff of singular values
 
 
 class Spectrum(NamedTuple):
-    """What the SVD of the Hankel matrix says; the state has some coordinates of its own."""
+    """System matrices from the SVD of the Hankel matrix, in arbitrary state coordinates."""
 
     transition: np.ndarray  # A
     loadings: np.ndarray  # C
@@ -27,7 +27,7 @@ class Spectrum(NamedTuple):
 
 
 def identify(covariances: Covariances, dim: int, blocks: int = 4, seed: int = 0) -> dict[str, Parameters]:
-    """Two candidates that differ in the noise of the state: "unit" takes it to be white in the coordinates of the SVD,
+    """Two candidates that differ in the state noise: "unit" assumes it is white in the coordinates of the SVD,
     "moments" solves for it. The latter is exact on the moments of a true system, the former often better on text."""
     spectrum = decompose(covariances, dim, blocks, seed)
     return {name: start(spectrum, covariances.coordinates) for name, start in CANDIDATES.items()}
@@ -38,7 +38,7 @@ def decompose(covariances: Covariances, dim: int, blocks: int, seed: int) -> Spe
         raise TrellisError(f"{blocks} blocks need {2 * blocks - 1} lags, but {covariances.lags} were counted.")
     size = len(covariances.coordinates.scale)
     if not 0 < dim < size:
-        raise TrellisError(f"The hidden vector has {dim} dimensions, but {size:,} words allow 1 to {size - 1:,}.")
+        raise TrellisError(f"The hidden vector has {dim} dimensions; with {size:,} words, use 1 to {size - 1:,}.")
     left, values, right = randomised_svd(Hankel(covariances, blocks), dim, seed)
     if values[-1] <= SMALLEST * values[0]:
         rank = int((values > SMALLEST * values[0]).sum())
@@ -54,7 +54,7 @@ def decompose(covariances: Covariances, dim: int, blocks: int, seed: int) -> Spe
 def randomised_svd(
     matrix: Hankel, rank: int, seed: int, power_steps: int = POWER_STEPS
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The largest `rank` singular values with their vectors, by products alone."""
+    """The largest `rank` singular values and vectors, by matrix products alone."""
     width = min(rank + OVERSAMPLING, matrix.shape[0])
     basis = np.random.default_rng(seed).standard_normal((matrix.shape[1], width))
     basis, _ = orthonormal(matrix.matmat(basis))
@@ -67,7 +67,7 @@ def randomised_svd(
 
 
 def orthonormal(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """columns = Q R, tall and thin: by Cholesky of the Gram matrix, twice; by Householder where that fails."""
+    """QR of tall, thin columns: by Cholesky of the Gram matrix, twice; by Householder if that fails."""
     factor = np.eye(columns.shape[1])
     try:
         basis = columns
@@ -83,22 +83,22 @@ def orthonormal(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def with_unit_noise(spectrum: Spectrum, coordinates: Whitening) -> Parameters:
     """Q = I."""
     variance = lyapunov(spectrum.transition, np.eye(len(spectrum.transition)))
-    return settle(spectrum, variance, np.eye(len(variance)), coordinates)
+    return bounded_system(spectrum, variance, np.eye(len(variance)), coordinates)
 
 
 def with_matched_noise(spectrum: Spectrum, coordinates: Whitening) -> Parameters:
-    """Var x = A^-1 G C (C'C)^-1, Q = Var x - A Var x A', both with their eigenvalues raised where they must be."""
+    """Var x = A^-1 G C (C'C)^-1, Q = Var x - A Var x A', both with eigenvalues raised to be positive."""
     transition, loadings, forward = spectrum
     variance = np.linalg.solve(transition, forward @ loadings @ np.linalg.inv(loadings.T @ loadings))
     noise = positive(variance - transition @ (variance := positive(variance)) @ transition.T)
-    return settle(spectrum, lyapunov(transition, noise), noise, coordinates)
+    return bounded_system(spectrum, lyapunov(transition, noise), noise, coordinates)
 
 
 CANDIDATES = {"unit": with_unit_noise, "moments": with_matched_noise}
 
 
 def random_start(covariances: Covariances, dim: int, seed: int = 0) -> Parameters:
-    """A turn of the state, slowly forgotten, and loadings that know nothing; for comparison."""
+    """A slowly decaying random rotation of the state and random loadings; for comparison."""
     generator, coordinates = np.random.default_rng(seed), covariances.coordinates
     turn, _ = np.linalg.qr(generator.standard_normal((dim, dim)))
     loadings = generator.standard_normal((len(coordinates.scale), dim)) * np.sqrt(coordinates.delta)[:, None]
@@ -106,8 +106,8 @@ def random_start(covariances: Covariances, dim: int, seed: int = 0) -> Parameter
     return with_unit_noise(Spectrum(RANDOM_RADIUS * turn, loadings, loadings.T), coordinates)
 
 
-def settle(spectrum: Spectrum, variance: np.ndarray, noise: np.ndarray, coordinates: Whitening) -> Parameters:
-    """Coordinates in which the state's noise is white, and C so small that the words' noise is a covariance."""
+def bounded_system(spectrum: Spectrum, variance: np.ndarray, noise: np.ndarray, coordinates: Whitening) -> Parameters:
+    """Coordinates in which the state noise is white, with C scaled down until the word noise is a valid covariance."""
     transition, loadings, _ = spectrum
     overlap = loadings.T @ (loadings / coordinates.delta[:, None])
     root = np.linalg.cholesky(variance)

@@ -16,20 +16,20 @@ from trellis.learning.base import GradientModel
 from trellis.models.base import LanguageModel, Saved
 from trellis.types import Batch
 
-LOGITS = 1 << 26  # held at a time
-SPREAD = 0.1  # standard deviation of the embeddings at first
+LOGITS = 1 << 26  # logits in memory at a time
+SPREAD = 0.1  # initial standard deviation of the embeddings
 
-State = dict[str, Tensor]  # "words" [B, w], the latest ones, and what else a network remembers, [B, ...] each
+State = dict[str, Tensor]  # "words" [B, w], the latest ones, and the network's memory, [B, ...] each
 
 
 class NeuralModel(GradientModel, LanguageModel):
-    """p(x_t | x_<t) = softmax(E f_t + b): f_t [d] is what a network makes of the words before x_t.
+    """p(x_t | x_<t) = softmax(E f_t + b): f_t [d] is a network's feature vector of the words before x_t.
 
-    The rows of E [V, d] are the embeddings of those words too, unless it is not `tied`. A text begins after <eos>."""
+    The rows of E [V, d] are also the input embeddings if `tied`. A text begins after <eos>."""
 
     __repr__ = LanguageModel.__repr__
     embed_kinds: ClassVar = {"type": lambda model, tokens, lengths: embedding(tokens, model.embedding)}
-    window = 1  # how many of the latest words the network reads at each step
+    window = 1  # previous words the network reads at each step
 
     def __init__(self, vocab: Vocabulary, dim: int, dropout: float, tied: bool = True, bias: bool = True) -> None:
         super().__init__()
@@ -47,14 +47,14 @@ class NeuralModel(GradientModel, LanguageModel):
         return self.embedding.device
 
     def memory(self, batch: int) -> State:
-        """What the network remembers besides words, before the first one."""
+        """The initial memory of the network, besides the words."""
         return {}
 
     @abstractmethod
     def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """The features f [B, T, d] of T steps from words [B, window - 1 + T], and the memory after them.
+        """Features f [B, T, d] of T steps from words [B, window - 1 + T], and the memory after them.
 
-        Where `lengths` is None, the memory of every row is that after T steps."""
+        If `lengths` is None, the memory of every row is taken after T steps."""
 
     def start(self, batch: int) -> State:
         words = torch.full((batch, self.window), self.vocab.eos, device=self.device)
@@ -73,7 +73,7 @@ class NeuralModel(GradientModel, LanguageModel):
         return inside(self.log_probs(features, tokens), lengths), after
 
     def score_window(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """`score` where no sequence ends before the last step; never waits for the device."""
+        """`score` if no sequence ends before the last step; does not synchronise with the device."""
         words = torch.cat([state["words"], tokens], 1)
         features, memory = self.read(words[:, :-1], state)
         return self.log_probs(features, tokens), {"words": words[:, tokens.shape[1] :], **memory}
@@ -81,7 +81,7 @@ class NeuralModel(GradientModel, LanguageModel):
     def log_likelihood(self, batch: Batch, state: State | None) -> tuple[Tensor, State]:
         """log p(batch), still on the device, and the state after it.
 
-        A sequence that ends inside the batch must begin anew in the next one: its state is not kept."""
+        A sequence that ends within the batch must be fresh in the next one: its state is not kept."""
         if state is None or len(state["words"]) < len(batch.tokens):
             state = self.start(len(batch.tokens))
         log_probs, after = self.score_window(batch.tokens, self.reset(state, batch.fresh))
@@ -95,7 +95,7 @@ class NeuralModel(GradientModel, LanguageModel):
         return linear(features, self.embedding if self.output is None else self.output, self.bias)
 
     def log_probs(self, features: Tensor, tokens: Tensor) -> Tensor:
-        """log p of tokens [B, T] given features [B, T, d], a bounded number of logits at a time."""
+        """log p of tokens [B, T] given features [B, T, d], with a bounded number of logits in memory."""
         rows = max(1, LOGITS // len(self.vocab))
         pieces = zip(features.reshape(-1, self.dim).split(rows), tokens.reshape(-1).split(rows), strict=True)
         losses = [cross_entropy(self.logits(f), x, reduction="none") for f, x in pieces]
@@ -119,13 +119,13 @@ class NeuralModel(GradientModel, LanguageModel):
 
 
 def at_least_one(**sizes: int) -> None:
-    """Refuse a size of the model that is not a positive number."""
+    """Raise if a size is not positive."""
     for name, size in sizes.items():
         if size < 1:
             raise TrellisError(f"model.{name} is {size}: it must be at least 1.")
 
 
 def choose_rows(where: Tensor, one: State, other: State) -> State:
-    """The rows of `one` where [B] is true, those of `other` (which may have more) where it is not."""
+    """The rows of `one` where the mask [B] is true, else those of `other` (which may have more)."""
     rows = {name: where.view(-1, *[1] * (value.dim() - 1)) for name, value in one.items()}
     return {name: torch.where(rows[name], value, other[name][: len(where)]) for name, value in one.items()}

@@ -1,4 +1,4 @@
-"""Untrained networks, as configurations describe them."""
+"""Build untrained networks from their configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trellis.training.fit import Fitted, Job, by_steps
 from trellis.training.run import train
 
 TIED = {"all": True, "none": False}
-START = "start"  # the folder of the lds that is trained first
+START = "start"  # the folder of the LDS trained for initialisation
 
 
 def feedforward(run: RunConfig, corpus: Corpus) -> FeedForward:
@@ -29,24 +29,24 @@ def lstm(run: RunConfig, corpus: Corpus) -> LSTM:
 
 
 def fit_rnn(job: Job) -> Fitted:
-    """Train a recurrent network from scratch, or from the filter of an lds; one that is described by a TOML is trained
-    first, in the folder itself, on the same device."""
+    """Train a recurrent network from scratch or from the filter of an LDS; an LDS given as a TOML file is trained
+    first, in a subfolder, on the same device."""
     size, vocab = job.config.model, job.corpus.vocab
     if not size.init_from:
         return by_steps(job, lambda run, corpus: RNN(vocab, size.dim, size.net_dropout))
     lds = first_lds(job) if size.init_from.endswith(".toml") else load(size.init_from, LDS)
     if lds.vocab.words != vocab.words:
-        raise TrellisError(f"model.init_from is {size.init_from}: it must be an lds trained on the same vocabulary.")
+        raise TrellisError(f"model.init_from is {size.init_from}: it must be an LDS trained on the same vocabulary.")
     return by_steps(job, lambda run, corpus: RNN.from_lds(lds, size.net_dropout))
 
 
 def first_lds(job: Job) -> LDS:
-    """The lds of the TOML that `model.init_from` names."""
+    """Train the LDS described by the TOML file in `model.init_from`."""
     config = job.config
     start = replace(load_config(config.model.init_from), device=config.device, seed=config.seed)
     model = train(start, job.folder and job.folder / START, resume=True).model
     if not isinstance(model, LDS):
         raise TrellisError(
-            f"model.init_from is {config.model.init_from}, which describes a {model.family}, not an lds."
+            f"model.init_from is {config.model.init_from}, which describes a {model.family}, not an LDS."
         )
     return model

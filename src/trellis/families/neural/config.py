@@ -12,8 +12,8 @@ class RNNConfig(ModelConfig):
 
     family: str = "rnn"
     dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, inf)")
-    net_dropout: float = option(0.0, "dropout of whole units", within="[0, 1)")
-    init_from: str = option("", "run (or TOML) of an lds whose filter it begins as, with dim that of the lds and one")
+    net_dropout: float = option(0.0, "variational dropout of units", within="[0, 1)")
+    init_from: str = option("", "run (or TOML) of an LDS whose filter initialises it, with one dimension less")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class LSTMConfig(ModelConfig):
     family: str = "lstm"
     dim: int = option(256, "size of the embeddings and of the hidden vectors", within="[1, inf)")
     depth: int = option(1, "layers", within="[1, inf)")
-    net_dropout: float = option(0.0, "dropout of whole units", within="[0, 1)")
-    tying: str = option("all", "whether input and output words share embeddings", choices="all none")
+    net_dropout: float = option(0.0, "variational dropout of units", within="[0, 1)")
+    tying: str = option("all", "tie input and output embeddings", choices="all none")
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ class FeedForwardConfig(LSTMConfig):
     """The feed-forward network."""
 
     family: str = "feedforward"
-    window: int = option(4, "previous words that it reads", within="[1, inf)")
-    hidden: int = option(0, "units of its layers; 0: as many as `dim`", within="[0, inf)")
+    window: int = option(4, "previous words it reads", within="[1, inf)")
+    hidden: int = option(0, "units per hidden layer; 0: the same as `dim`", within="[0, inf)")

@@ -1,4 +1,4 @@
-"""The feed-forward language model: a window of previous words, hidden layers, the next word."""
+"""The feed-forward language model: a window of previous words, hidden layers, and a softmax over the next word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trellis.families.neural.base import NeuralModel, State, at_least_one
 class FeedForward(NeuralModel):
     """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each layer g has d units.
 
-    With `hidden` units instead, a last linear map leads back to d.
+    With `hidden` units instead, a final linear layer projects back to d.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="feedforward", dim=4, window=2, epochs=1).model
     >>> model.embed("a b").shape
@@ -35,7 +35,7 @@ class FeedForward(NeuralModel):
             for before, after in pairwise(widths)
         ]
         self.drop, self.layers = nn.Dropout(dropout), nn.Sequential(*layers)
-        self.back = nn.Identity() if hidden in (0, dim) else nn.Linear(hidden, dim)  # to the length of an embedding
+        self.back = nn.Identity() if hidden in (0, dim) else nn.Linear(hidden, dim)  # to the embedding size
         self.window, self.hidden = window, hidden
 
     def read(self, words: Tensor, state: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:

@@ -16,18 +16,18 @@ from trellis.inference.steady import steady_state
 
 
 class Recurrent(NeuralModel):
-    """A network whose memory follows the text. Dropout leaves out whole units for the length of a window."""
+    """A recurrent network. Dropout masks whole units for the length of a window."""
 
     def embedded(self, words: Tensor) -> Tensor:
         return self.drop(nn.functional.embedding(words, self.embedding))
 
     def drop(self, features: Tensor) -> Tensor:
-        """Dropout with one mask for all steps of a sequence, features [B, T, d]."""
+        """Dropout of features [B, T, d] with one mask for all steps of a sequence."""
         return nn.functional.dropout1d(features.mT, self.dropout, self.training).mT
 
 
 class LSTM(Recurrent):
-    """f_t is the output of the last of `depth` LSTM layers that have read x_<t.
+    """f_t is the output of the last of `depth` LSTM layers after reading x_<t.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="lstm", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
@@ -63,8 +63,8 @@ class RNN(Recurrent):
     """h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t), h_0 = 0: the network of Mikolov (2012).
 
     `embedding` is B', `recurrent` A and `output` C. The steady-state filter of a linear dynamical system (transition
-    A, emission C, gain K) is the same network without its non-linearities: A - K C A, K and C A in the places of
-    A, B and C, since h_t, like the filter's forecast, has not seen x_t.
+    A, emission C, gain K) is the same network without the non-linearities, with A - K C A, K and C A in place of
+    A, B and C, since h_t, like the filter's forecast, does not depend on x_t.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="rnn", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
@@ -79,7 +79,7 @@ class RNN(Recurrent):
 
     @classmethod
     def from_lds(cls, lds: LDS, dropout: float = 0.0, reach: float = 0.5) -> RNN:
-        """The network that begins as the filter of a linear dynamical system (see `rnn_weights`); one unit more."""
+        """Initialise a network as the filter of a linear dynamical system (see `rnn_weights`), with one unit more."""
         model = cls(lds.vocab, lds.dim + 1, dropout)
         model.load_state_dict(rnn_weights(lds, reach))
         return model
@@ -115,10 +115,10 @@ def rnn_weights(lds: LDS, reach: float = 0.5) -> dict[str, Tensor]:
     """Weights of h_t = sigmoid(R h_{t-1} + B x_{t-1}), x_t ~ softmax(O h_t), h_0 = 0, with dim + 1 units.
 
     `embedding` is B' [V, d], `recurrent` R [d, d], `output` O [V, d]. With z the filter's mean in coordinates where it
-    has unit variance, h = 1/2 + reach z / 4: the sigmoid works within about `reach` of zero, where it is the line
-    1/2 + u / 4 up to u^2 / 12 of u. The last unit is 1/2 after any word and 0 before the first: it takes back the
-    other units' halves, and tells the softmax how frequent words are. The forecast of the filter, C A z, changes
-    a word's probability by d; log p changes by d / (mu + deviation of d) in the softmax, about one at most."""
+    has unit variance, h = 1/2 + reach z / 4: the sigmoid's input stays within about `reach` of zero, where it is
+    linear, 1/2 + u / 4, up to u^2 / 12 of u. The last unit is 1/2 after any word and 0 before the first: it cancels
+    the other units' offsets of 1/2, and gives the softmax the word frequencies. The filter's forecast C A z changes
+    a word's probability by d; log p changes by d / (mu + deviation of d) in the softmax, at most about one."""
     A, tables = lds.parameters.transition, {name: value.cpu().numpy() for name, value in lds.tables.items()}
     forget = steady_state(A, np.eye(lds.dim), tables["information"]).forget
     whiten, colour, step = tables["whiten"], np.linalg.inv(tables["whiten"]), reach / 4

@@ -1,8 +1,8 @@
 """ARPA files, the exchange format of n-gram models: log10 probabilities and backoffs of every n-gram, as text.
 
-<eos> is written as <s> where an n-gram begins with it and as </s> where one ends with it. A model whose contexts cross
-the ends of sentences has it in the middle as well: there it stays <eos>, and <s> and </s> are words that never come.
-What is wrong with a file is told with the number of its line.
+<eos> is written as <s> at the beginning of an n-gram and as </s> at its end. If contexts cross sentence boundaries, it
+also occurs in the middle: then it stays <eos>, and <s> and </s> are words that never occur.
+Errors in a file are reported with their line number.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ANNOUNCED = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
 
 
 def write_arpa(model: NGram, path: Path) -> None:
-    """Write the model, gzipped where the name ends in .gz."""
+    """Write the model, gzipped if the name ends in .gz."""
     for word in model.vocab.words:
         if word in ("", BEGIN, END) or SEPARATORS & set(word):
-            raise TrellisError(f"An ARPA file cannot hold the word {word!r}; train on a text without it.")
+            raise TrellisError(f"An ARPA file cannot represent the word {word!r}; train on a text without it.")
     with atomic_write(path) as plain, gzip.open(plain, "wb") if path.suffix == ".gz" else plain as file:
         file.write(b"\\data\\\n")
         for k, size in enumerate(model.trie.sizes, 1):
@@ -73,19 +73,19 @@ def sections(model: NGram) -> Iterator[Iterable[str]]:
 
 
 class Level(NamedTuple):
-    """The n-grams of one order as they stand in a file."""
+    """The n-grams of one order as listed in a file."""
 
-    words: np.ndarray  # [N, k], numbered as the file's 1-grams are
-    log_probs: np.ndarray  # [N], to the base of 10
+    words: np.ndarray  # [N, k], numbered as in the file's 1-grams
+    log_probs: np.ndarray  # [N], base 10
     backoffs: np.ndarray  # [N], likewise
-    lines: np.ndarray  # [N], where they stand
+    lines: np.ndarray  # [N], line numbers
 
     def take(self, which: np.ndarray) -> Level:
         return Level(*(field[which] for field in self))
 
 
 class Reader:
-    """The lines of a file one by one, blank ones left out."""
+    """The non-blank lines of a file, one by one."""
 
     def __init__(self, path: Path, lines: Iterable[bytes]) -> None:
         self.path, self.lines, self.number, self.line = path, iter(lines), 0, b""
@@ -96,14 +96,14 @@ class Reader:
             self.line = line.strip()
             if self.line:
                 return self.line
-        raise self.error("the file ends without \\end\\: it is cut off, or not an ARPA file.")
+        raise self.error("the file ends without \\end\\: it is truncated, or not an ARPA file.")
 
     def expect(self, line: str) -> None:
         if self.line != line.encode():
-            raise self.error(f"{text(self.line)!r} stands where {line} should.")
+            raise self.error(f"expected {line}, found {text(self.line)!r}.")
 
     def refuse(self, level: Level, where: np.ndarray, sentence: str) -> None:
-        """Complain about the first n-gram of a level that is marked."""
+        """Raise about the first marked n-gram of a level."""
         if where.any():
             raise self.error(sentence, int(level.lines[np.argmax(where)]))
 
@@ -112,7 +112,7 @@ class Reader:
 
 
 def read_arpa(path: Path) -> NGram:
-    """The model in an ARPA file, plain or gzipped; its words are those between blanks."""
+    """Read a model from an ARPA file, plain or gzipped; words are separated by whitespace."""
     with opened(path) as reader:
         sizes = read_sizes(reader)
         index: defaultdict[bytes, int] = defaultdict()
@@ -127,12 +127,12 @@ def read_arpa(path: Path) -> NGram:
             order = np.argsort(keys, kind="stable")
             again = np.zeros(size, bool)
             again[order[1:]] = np.diff(keys[order]) == 0
-            reader.refuse(level, again, "this n-gram stands in the file before.")
+            reader.refuse(level, again, "duplicate n-gram.")
             trie = trie.grow(torch.from_numpy(keys[order]))
             levels.append(level.take(order))
         reader.expect("\\end\\")
         for _ in reader.lines:
-            pass  # up to the checksum of a gzipped file
+            pass  # read to the end to verify the gzip checksum
     log_probs = np.concatenate([level.log_probs for level in levels]) * LN10
     backoffs = np.concatenate([np.empty(0), *(level.backoffs for level in levels[:-1])]) * LN10
     tensors = {"keys": trie.keys, "log_probs": torch.from_numpy(log_probs), "backoffs": torch.from_numpy(backoffs)}
@@ -150,28 +150,28 @@ def opened(path: Path) -> Iterator[Reader]:
 
 
 def read_sizes(reader: Reader) -> list[int]:
-    """How many n-grams of each order the header announces."""
+    """The number of n-grams of each order, from the header."""
     while reader.advance() != b"\\data\\":
         pass
     sizes: list[int] = []
     while reader.advance().startswith(b"ngram"):
         found = ANNOUNCED.fullmatch(reader.line)
         if not found or int(found[1]) != len(sizes) + 1:
-            raise reader.error(f"{text(reader.line)!r} stands where 'ngram {len(sizes) + 1}=NUMBER' should.")
+            raise reader.error(f"expected 'ngram {len(sizes) + 1}=NUMBER', found {text(reader.line)!r}.")
         sizes.append(int(found[2]))
     if not all(sizes) or not sizes:
-        raise reader.error("the header above announces no n-grams, or none of some order.")
+        raise reader.error("the header lists no n-grams, or none of some order.")
     return sizes
 
 
 def read_level(reader: Reader, k: int, size: int, index: Mapping[bytes, int]) -> Level:
-    """The section of one order."""
+    """Read the section of one order."""
     reader.expect(f"\\{k}-grams:")
     words, log_probs, backoffs, lines = array("q"), array("d"), array("d"), array("q")
     while not reader.advance().startswith(b"\\"):
         fields = reader.line.split()
         if len(fields) not in (k + 1, k + 2):
-            raise reader.error(f"a log-probability, {k} words and perhaps a backoff should stand here.")
+            raise reader.error(f"expected a log-probability, {k} words and an optional backoff.")
         try:
             log_probs.append(float(fields[0]))
             backoffs.append(float(fields[k + 1]) if len(fields) > k + 1 else 0.0)
@@ -182,34 +182,34 @@ def read_level(reader: Reader, k: int, size: int, index: Mapping[bytes, int]) ->
             raise reader.error(f"the word {text(error.args[0])!r} is not among the 1-grams.") from error
         lines.append(reader.number)
     if len(lines) != size:
-        raise reader.error(f"the {k}-grams end after {len(lines):,}, but the header announces {size:,}.")
+        raise reader.error(f"found {len(lines):,} {k}-grams, but the header announces {size:,}.")
     level = Level(*map(np.array, (words, log_probs, backoffs, lines)))
-    reader.refuse(level, ~(level.log_probs <= 0), "a log-probability is not above zero.")
+    reader.refuse(level, ~(level.log_probs <= 0), "a log-probability must not be above zero.")
     reader.refuse(level, ~np.isfinite(level.backoffs), "the backoff is not finite.")
     return level._replace(words=level.words.reshape(-1, k))
 
 
 class Words(NamedTuple):
-    """What the 1-grams of a file make of its words: where <eos> is among them it is one like any other, otherwise it
-    is <s> as the first word of an n-gram and </s> as the last."""
+    """The vocabulary from the 1-grams of a file. If <eos> is among them, it is an ordinary word; otherwise it is
+    written <s> as the first word of an n-gram and </s> as the last."""
 
     vocab: Vocabulary
     level: Level  # the vocabulary's 1-grams, in its order
-    ids: np.ndarray  # [words of the file], those of the vocabulary
-    begin: int  # <s> and </s> in the file; -1 where they are not
+    ids: np.ndarray  # [words in the file], their vocabulary ids
+    begin: int  # <s> and </s> in the file; -1 if absent
     end: int
     cross_sentences: bool
 
     @classmethod
     def of(cls, reader: Reader, level: Level, spelled: list[bytes]) -> Words:
-        reader.refuse(level, level.words[:, 0] < np.arange(len(level.words)), "this word stands in the file before.")
+        reader.refuse(level, level.words[:, 0] < np.arange(len(level.words)), "duplicate word.")
         names = [text(word) for word in spelled]
         foreign = [name.encode() != word for name, word in zip(names, spelled, strict=True)]
         reader.refuse(level, np.array(foreign), "the word is not UTF-8; convert the file first.")
         cross_sentences = EOS in names
         begin, end = (names.index(name) if name in names else -1 for name in (BEGIN, END))
         if end < 0 and not cross_sentences:
-            raise reader.error(f"there is no {END} among the 1-grams, so no sentence could ever end.")
+            raise reader.error(f"there is no {END} among the 1-grams, so sentences cannot end.")
         dropped = {begin, end} if cross_sentences else {begin}
         kept = np.array([i for i in range(len(names)) if i not in dropped])
         ids = np.full(len(names), -1)
@@ -222,15 +222,15 @@ class Words(NamedTuple):
 
 
 def find_keys(reader: Reader, trie: Trie, words: Words, level: Level) -> np.ndarray:
-    """The keys [N] of the n-grams in a trie of the orders below."""
+    """The keys [N] of the n-grams in a trie of the lower orders."""
     begins, ends = (level.words,) * 2 if words.cross_sentences else (level.words[:, 1:], level.words[:, :-1])
     odd = (begins == words.begin).any(1) | (ends == words.end).any(1)
-    reader.refuse(level, odd, f"{BEGIN} only begins an n-gram, {END} only ends one, and beside {EOS} neither does.")
+    reader.refuse(level, odd, f"{BEGIN} may only begin and {END} only end an n-gram, and neither may occur with {EOS}.")
     *context, last = torch.from_numpy(words.ids[level.words].T)
     parents = context[0]
     for word in context[1:]:
         parents = trie.find(parents, word)
-    reader.refuse(level, (parents < 0).numpy(), "the n-gram without its last word is not in the file.")
+    reader.refuse(level, (parents < 0).numpy(), "its prefix, without the last word, is not in the file.")
     return (parents * len(words.vocab) + last).numpy()
 
 

@@ -9,7 +9,7 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class UnigramConfig(ModelConfig):
-    """A model of single words has no options."""
+    """A unigram model has no options."""
 
     family: str = "unigram"
     order: ClassVar[int] = 1
@@ -18,17 +18,17 @@ class UnigramConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class BigramConfig(ModelConfig):
-    """What counts as context."""
+    """The context of a bigram."""
 
     family: str = "bigram"
     order: ClassVar[int] = 2
-    cross_sentences: bool = option(False, "contexts reach over the ends of sentences")
+    cross_sentences: bool = option(False, "let contexts cross sentence boundaries")
 
 
 @dataclass(frozen=True)
 class NGramConfig(ModelConfig):
-    """How long the n-grams are, and what counts as context."""
+    """The order and the context of the n-grams."""
 
     family: str = "ngram"
     order: int = option(5, "words in the longest n-gram", within="[1, inf)")
-    cross_sentences: bool = option(False, "contexts reach over the ends of sentences")
+    cross_sentences: bool = option(False, "let contexts cross sentence boundaries")

@@ -1,4 +1,4 @@
-"""Fitting an n-gram model: count, and smooth the counts."""
+"""Fit an n-gram model: count n-grams and smooth the counts."""
 
 from trellis.families.ngram.model import NGram
 from trellis.training.fit import Fitted, Job

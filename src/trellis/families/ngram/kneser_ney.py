@@ -1,7 +1,7 @@
-"""Interpolated modified Kneser-Ney (Chen and Goodman 1999): n-grams counted by streaming, then smoothed.
+"""Interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999) of streamed n-gram counts.
 
-With a the count of an n-gram at the highest order, and below it the number of different words seen before the n-gram
-(or its count, where nothing ever stands before it: at the beginning of a sentence),
+With a the count of an n-gram at the highest order, and below it the number of distinct words that precede the n-gram
+(or its count if nothing can precede it, at the beginning of a sentence),
 
     p(x | c) = (a(c x) - D[a(c x)]) / a(c) + γ(c) p(x | c'),   γ(c) = Σ_x D[a(c x)] / a(c),   a(c) = Σ_x a(c x),
 
@@ -20,14 +20,14 @@ from trellis.errors import TrellisError
 from trellis.families.ngram.trie import NONE, Trie
 
 CHUNK = 1 << 20  # tokens counted at a time
-FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])  # the discounts of an order too small or too odd to estimate them
+FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])  # discounts of an order whose counts do not allow an estimate
 
-Counted = tuple[np.ndarray, np.ndarray]  # sorted keys, and how often each was seen
+Counted = tuple[np.ndarray, np.ndarray]  # sorted keys and their counts
 
 
 def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: bool) -> tuple[Trie, list[np.ndarray]]:
     """Every n-gram up to an order, and the counts of each order. The text begins after an <eos>; unless contexts cross
-    sentences, an <eos> can only be an n-gram's first word, where it means the beginning of a sentence, or its last."""
+    sentences, an <eos> can only be an n-gram's first word, where it marks the beginning of a sentence, or its last."""
     check_order(split, order, cross_sentences)
     counts = [np.zeros(len(vocab), np.int64)]
     for text in chunks(vocab, split, 0):
@@ -44,29 +44,29 @@ def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: b
 
 
 def check_order(split: Split, order: int, cross_sentences: bool) -> None:
-    """Refuse an order of which there are no n-grams."""
+    """Raise if the text has no n-grams of this order."""
     if not split.tokens.size:
-        raise TrellisError("There is nothing to count: the split has no tokens.")
+        raise TrellisError("Nothing to count: the split has no tokens.")
     if order < 1:
         raise TrellisError(f"The order of the n-gram model is {order}; it must be at least 1.")
     longest = 1 + (split.tokens.size if cross_sentences else int(np.diff(split.sentences).max()))
     if order > longest:
         whole = "text" if cross_sentences else "longest sentence"
         raise TrellisError(
-            f"The order of the n-gram model is {order}, but the {whole} has only {longest} words, beginning and end "
-            f"included; use an order of at most {longest}."
+            f"The order of the n-gram model is {order}, but the {whole} has only {longest} words, including beginning "
+            f"and end; use an order of at most {longest}."
         )
 
 
 def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
-    """The text in pieces [1, before + n], each with so many tokens before it."""
+    """The text in chunks [1, before + n], each preceded by `before` tokens of context."""
     tail = np.full(before, NONE)
     tail[-1:] = vocab.eos
     for begin in range(0, len(split.tokens), CHUNK):
         text = np.concatenate([tail, split.tokens[begin : begin + CHUNK]])
         if text.max() >= len(vocab):
             raise TrellisError(
-                f"The text holds the word number {text.max()}, but the vocabulary has {len(vocab):,} words; give the "
+                f"The text contains the word id {text.max()}, but the vocabulary has {len(vocab):,} words; pass the "
                 "vocabulary with which the text was encoded."
             )
         tail = text[len(text) - before :]
@@ -74,7 +74,7 @@ def chunks(vocab: Vocabulary, split: Split, before: int) -> Iterator[Tensor]:
 
 
 def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, cross_sentences: bool) -> Counted:
-    """The n-grams of the order after the trie's that end in the new part of a chunk."""
+    """The n-grams of the next order after the trie's that end in the new part of a chunk."""
     before = len(trie.sizes)
     parents, last = trie.walk(text)[-1][0, before - 1 : -1], text[0, before - 1 : -1]
     whole = parents >= 0
@@ -85,7 +85,7 @@ def keys_of(trie: Trie, text: Tensor, vocab: Vocabulary, cross_sentences: bool) 
 
 
 def merge(one: Counted, other: Counted) -> Counted:
-    """The sum of two counts."""
+    """The sum of two sets of counts."""
     keys, counts = (np.concatenate(pair) for pair in zip(one, other, strict=True))
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -94,7 +94,7 @@ def merge(one: Counted, other: Counted) -> Counted:
 
 
 def smooth(trie: Trie, counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """log p(last word | the words before it) of every node [N], and log γ of every node that can be a context."""
+    """log p(last word | preceding words) of every node [N], and log γ of every node that can be a context."""
     parents, suffixes = links(trie)
     probs, backoffs, lower = list[np.ndarray](), list[np.ndarray](), np.array([1 / trie.sizes[0]])
     for k, seen in enumerate(counts):
@@ -111,7 +111,7 @@ def smooth(trie: Trie, counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray
 
 
 def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each order: where its n-grams without the last word, and without the first, stand in the order below."""
+    """For each order, the indices of its n-grams without the last, and without the first, word in the order below."""
     words = np.zeros(trie.sizes[0], np.int64)
     parents, suffixes = [words], [words]
     for k in range(2, len(trie.sizes) + 1):

@@ -19,11 +19,11 @@ ORDERS = {name: order for order, name in NAMES.items()}
 
 
 class NGram(LanguageModel):
-    """log p(x | c) is kept for every n-gram c x that was seen; otherwise it is backoff(c) + log p(x | c'), c' being c
-    without its first word and backoff(c) zero where c was never seen.
+    """A backoff model: log p(x | c) is stored for every seen n-gram c x, and is otherwise backoff(c) + log p(x | c'),
+    where c' is c without its first word and backoff(c) is zero if c was never seen.
 
-    The state is the last n - 1 tokens. An <eos> among them is the beginning of a sentence: a model that does not cross
-    knows no n-gram that reaches over one, so it begins anew by itself. A new text begins after an <eos>.
+    The state is the last n - 1 tokens. An <eos> among them marks the beginning of a sentence: unless contexts cross
+    sentences, no n-gram spans one, so the context resets by itself. A new text begins after an <eos>.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="ngram", order=3).model
     >>> model.predict("a", n=1)[0][0]
@@ -41,7 +41,7 @@ class NGram(LanguageModel):
 
     @classmethod
     def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, cross_sentences: bool = False) -> NGram:
-        """Interpolated modified Kneser-Ney; with `cross_sentences`, contexts reach over the ends of sentences."""
+        """Fit by interpolated modified Kneser-Ney; with `cross_sentences`, contexts cross sentence boundaries."""
         trie, counts = count_ngrams(vocab, split, order, cross_sentences)
         log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
         return cls(vocab, trie, log_probs, backoffs, cross_sentences)
@@ -75,11 +75,11 @@ class NGram(LanguageModel):
         return inside(log_probs, lengths), last
 
     def check(self, tokens: Tensor) -> None:
-        """Refuse what is not a word of the vocabulary."""
+        """Raise if a token is outside the vocabulary."""
         if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.vocab):
             raise TrellisError(
-                f"An n-gram model scores the {len(self.vocab):,} words of its vocabulary, and no gaps; encode the text "
-                "with that vocabulary."
+                f"An n-gram model scores only the {len(self.vocab):,} words of its vocabulary, without gaps; encode "
+                "the text with that vocabulary."
             )
 
     def forecast(self, state: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class NGram(LanguageModel):
         return log_probs
 
     def backoff(self, nodes: Tensor) -> Tensor:
-        """What it costs to forget the first word of a context."""
+        """The log backoff weights of contexts."""
         return torch.where(nodes >= 0, self.backoffs[nodes], 0.0)
 
     def settings(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class NGram(LanguageModel):
         return {"keys": self.trie.keys, "log_probs": self.log_probs, "backoffs": self.backoffs}
 
     def to(self, device: str | torch.device) -> NGram:
-        """The same model there."""
+        """Move the model to another device."""
         return self.restore(
             Saved(self.vocab, self.settings(), {name: t.to(device) for name, t in self.tensors().items()})
         )
@@ -115,12 +115,12 @@ class NGram(LanguageModel):
         total, highest = sum(trie.sizes), trie.sizes[-1]
         expected = {"keys": total - len(vocab), "log_probs": total, "backoffs": total - highest}
         if trie.sizes[0] != len(vocab) or expected != {name: len(value) for name, value in model.tensors().items()}:
-            raise ValueError("its n-grams are not as many as it says")
+            raise ValueError("the number of n-grams does not match the header")
         return model
 
 
 def inside(log_probs: Tensor, lengths: Tensor | None) -> Tensor:
-    """Zero past each sequence's end: [B, T]."""
+    """Zero the padding: [B, T]."""
     if lengths is None:
         return log_probs
     return log_probs.masked_fill(torch.arange(log_probs.shape[1], device=lengths.device) >= lengths[:, None], 0.0)

@@ -1,4 +1,4 @@
-"""n-grams in one sorted array, looked up for whole batches of tokens at once."""
+"""n-grams in one sorted array, with batched lookup."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-NONE = -1  # the node of an n-gram that is not there
+NONE = -1  # the node of an absent n-gram
 
 
 class Trie(NamedTuple):
     """The n-grams of every order, numbered order by order: nodes 0 .. V-1 are the single words.
 
     The n-gram that continues node c with the word x has the key c V + x. Keys are sorted, so node V + i is keys[i], the
-    children of a node lie side by side, and an n-gram's beginning comes before it.
+    children of a node are contiguous, and an n-gram's prefix precedes it.
     """
 
     sizes: tuple[int, ...]  # n-grams of each order, V first
@@ -23,11 +23,11 @@ class Trie(NamedTuple):
 
     @classmethod
     def of_words(cls, size: int) -> Trie:
-        """The V words alone."""
+        """A trie of the V single words."""
         return cls((size,), torch.empty(0, dtype=torch.int64))
 
     def grow(self, keys: Tensor) -> Trie:
-        """With the n-grams of one more order, their keys sorted."""
+        """Add the n-grams of the next order, with sorted keys."""
         return Trie((*self.sizes, len(keys)), torch.cat([self.keys, keys]))
 
     @property
@@ -41,15 +41,15 @@ class Trie(NamedTuple):
         return self.keys[begin:end] // self.sizes[0], self.keys[begin:end] % self.sizes[0]
 
     def find(self, parents: Tensor, words: Tensor) -> Tensor:
-        """The nodes that continue the parents with the words; NONE where there is none."""
+        """The nodes that continue the parents with the words; NONE if absent."""
         wanted = parents * self.sizes[0] + words
         place = torch.searchsorted(self.keys, wanted)
         found = self.keys[place.clamp(max=len(self.keys) - 1)] == wanted
         return torch.where(found, place + self.sizes[0], NONE)
 
     def walk(self, tokens: Tensor) -> list[Tensor]:
-        """For each order k the node of the last k tokens at every position of [B, T]; NONE among the tokens only in
-        front."""
+        """For each order k, the node of the last k tokens at every position of [B, T]; NONE may occur among the tokens
+        only at the front."""
         nodes = [tokens]
         for _ in self.sizes[1:]:
             before = torch.nn.functional.pad(nodes[-1][:, :-1], (1, 0), value=NONE)
@@ -57,7 +57,7 @@ class Trie(NamedTuple):
         return nodes
 
     def children(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Every child of the nodes [B]: which of the B it belongs to, its last word, and the child itself."""
+        """All children of the nodes [B]: the index into B, the last word, and the child node of each."""
         size = self.sizes[0]
         first, last = torch.searchsorted(self.keys, torch.stack([nodes, nodes + 1]) * size)
         owner = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), last - first)

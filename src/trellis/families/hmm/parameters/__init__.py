@@ -1,4 +1,4 @@
-"""Parameterization: modules that give the parts of an HMM."""
+"""Parameterisations: modules that produce the parts of an HMM."""
 
 from trellis.families.hmm.parameters.base import Params, SavedParams, Support, WordParams
 from trellis.families.hmm.parameters.dropout import Draw, Dropout

@@ -1,4 +1,4 @@
-"""What every parameterization gives: the parts of an HMM, of the whole model or of what a draw of dropout leaves."""
+"""The interface of all parameterisations: the parts of an HMM, for the full model or a dropout sample of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,36 +16,36 @@ from trellis.kernels.rows import take
 from trellis.options import Options, parse_options
 from trellis.parts import Parts
 
-WHOLE = Draw()  # that leaves nothing out
+WHOLE = Draw()  # no dropout
 Support = Tensor | Partition | None
 
 
 class Params(nn.Module, ABC):
-    """K states and V words; the states of each word are all (None), listed [V, k], or those of its class."""
+    """K states and V words; a word can be emitted by all states (None), a list [V, k], or those of its class."""
 
     support: Tensor | None
     partition: Partition | None
     num_states: int
-    num_features: int = 0  # that transitions go through, where they do
+    num_features: int = 0  # rank of the transitions, if low-rank
 
     @abstractmethod
     def parts(self, draw: Draw = WHOLE) -> Parts:
-        """Start, transition and emission, and the entry into what a draw keeps."""
+        """Start, transition and emission, and the entry transitions into the states that a draw keeps."""
 
 
 class SavedParams(Params):
-    """Parameters that a file can hold."""
+    """Parameters that can be saved to a file."""
 
     kind: ClassVar[str]
 
     def settings(self) -> dict[str, Any]:
-        """What, with the tensors, makes these parameters again: JSON values."""
+        """JSON values that, with the tensors, restore these parameters."""
         return {"params": self.kind, "states": self.num_states}
 
     @classmethod
     @abstractmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
-        """The parameters that `settings` and `tensors` came from."""
+        """Rebuild the parameters from `settings` and `tensors`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class NoOptions(Options):
 
 
 class WordParams(SavedParams):
-    """Parameters that a configuration can name, over the words of a vocabulary."""
+    """Parameters over the words of a vocabulary, selectable in a configuration."""
 
     Options: ClassVar[type[Options]] = NoOptions  # those of `model.params_options`: a frozen dataclass
     drops: ClassVar[tuple[str, ...]] = ()  # what `parts` can leave out: "state", "unstructured"
@@ -71,7 +71,7 @@ class WordParams(SavedParams):
 
     @abstractmethod
     def shift_word_logits(self, scores: Tensor) -> None:
-        """Make words more probable in every state, by scores [V] that are added to their logits."""
+        """Add scores [V] to the logits of the words in every state."""
 
     def set_support(self, support: Support) -> None:
         self.partition = support if isinstance(support, Partition) else None
@@ -79,14 +79,14 @@ class WordParams(SavedParams):
 
 
 def restored_support(tensors: Mapping[str, Tensor]) -> Support:
-    """The support that a state dict describes."""
+    """The support described by a state dict."""
     if "partition.sizes" in tensors:
         return Partition(tensors["partition.word_class"], tensors["partition.sizes"].tolist())
     return tensors.get("support")
 
 
 def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
-    """logsumexp over all entries [V, k] that belong to each state: [K]; -inf for a state without words."""
+    """logsumexp per state over the entries [V, k]: [K]; -inf for a state without words."""
     top = torch.full((num_states,), -torch.inf, dtype=logits.dtype, device=logits.device)
     top = top.scatter_reduce(0, support.flatten(), logits.detach().flatten(), "amax")
     shift = top.masked_fill(top == -torch.inf, 0.0)
@@ -95,7 +95,7 @@ def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
 
 
 def normalised(logits: Tensor, support: Support, num_states: int) -> Categorical:
-    """log p(x | z) out of logits [V, k], each state over the words that it may emit."""
+    """log p(x | z) from logits [V, k], normalised per state over the words it can emit."""
     if support is None:
         return Categorical(logits - logits.logsumexp(0), None, num_states)  # torch's softmax over columns is slow
     if isinstance(support, Partition):

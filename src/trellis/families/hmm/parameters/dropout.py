@@ -1,4 +1,4 @@
-"""What a step of training leaves out: whole states of each class, single transitions, features."""
+"""Dropout of whole states per class, of single transitions, and of features."""
 
 from typing import NamedTuple
 
@@ -10,38 +10,38 @@ from trellis.errors import TrellisError
 from trellis.kernels.mask import FEATURES, STATES, Mask, draw_mask, keys
 
 KINDS = ("none", "state", "unstructured")
-STAGES = 8  # in which a rate goes from its beginning to its end
+STAGES = 8  # steps in which a rate moves from its initial to its final value
 
 
 class Draw(NamedTuple):
-    """What one step leaves out. With `ids` the model is the smaller one over these states, numbered anew, of classes
-    `partition` (None: every word may come from all of them); with `step` single starts and transitions are left out,
-    by a hash that gives the same ones wherever it is asked."""
+    """One dropout sample. With `ids`, the model is restricted to these states, renumbered, with classes `partition`
+    (None: every state can emit every word); with `step`, single starts and transitions are dropped by a hash, which
+    gives the same mask wherever it is evaluated."""
 
-    ids: Tensor | None = None  # [K'], ascending, so class by class
+    ids: Tensor | None = None  # [K'], ascending, hence grouped by class
     partition: Partition | None = None
     step: Tensor | None = None
     seed: int = 0
     rate: float = 0.0
-    features: Tensor | None = None  # [F']: those that stay
+    features: Tensor | None = None  # [F']: the features kept
 
     def mask(self, rows: Tensor, columns: Tensor) -> Mask | None:
-        """Of the transitions between two lists of states, [R] and [S]."""
+        """The dropout mask of transitions between two lists of states, [R] and [S]."""
         return None if self.step is None else draw_mask(self.seed, self.step, rows, columns, self.rate)
 
     def starts(self, logits: Tensor) -> Tensor:
-        """-inf for the starts that are left out: [K] -> [K]."""
+        """Set dropped starts to -inf: [K] -> [K]."""
         states = torch.arange(-1, len(logits), device=logits.device)
         mask = self.mask(states[:1], states[1:])
         return logits if mask is None else logits.masked_fill(~mask.keeps()[0], -torch.inf)
 
 
 class Dropout(nn.Module):
-    """Draws by (seed, number of draws so far), so that they repeat, and go on after a checkpoint as if it had not been.
+    """Draws dropout samples by (seed, number of draws), so that they are reproducible and resume exactly.
 
-    Whole states are left out of each class of a `partition`, or of all `states` where every word may come from all.
+    Whole states are dropped from each class of a `partition`, or from all `states` if there are no classes.
 
-    The rate goes from `rate` to `end` in a few equal stages as training advances, see `advance`."""
+    The rate moves from `rate` to `end` in a few equal stages as training progresses, see `advance`."""
 
     draws: Tensor
 
@@ -53,7 +53,7 @@ class Dropout(nn.Module):
         end = rate if end is None else end
         if kind == "state" and partition is None and not states:
             raise TrellisError(
-                "State dropout needs classes of states that no word of another class shares: "
+                "State dropout needs disjoint classes of states: "
                 'use model.emission = "brown", "cloned" or "full", or another model.dropout.'
             )
         self.kind, self.rate, self.end, self.seed, self.now = kind, rate, end, seed, rate
@@ -74,12 +74,12 @@ class Dropout(nn.Module):
         return self.kind != "none" or self.drops_features
 
     def advance(self, done: float) -> None:
-        """Training has come so far, from 0 to 1."""
+        """Update the rate for the fraction of training that is done."""
         stage = min(int(done * STAGES), STAGES - 1) / (STAGES - 1)
         self.now = round(self.rate + stage * (self.end - self.rate), 6)
 
     def draw(self, partition: Partition | None) -> Draw | None:
-        """What the next step leaves out."""
+        """The dropout sample of the next step."""
         states = self.kind != "none" and self.now > 0
         if not states and not self.drops_features:
             return None
@@ -103,5 +103,5 @@ class Dropout(nn.Module):
         return self.scores(step, FEATURES, self.features).topk(self.kept_features).indices
 
     def scores(self, step: Tensor, purpose: int, count: int) -> Tensor:
-        """By which some of `count` states or features are chosen: [count]."""
+        """Random scores by which states or features are selected: [count]."""
         return keys(self.seed, step, purpose, torch.arange(count, device=step.device))

@@ -1,8 +1,8 @@
-"""DenseHMM (Sicking et al. 2020): probabilities composed of vectors of states and symbols by a kernel.
+"""DenseHMM (Sicking et al. 2020): probabilities parameterised by state and symbol embeddings through a kernel.
 
     A[i, j] ~ k(z_i, u_j),    pi[i] ~ k(z_start, u_i),    B[i, j] ~ k(w_i, v_j)
 
-u and z are what a state is to its predecessors and successors, w what it is to symbols, v what a symbol is."""
+u and z represent a state as a successor and as a predecessor, w represents it to symbols, and v is a symbol."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -22,9 +22,9 @@ NO_PRIOR = Prior()
 
 
 class EmbeddingParams(nn.Module):
-    """Vectors u, z [..., n, l], z_start [..., l], and v [..., m, l'], w [..., n, l'] where emissions are composed too.
+    """Embeddings u, z [..., n, l], z_start [..., l] and, if emissions are composed too, v [..., m, l'], w [..., n, l'].
 
-    Leading dimensions are models side by side; a single model has `parts`."""
+    Leading dimensions batch several models; only a single model has `parts`."""
 
     u: Tensor
     z: Tensor
@@ -40,7 +40,7 @@ class EmbeddingParams(nn.Module):
         self.num_states = vectors["u"].shape[-2]
 
     def weights(self, roles: Iterable[str] = ROLES) -> list[Tensor]:
-        """The vectors of these roles; all others are frozen."""
+        """The embeddings of these roles; all others are frozen."""
         for role, parameter in self.named_parameters():
             parameter.requires_grad_(role in roles)
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -64,14 +64,14 @@ class EmbeddingParams(nn.Module):
         return self.log_start(), self.log_transition()
 
     def parts(self) -> Parts:
-        """Of a single model."""
+        """The parts of a single model."""
         emission = Categorical(self.log_emission().T, None, self.num_states)
         return Parts(self.log_start().exp(), Dense(self.log_transition().exp()), emission)
 
     def expected_log_likelihood(self, counts: Counts) -> Tensor:
-        """The sum of expected counts times log-probabilities, of each model: [...].
+        """The expected complete-data log-likelihood of each model: [...].
 
-        counts.emission is [..., m, n]; it is left out where the emission is not composed of vectors."""
+        counts.emission is [..., m, n]; it is ignored if the emission is not parameterised by embeddings."""
         total = (counts.start * self.log_start()).sum(-1) + (counts.transition * self.log_transition()).sum((-2, -1))
         return total if self.v is None else total + (counts.emission.mT * self.log_emission()).sum((-2, -1))
 
@@ -84,8 +84,8 @@ class EmbeddingParams(nn.Module):
         lr: float = 0.01,
         roles: Iterable[str] = ROLES,
     ) -> None:
-        """The M-step of all vectors together, by gradient ascent on the expected log-likelihood of each model: it never
-        falls, so neither does the likelihood. Where no step has gained anything, shorter ones are tried."""
+        """A joint M-step by gradient ascent on the expected log-likelihood of each model, which never decreases, so
+        neither does the likelihood. If no step gains anything, shorter ones are tried."""
         added = (count + (0.0 if p is None else p) for count, p in zip(counts[1:], prior, strict=True))
         counts = Counts(counts.log_likelihood, *(count.clamp(min=0) for count in added))
         weights = self.weights(roles)
@@ -97,14 +97,14 @@ class EmbeddingParams(nn.Module):
 
 
 def stack_counts(counts: Iterable[Counts]) -> Counts:
-    """Counts of several models side by side."""
+    """Stack the counts of several models."""
     return Counts(*(torch.stack(values) for values in zip(*counts, strict=True)))
 
 
 def random_vectors(
     states: int, symbols: int, length: int, emission_length: int | None = None, seed: int = 0, runs: int | None = None
 ) -> dict[str, Tensor]:
-    """Standard normal vectors in float64, of one model or of several side by side."""
+    """Standard normal embeddings in float64, of one model or a batch of them."""
     generator = torch.Generator().manual_seed(seed)
     other = emission_length or length
     shapes = {"u": (states, length), "z": (states, length), "z_start": (length,)}
@@ -121,11 +121,11 @@ def standard_freedom(states: int, symbols: int) -> int:
 
 
 def dense_freedom(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
-    """Degrees of freedom of a DenseHMM: l (3n + m + 1) where both lengths are l."""
+    """Degrees of freedom of a DenseHMM: l (3n + m + 1) if both lengths are l."""
     return length * (2 * states + 1) + (emission_length or length) * (states + symbols)
 
 
 def fair_states(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
-    """n_fair: states of the standard HMM whose degrees of freedom are nearest to those of a DenseHMM."""
+    """n_fair: the number of states of a standard HMM with degrees of freedom nearest to those of a DenseHMM."""
     half = (symbols - 1) / 2
     return max(1, round(math.sqrt(half**2 + 1 + dense_freedom(states, symbols, length, emission_length)) - half))

@@ -1,7 +1,7 @@
 """Feature maps phi: R^d -> R^F with positive values, given as log phi; phi(u) . phi(v) is a kernel of u and v.
 
-A `FeatureMap`, called with x [n, d] and the features to compute ([F'], None: all), it gives
-log phi(x) [n, F']. Whoever adds one to FEATURE_MAPS can name it in a configuration.
+A `FeatureMap`, called with x [n, d] and the features to compute ([F'], None: all), returns log phi(x) [n, F'].
+Entries added to FEATURE_MAPS can be named in a configuration.
 """
 
 import math
@@ -19,7 +19,7 @@ from trellis.kernels.rows import times
 
 
 class FeatureMap(nn.Module, ABC):
-    """See the head of this file."""
+    """See the module docstring."""
 
     num_features: int
 
@@ -30,8 +30,8 @@ class FeatureMap(nn.Module, ABC):
 class Exponential(FeatureMap):
     """phi_f(x) = exp(w_f . x - |x|^2 / 2) / sqrt(F).
 
-    With w_f ~ N(0, I), E phi(x) . phi(y) = exp(x . y): positive random features. With a learned W it is a model in its
-    own right, of rank F, and approximates nothing."""
+    With w_f ~ N(0, I), E phi(x) . phi(y) = exp(x . y): positive random features. With a learned W it is not an
+    approximation but a model of rank F in its own right."""
 
     weight: Tensor
 
@@ -51,7 +51,7 @@ class Exponential(FeatureMap):
 
 
 class Taylor(FeatureMap):
-    """exp(x . y) up to the largest order that F features allow, for vectors made positive by a softplus:
+    """exp(x . y) expanded to the highest order that F features allow, for vectors made positive by softplus:
     phi_a(x) = x^a / sqrt(a!) for the exponents a = (a_1, ..., a_d), |a| <= order; C(d + order, order) of them."""
 
     exponents: Tensor  # [F, d]
@@ -61,7 +61,7 @@ class Taylor(FeatureMap):
         order = max((n for n in range(1, 64) if math.comb(dim + n, n) <= features), default=0)
         if not order:
             raise TrellisError(
-                f"model.features is {features}: a Taylor map in {dim} dimensions has at least {dim + 1}."
+                f"model.features is {features}: a Taylor map in {dim} dimensions needs at least {dim + 1}."
             )
         chosen = [Counter(c) for n in range(order + 1) for c in combinations_with_replacement(range(dim), n)]
         self.register_buffer("exponents", torch.tensor([[float(one[i]) for i in range(dim)] for one in chosen]))
@@ -74,14 +74,14 @@ class Taylor(FeatureMap):
 
 
 def gaussian(features: int, dim: int) -> Tensor:
-    """Independent rows: [F, d]."""
+    """Independent Gaussian rows: [F, d]."""
     return torch.randn(features, dim)
 
 
 def orthogonal(features: int, dim: int) -> Tensor:
-    """Each row as before, but every d of them orthogonal: [F, d]."""
+    """Gaussian rows, orthogonal within each group of d: [F, d]."""
     turns, triangles = torch.linalg.qr(torch.randn(-(-features // dim), dim, dim))
-    turns = turns * triangles.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # or they would not be uniform
+    turns = turns * triangles.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # makes them uniformly distributed
     return turns.flatten(0, 1)[:features] * torch.randn(features, dim).norm(dim=-1, keepdim=True)
 
 

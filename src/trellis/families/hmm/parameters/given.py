@@ -1,4 +1,4 @@
-"""Parts given outright, such as an emission of one's own: parameters that EM re-estimates."""
+"""Parameters given directly as parts, such as a custom emission, and re-estimated by EM."""
 
 from copy import copy
 from functools import cached_property
@@ -17,7 +17,7 @@ from trellis.transitions import Transition
 
 
 class Held(nn.Module):
-    """An object whose tensors, and those of its parts, are this module's: they move, and are saved, with it."""
+    """Registers the tensors of an object and its attributes as this module's, so that they move and save with it."""
 
     def __init__(self, owner: Any) -> None:
         super().__init__()
@@ -28,12 +28,12 @@ class Held(nn.Module):
             elif isinstance(value, nn.Module):
                 self.add_module(name, value)
             elif isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value):
-                raise TrellisError(f"{type(owner).__name__}.{name} holds several tensors: make each an attribute.")
+                raise TrellisError(f"{type(owner).__name__}.{name} contains several tensors; make each an attribute.")
             elif isinstance(value, tuple) and all(hasattr(part, "__dict__") for part in value):
                 self.add_module(name, nn.ModuleList(Held(part) for part in value))
 
     def current(self) -> Any:
-        """The object with the present tensors."""
+        """The object with its current tensors."""
         made = copy(self.owner)
         attributes = own_attributes(made)
         vars(made).clear()
@@ -50,7 +50,7 @@ class Held(nn.Module):
 
     @torch.no_grad()
     def take(self, other: Any) -> None:
-        """Become the tensors of another object of the kind."""
+        """Copy the tensors of another object of the same type."""
         for name, weight in self._parameters.items():
             cast(Tensor, weight).copy_(getattr(other, name))
         for name, module in self._modules.items():
@@ -65,7 +65,7 @@ def own_attributes(owner: Any) -> dict[str, Any]:
 
 
 class PartsParams(Params, Maximisable):
-    """p(z_0) [K], p(z' | z) and p(x | z) as they are; each part's own M-step trains it."""
+    """p(z_0) [K], p(z' | z) and p(x | z) given directly; each part is trained by its own M-step."""
 
     support, partition = None, None
 

@@ -1,6 +1,6 @@
-"""Kernels: positive functions k(x, y) of two vectors, given as log k. Rows normalised, they make probabilities.
+"""Kernels: positive functions k(x, y) of two vectors, given as log k; row-normalised, they are probabilities.
 
-Each takes x [..., n, l] and y [..., m, l] and gives log k [..., n, m]; s is the inner product x.y.
+Each maps x [..., n, l] and y [..., m, l] to log k [..., n, m]; s is the inner product x.y.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
-SMALLEST = 1e-30  # beneath |s| in normAbsLin, whose logarithm would be infinite
+SMALLEST = 1e-30  # lower bound on |s| in normAbsLin, to keep its logarithm finite
 LINEAR_BELOW = -20.0  # where log(log(1 + exp(s))) is s to double precision
 
 
@@ -20,7 +20,7 @@ def of_product(function: Callable[[Tensor], Tensor]) -> Kernel:
 
 
 def log_softplus(s: Tensor) -> Tensor:
-    """log(log(1 + exp(s))): a ReLU that never becomes zero."""
+    """log(log(1 + exp(s))): a strictly positive ReLU."""
     return torch.where(s < LINEAR_BELOW, s, softplus(s.clamp(min=LINEAR_BELOW)).log())
 
 

@@ -1,5 +1,5 @@
-"""Transitions through features, p(z' | z) ∝ phi(u_z) . phi(v_z') + B[z, z'], with B >= 0 inside a band: by nets over
-embeddings (`LowRankParams`), or as tables of numbers (`LowRankTable`), which EM can re-estimate."""
+"""Low-rank transitions through features, p(z' | z) ∝ phi(u_z) . phi(v_z') + B[z, z'], with B >= 0 in a band: by nets
+over embeddings (`LowRankParams`), or as tables (`LowRankTable`), which EM can re-estimate."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from trellis.transitions.sum import SumEntry
 
 
 class LowRankParams(NeuralParams):
-    """u_z = f_move(e_z) and v_z = e'_z, both over the square root of the temperature; else `NeuralParams`.
+    """u_z = f_move(e_z) and v_z = e'_z, both divided by the square root of the temperature; otherwise `NeuralParams`.
 
-    A weight in the band is exp(c b) N_z / K, of learned numbers b: phi has no scale of its own, decay of b leads to the
-    mean, and with c = d / 4 they learn at the pace of products of vectors."""
+    A band weight is exp(c b) N_z / K with learned b: phi has no fixed scale, decaying b shrinks it towards the mean,
+    and c = d / 4 matches the learning rate of inner products of vectors."""
 
     kind = "lowrank"
     drops = ("state",)
@@ -66,7 +66,7 @@ class LowRankParams(NeuralParams):
 
 
 class LowRankTable(Tables):
-    """Logits of p(f | z) [K, F] and of the band [K, w] side by side, and of p(z' | f) [K, F]."""
+    """Logits of p(f | z) [K, F] and of the band [K, w], concatenated, and of p(z' | f) [K, F]."""
 
     kind = "lowrank-table"
     drops = ("state",)
@@ -89,7 +89,7 @@ class LowRankTable(Tables):
         return cls(config.states, len(words), support, seed=seed, features=config.features, band=config.band)
 
     def factors(self, rows: Tensor | None, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
-        """p(f | z) of the states `rows` (None: all), p(z' | f) of those that the draw keeps, and log N_z."""
+        """p(f | z) of the states `rows` (None: all), p(z' | f) of the states that the draw keeps, and log N_z."""
         left = self.row_logits[:, : self.num_features]
         left = left if rows is None else take(left, rows)
         right = self.column_logits if draw.ids is None else self.column_logits[draw.ids]
@@ -112,7 +112,7 @@ class LowRankTable(Tables):
         return SumEntry.normalised((LowRankEntry(into, out), log_norm), (band, log_sums))
 
     def write_transition(self, transition: LowRank | Sum) -> None:
-        """The steps z -> f and within the band are one row of probabilities, those f -> z' a column."""
+        """Write the logits: z -> f and the band share one distribution per row; f -> z' is a column."""
         if isinstance(transition, Sum):
             (low_rank, share), (band, rest) = transition.shares()
             rows = torch.cat([low_rank.into * share[:, None], band.probs * rest[:, None]], -1)

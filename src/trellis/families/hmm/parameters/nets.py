@@ -1,4 +1,4 @@
-"""Small nets that turn embeddings into parameters."""
+"""Small networks that map embeddings to parameters."""
 
 from collections.abc import Sequence
 from zlib import crc32
@@ -10,7 +10,7 @@ from trellis.kernels.norm import add_norm
 from trellis.kernels.rows import rectified
 
 BUCKETS = 1 << 15
-SHORTEST, LONGEST = 2, 5  # characters of a piece of a word
+SHORTEST, LONGEST = 2, 5  # character n-gram lengths
 
 
 class Residual(nn.Module):
@@ -38,10 +38,10 @@ def through(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 class Spelling(nn.Module):
-    """The mean embedding of a word's pieces, all its runs of 2 to 5 characters, hashed: -> [V, d]."""
+    """The mean embedding of a word's hashed character n-grams, of 2 to 5 characters: -> [V, d]."""
 
-    pieces: Tensor  # of all words, one after the other
-    begins: Tensor  # [V]: where each word's begin
+    pieces: Tensor  # of all words, concatenated
+    begins: Tensor  # [V]: offset of each word's n-grams
 
     def __init__(self, words: Sequence[str], dim: int, init_std: float) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Spelling(nn.Module):
 
 
 def pieces_of(word: str) -> list[int]:
-    """The hashed pieces of a word between its brackets."""
+    """The hashed character n-grams of a word enclosed in angle brackets."""
     text = f"<{word}>"
     runs = (text[i : i + n] for n in range(SHORTEST, LONGEST + 1) for i in range(len(text) - n + 1))
     return [crc32(run.encode()) % BUCKETS for run in runs]

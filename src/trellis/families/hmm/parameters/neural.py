@@ -1,8 +1,8 @@
-"""The neural parameterization: residual nets over embeddings of states and words.
+"""The neural parameterisation: residual nets over embeddings of states and words.
 
     p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
-    p(x | z)  ∝ exp(f_say(e_z) . w_x + b_x)     over the words that z may emit
-Only the states of a draw of dropout are ever computed.
+    p(x | z)  ∝ exp(f_say(e_z) . w_x + b_x)     over the words that z can emit
+Only the states kept by a dropout sample are computed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
 from trellis.transitions.softmax import SoftmaxEntry
 
 ROLES = ("in", "out", "start", "emission")
-TYINGS = {  # which embedding table serves each role of a state
+TYINGS = {  # the embedding table of each role of a state
     "all": (0, 0, 0, 0),
     "in-out": (0, 0, 1, 2),
     "but-out": (0, 1, 0, 0),
@@ -38,7 +38,7 @@ SETTINGS = ("dim", "tying", "factored", "spelling", "depth", "net_dropout", "ini
 
 
 class Embedding(nn.Module):
-    """Vectors of states [K, d]; factored ones are half their class's, half their own."""
+    """State embeddings [K, d]; if factored, half of each is shared by its class."""
 
     def __init__(self, num_states: int, dim: int, partition: Partition | None, init_std: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Embedding(nn.Module):
         self.shared = nn.Parameter(init_std * torch.randn(classes, dim - dim // 2)) if classes else None
 
     def forward(self, ids: Tensor | None, state_class: Tensor | None) -> Tensor:
-        """Of the states `ids` [n], or of all: [n, d]."""
+        """Embeddings of the states `ids` [n], or of all: [n, d]."""
         own = self.own if ids is None else pick(self.own, ids)
         if self.shared is None or state_class is None:
             return own
@@ -55,10 +55,10 @@ class Embedding(nn.Module):
 
 
 class ClassLogits(nn.Module):
-    """Logits q_z . w_x [V, k] of words and the states of their class: the words of each class come in tiles."""
+    """Logits q_z . w_x [V, k] of words and the states of their class, computed in tiles of words per class."""
 
-    words: Tensor  # [N * TILE]: the words in the order of the tiles, some of them twice to fill a tile
-    slots: Tensor  # [V]: the place of each word among them
+    words: Tensor  # [N * TILE]: the words in tile order, repeated to fill the last tile of a class
+    slots: Tensor  # [V]: the position of each word among them
     tile_class: Tensor  # [N]
 
     def __init__(self, word_class: Tensor) -> None:
@@ -85,14 +85,14 @@ class ClassLogits(nn.Module):
 
 
 def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """q_z . w_x of all pairs, then those of the support [V, k]: for models so small that [V, K] fits in memory."""
+    """q_z . w_x of all pairs, gathered at the support [V, k]; only for models small enough to materialise [V, K]."""
     low = None if dtype is words.dtype else states.detach().to(dtype).T
     logits = times(words, states.to(words.dtype).T, low)
     return logits if support is None else logits.gather(1, support)
 
 
 class NeuralParams(WordParams):
-    """See the head of this file; `config` has the choices."""
+    """See the module docstring; `config` has the options."""
 
     kind = "neural"
     drops: ClassVar[tuple[str, ...]] = ("state", "unstructured")
@@ -102,7 +102,7 @@ class NeuralParams(WordParams):
     def __init__(self, words: Sequence[str], config: HMMConfig, support: Support = None, seed: int = 0) -> None:
         super().__init__()
         if config.factored and not isinstance(support, Partition):
-            raise TrellisError('model.factored needs classes of states: use model.emission = "brown" or "cloned".')
+            raise TrellisError('model.factored needs classes of states; use model.emission = "brown" or "cloned".')
         self.num_states, self.choices = config.states, {name: getattr(config, name) for name in self.keys}
         self.set_support(support)
         dim, nets = config.dim, (config.dim, config.depth, config.net_dropout)
@@ -130,18 +130,18 @@ class NeuralParams(WordParams):
         self.word_bias.add_(scores)
 
     def embed(self, role: str, ids: Tensor | None = None) -> Tensor:
-        """The embeddings of states in one of their roles: [n, d]."""
+        """Embeddings of states in one role: [n, d]."""
         return self.embeddings[self.roles[role]](ids, self.state_class)
 
     def embed_roles(self, ids: Tensor | None, *roles: str) -> list[Tensor]:
-        """The same for several roles, each table read once."""
+        """The same for several roles, reading each table once."""
         first = {self.roles[role]: role for role in roles}
         tables = {table: self.embed(role, ids) for table, role in first.items()}
         return [tables[self.roles[role]] for role in roles]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of products: the low precision only where a GPU learns."""
+        """The dtype of matrix products: low precision only in training on a GPU."""
         low = self.training and self.words.is_cuda
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
@@ -156,16 +156,16 @@ class NeuralParams(WordParams):
 
     @torch.no_grad()
     def entry(self, ids: Tensor, draw: Draw) -> Entry:
-        """From the states `ids` [R] of the whole model; without gradient: a carried belief has none either."""
+        """Transitions from the states `ids` [R] of the full model, without gradient, as for carried beliefs."""
         return self.entry_from(ids, self.embed("in", ids), self.embed("out", draw.ids), draw)
 
     def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
-        """Between the states that the draw keeps, embedded as `before` and `after`."""
+        """Transitions between the states kept by the draw, embedded as `before` and `after`."""
         operands = self.queries(before), after, self.mask(draw.ids, draw)
         return Softmax(*operands, self.dtype) if self.kernel == "softmax" else Dense(self.probabilities(*operands))
 
     def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
-        """From the states `ids` [R], embedded as `before`, into those that the draw keeps."""
+        """Transitions from the states `ids` [R], embedded as `before`, into those kept by the draw."""
         operands = self.queries(before), after, self.mask(ids, draw)
         if self.kernel == "softmax":
             return SoftmaxEntry(*operands, self.dtype)
@@ -179,17 +179,17 @@ class NeuralParams(WordParams):
         return self.nets["move"](before.to(self.dtype))
 
     def mask(self, rows: Tensor | None, draw: Draw) -> Mask | None:
-        """Of the transitions that the draw leaves out, from the states `rows` (None: all)."""
+        """The mask of dropped transitions from the states `rows` (None: all)."""
         everything = torch.arange(self.num_states, device=self.words.device)
         return draw.mask(*(everything if ids is None else ids for ids in (rows, draw.ids)))
 
     def probabilities(self, queries: Tensor, after: Tensor, mask: Mask | None) -> Tensor:
-        """By a kernel that is written out: [R, K]."""
+        """Transition probabilities of a materialised kernel: [R, K]."""
         logits = KERNELS[self.kernel](queries.to(after.dtype), after)
         return (logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1)
 
     def emission(self, emitting: Tensor, draw: Draw) -> Categorical:
-        """Of the states that the draw keeps, embedded as `emitting`."""
+        """The emission of the states kept by the draw, embedded as `emitting`."""
         states = self.nets["say"](emitting.to(self.dtype))
         words = self.words if self.spelling is None else self.words + self.spelling()
         partition = draw.partition or self.partition

@@ -1,4 +1,4 @@
-"""Which states may emit a word, so that only k states are live at each token: all, sets [V, k], or those of a class."""
+"""The states that can emit each word, so that only k are live per token: all, sets [V, k], or those of a class."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ SHARES: dict[str, Callable[[float], float]] = {"equal": lambda count: 1.0, "log"
 
 
 def brown(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
-    """Classes of words that occur in the same places, each with its share of the states."""
+    """Brown classes of words, each with its share of the states."""
     same = model.class_sizes == "equal"
     equal = [share(model.states, model.classes, "Brown classes")] * model.classes if same else None
     tokens = corpus["train"].tokens
@@ -28,13 +28,13 @@ def brown(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
 
 
 def alone(corpus: Corpus, count: int) -> tuple[int, ...]:
-    """<eos>, and then the most frequent words."""
+    """<eos> and the most frequent words."""
     frequent = np.argsort(-np.array(corpus.vocab.counts), kind="stable").tolist()
     return tuple(dict.fromkeys([corpus.vocab.eos, *frequent]))[:count]
 
 
 def apportion(states: int, counts: Sequence[float], rule: str) -> list[int]:
-    """So many states for each class, one at least, in proportion to a rule of their counts: the largest remainders."""
+    """States per class, at least one each, in proportion to a function of the counts, by largest remainders."""
     weights = np.array([SHARES[rule](count) for count in counts])
     exact = 1 + weights / max(weights.sum(), 1e-300) * (states - len(counts))
     sizes = np.floor(exact).astype(int)
@@ -43,18 +43,18 @@ def apportion(states: int, counts: Sequence[float], rule: str) -> list[int]:
 
 
 def cloned(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
-    """Every word has states of its own: a state emits one word."""
+    """Disjoint states for every word, so that a state emits a single word."""
     words = len(corpus.vocab)
     return Partition(torch.arange(words), [share(model.states, words, "words")] * words)
 
 
 def uniform(corpus: Corpus, model: HMMConfig, seed: int) -> Tensor:
-    """Every word has k states drawn at random, no two alike; a state left without words takes the place of one that has
-    several, since it could never be seen: [V, k]."""
+    """k distinct random states for every word; a state left without words replaces one that has several, as it would
+    otherwise be unreachable: [V, k]."""
     words, k = len(corpus.vocab), model.states_per_word
     if words * model.states_per_word < model.states:
         most = words * k
-        raise TrellisError(f"{words} words with {k} states each cannot use {model.states}; at most {most}.")
+        raise TrellisError(f"{words} words with {k} states each cannot use {model.states} states; at most {most}.")
     generator = torch.Generator().manual_seed(seed)
     sets = torch.stack([torch.randperm(model.states, generator=generator)[:k] for _ in range(words)])
     uses = sets.flatten().bincount(minlength=model.states)
@@ -66,10 +66,10 @@ def uniform(corpus: Corpus, model: HMMConfig, seed: int) -> Tensor:
 
 
 def share(states: int, groups: int, what: str) -> int:
-    """States of each group, all alike."""
+    """The equal number of states per group."""
     if groups < 1 or states < groups or states % groups:
         nearest = max(1, round(states / max(groups, 1))) * max(groups, 1)
-        raise TrellisError(f"{states} states cannot be shared evenly by {groups} {what}; try model.states = {nearest}.")
+        raise TrellisError(f"{states} states cannot be divided among {groups} {what}; try model.states = {nearest}.")
     return states // groups
 
 

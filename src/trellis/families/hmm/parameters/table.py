@@ -1,4 +1,4 @@
-"""The table parameterization: one logit per probability."""
+"""The table parameterisation: one logit per probability."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from trellis.learning.base import Maximisable
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Transition
 
-LOG_ZERO = -1e30  # the logit of a probability that EM has estimated as zero: exp gives 0, and gradients stay finite
+LOG_ZERO = -1e30  # the logit of a zero probability estimated by EM: exp is 0, gradients stay finite
 
 
 class Tables(WordParams, Maximisable):
-    """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); a subclass adds the transitions."""
+    """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); subclasses add the transitions."""
 
     def __init__(self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0):
         super().__init__()
@@ -39,19 +39,19 @@ class Tables(WordParams, Maximisable):
 
     @abstractmethod
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The names and shapes of the logits of the transitions."""
+        """The names and shapes of the transition logits."""
 
     @abstractmethod
     def transition(self, draw: Draw) -> Transition:
-        """Between the states that the draw keeps."""
+        """The transition between the states kept by the draw."""
 
     @abstractmethod
     def entry(self, ids: Tensor, draw: Draw) -> Entry:
-        """From the states `ids` [R] of the whole model into those that the draw keeps."""
+        """Transitions from the states `ids` [R] of the full model into those kept by the draw."""
 
     @abstractmethod
     def write_transition(self, transition: Any) -> None:
-        """Become the logits of this transition."""
+        """Set the logits to those of this transition."""
 
     @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
@@ -59,7 +59,7 @@ class Tables(WordParams, Maximisable):
 
     @property
     def sets(self) -> Tensor | None:
-        """The states of each word: [V, k]; None: all."""
+        """The states that can emit each word: [V, k]; None: all."""
         return self.support if self.partition is None else self.partition.support
 
     def parts(self, draw: Draw = WHOLE) -> Parts:
@@ -90,7 +90,7 @@ class Tables(WordParams, Maximisable):
 
 
 class TableParams(Tables):
-    """Logits of the transitions [K, K] too."""
+    """Table parameters with transition logits [K, K]."""
 
     kind = "table"
     drops = ("state", "unstructured")
