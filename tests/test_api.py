@@ -123,7 +123,7 @@ def test_settings_go_where_they_belong() -> None:
     assert both.model.window == 3
     with pytest.raises(trellis.TrellisError, match=r"Unknown key 'model\.stats' of the family hmm; did you mean"):
         trellis.train(SENTENCES, stats=3)
-    with pytest.raises(trellis.TrellisError, match="There are no words"):
+    with pytest.raises(trellis.TrellisError, match="contain no words"):
         trellis.train([])
 
 
@@ -224,7 +224,7 @@ def test_few_sentences() -> None:
     assert trellis.train(TAGGED[:4], family="crf", iterations=5).scores is not None
     with pytest.raises(trellis.TrellisError, match="no valid split"):
         trellis.train(TAGGED[:4], family="hmm-tagger")
-    with pytest.raises(trellis.TrellisError, match=r"set data\.source to a file, or to one of conll2000"):
+    with pytest.raises(trellis.TrellisError, match=r"set data\.source to a file or to one of conll2000"):
         trellis.train(trellis.RunConfig(model=CRFTaggerConfig()))
 
 

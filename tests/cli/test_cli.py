@@ -339,8 +339,8 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["train", "--set", "model.states=0"], "must be at least 1"),
         (lambda d: ["train", "--device", "mps"], "use auto, cpu or cuda"),
         (lambda d: ["train", "--set", "data.test_fraction=0"], "has no test split"),
-        (lambda d: ["train", "--device", "cuda"], "sees no GPU"),
-        (lambda d: ["cluster"], "nothing to cluster"),
+        (lambda d: ["train", "--device", "cuda"], "finds no GPU"),
+        (lambda d: ["cluster"], "Nothing to cluster"),
         (lambda d: ["cluster", d / "text.txt"], "The number of classes is missing"),
         (lambda d: ["cluster", d / "text.txt", "-c", "99"], "99 classes are more"),
         (lambda d: ["cluster", "--show", d / "text.txt"], "line 1"),
@@ -366,7 +366,7 @@ def test_bad_input_gives_one_sentence(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if sentence == "sees no GPU":
+    if sentence == "finds no GPU":
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     command = words(tmp_path)
     if command[0] == "train":

@@ -291,7 +291,7 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
 def test_no_batches_is_an_error(tmp_path: Path) -> None:
     training = ToyTraining(SHORT)
     training.batches.pieces = training.batches.pieces[:0]
-    with pytest.raises(TrellisError, match="nothing to train on"):
+    with pytest.raises(TrellisError, match="Nothing to train on"):
         training.fit(tmp_path)
 
 
@@ -307,7 +307,7 @@ def test_a_damaged_checkpoint_names_the_other(tmp_path: Path) -> None:
 
 def test_newer_and_foreign_files_are_errors(tmp_path: Path) -> None:
     save_tensors(tmp_path / LAST, {"a": torch.ones(1)}, {"format": "trellis.checkpoint", "schema": "3"})
-    with pytest.raises(TrellisError, match="schema 3, of a newer Trellis"):
+    with pytest.raises(TrellisError, match="schema 3, from a newer Trellis"):
         ToyTraining(SHORT).fit(tmp_path)
     save_tensors(tmp_path / LAST, {"a": torch.ones(1)})
     with pytest.raises(TrellisError, match="not a Trellis checkpoint"):

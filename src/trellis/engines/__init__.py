@@ -1,5 +1,5 @@
-"""The pass over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of live
-states on a GPU; plain torch elsewhere: homogeneous.py for one transition and all states live, reference.py for all."""
+"""The recursions over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of
+live states on a GPU; else plain torch: homogeneous.py for one transition with all states live, reference.py for all."""
 
 from types import ModuleType
 
@@ -12,18 +12,18 @@ from trellis.kernels.optional import installed
 from trellis.transitions import Blocks, Dense, LogitBlocks, TimeVarying
 from trellis.types import Belief, Potentials
 
-LONG = 256  # steps for each sequence of a batch
+LONG = 256  # steps per sequence of a batch
 LARGEST_BLOCK = 1024
-LARGEST_ON_HOST = 512  # states of a matrix that stays in a core's cache
+LARGEST_ON_HOST = 512  # states for which a matrix fits in a core's cache
 
 
 def optional_engine(name: str) -> ModuleType | None:
-    """The engine `compiled` (numba) or `triton`, where what it needs is installed."""
+    """The engine `compiled` (numba) or `triton`, or None if its dependencies are not installed."""
     return installed(f"engines.{name}")
 
 
 def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
-    """The module whose functions fit this problem."""
+    """The engine module for this problem."""
     if ids is not None:
         return reference
     plain = reference if isinstance(transition, TimeVarying) else homogeneous
@@ -37,7 +37,7 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
 
 
 def fits_gpu(transition: Dense | Blocks) -> bool:
-    """Blocks [B, T-1, k, k] that one program can walk through."""
+    """Whether blocks [B, T-1, k, k] fit one program per sequence."""
     blocks = transition.logits if isinstance(transition, LogitBlocks) else transition.matrix
     return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
 
@@ -53,7 +53,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 
 
 def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
-    """A few long sequences, step by step, keep a GPU waiting for its next launch; compiled code on the CPU does not."""
+    """Whether to run on the CPU: a few long sequences leave a GPU idle between launches, compiled code does not."""
     batch, steps = potentials.rows.shape
     few_and_long = potentials.table.is_cuda and steps >= LONG * batch
     small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
@@ -65,7 +65,7 @@ def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero past the end) and the last belief."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last belief."""
     return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
 
 
@@ -75,17 +75,17 @@ def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 
 
 def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
-    """Expected transitions, visits of the table's rows, and what else EM needs."""
+    """Expected transitions, visits of the table's rows, and the other statistics of EM."""
     return engine(transition, potentials.table, potentials.ids).expect(prior, transition, potentials, lengths)
 
 
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The most probable path [B, T] and its log-probability [B]."""
+    """The Viterbi path [B, T] and its log-probability [B]."""
     return engine(transition, potentials.table, potentials.ids).viterbi(prior, transition, potentials, lengths)
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Paths from p(z | x) [B, T], given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
+    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
     chosen = engine(transition, filtered)
     plain = chosen in (reference, homogeneous)
     return chosen.sample(transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype))

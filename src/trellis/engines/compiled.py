@@ -1,4 +1,4 @@
-"""The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward."""
+"""The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward pass."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -18,26 +18,26 @@ from trellis.transitions import Blocks, Dense
 from trellis.types import Belief, Potentials
 
 Array = np.ndarray[Any, Any]
-LANES_FROM = 16  # from this many sequences on, many at once beat one at a time
-BLOCKS_FROM = 32  # from this many states on, states side by side beat sequences side by side
-BLOCK_SIZE = 128  # sequences of one block at most
-THREAD_WORTH = 200_000  # multiplications that make up for waking a thread
+LANES_FROM = 16  # from this many sequences on, batching them is faster
+BLOCKS_FROM = 32  # from this many states on, vectorising over states beats sequences
+BLOCK_SIZE = 128  # maximum sequences per block
+THREAD_WORTH = 200_000  # multiplications that justify waking a thread
 
 
 class Problem(NamedTuple):
-    """Everything the compiled functions read, as arrays."""
+    """The inputs of the compiled functions, as arrays."""
 
     prior: Array  # [B, K]
     matrices: Array  # [M, K, K]
     strides: tuple[int, int]  # sequence b, step t uses matrix b * strides[0] + t * strides[1]
     table: Array  # [N, K]: potentials, scaled to a maximum of one
-    scale: Array  # [N]: log of what was taken out of each row
+    scale: Array  # [N]: log of the factor removed from each row
     rows: Array  # [B, T]
     lengths: Array  # [B]
 
     @property
     def layout(self) -> ModuleType:
-        """The module made for such sizes."""
+        """The kernel module for this problem size."""
         if len(self.matrices) != 1 or len(self.rows) < LANES_FROM:
             return serial
         return lanes if self.prior.shape[1] < BLOCKS_FROM else blocks
@@ -51,12 +51,12 @@ class Problem(NamedTuple):
         return self.table, self.rows, self.lengths
 
     def blas(self) -> AbstractContextManager[Any]:
-        """Where library products are used, each worker has one thread for them."""
+        """Limit each worker to one BLAS thread if BLAS products are used."""
         return nullcontext() if self.layout is serial else team.OneBlasThread()
 
 
 def as_problem(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
-    """Arrays out of tensors; the exponential is taken here, once per row of the table."""
+    """Convert tensors to arrays, exponentiating each row of the table once."""
     check(rows.shape, table.shape[1], lengths, matrix, prior)
     check_rows(table, rows, lengths)
     weights = array(table)
@@ -68,7 +68,7 @@ def as_problem(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengt
 
 
 def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior: Tensor) -> None:
-    """Refuse whatever compiled code would read out of bounds; `shape` is that of the rows, [B, T]."""
+    """Raise on shapes that compiled code would read out of bounds; `shape` is that of the rows, [B, T]."""
     batch, steps = shape
     leading = {2: (), 3: (steps - 1,)}.get(matrix.dim(), (batch, steps - 1))
     wanted = {"transition": (*leading, states, states), "prior": (batch, states), "lengths": (batch,)}
@@ -76,27 +76,27 @@ def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior
     for name, size in wanted.items():
         if given[name].shape != size:
             raise TrellisError(
-                f"The {name} of {batch} sequences of {steps} steps over {states} states must have the shape "
+                f"The {name} of {batch} sequences of {steps} steps over {states} states must have shape "
                 f"{list(size)}, not {list(given[name].shape)}."
             )
     wrong = (lengths < 0) | (lengths > steps)
     if bool(wrong.any()):
         found = int(lengths[wrong][0])
-        raise TrellisError(f"Lengths must lie between 0 and the {steps} steps of the batch; found {found}.")
+        raise TrellisError(f"Lengths must be between 0 and the {steps} steps of the batch; found {found}.")
 
 
 def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
-    """Refuse a token that has no row in the table; what lies past the end is never read."""
+    """Raise on tokens without a row in the table; the padding is never read."""
     if rows.numel() == 0 or array(rows).max() < len(table):
         return
     inside = torch.arange(rows.shape[1]) < lengths[:, None]
     highest = int(rows.masked_fill(~inside, -1).max())
     if highest >= len(table):
-        raise TrellisError(f"Token {highest} is outside the vocabulary of {len(table)}; encode with the model's own.")
+        raise TrellisError(f"Token {highest} is outside the vocabulary of {len(table)}; use the model's vocabulary.")
 
 
 def log(values: Array, out: Array | None = None) -> Array:
-    """The logarithm, -inf of zero. NumPy's, since torch would wake its own threads for so little."""
+    """The logarithm, -inf at zero; uses NumPy to avoid waking torch's thread pool for small inputs."""
     with np.errstate(divide="ignore"):
         return np.log(values, out=out)
 
@@ -106,7 +106,7 @@ def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
 
 
 def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """All matrices in one stack [M, K, K], and how its index grows with sequence and step."""
+    """All matrices in one stack [M, K, K], and the strides of its index by sequence and step."""
     strides = {2: (0, 0), 3: (0, 1)}.get(matrix.dim(), (matrix.shape[1], 1))
     return matrix.reshape(-1, *matrix.shape[-2:]), strides
 
@@ -116,12 +116,12 @@ def array(tensor: Tensor) -> Array:
 
 
 def num_threads(units: int, shape: tuple[int, ...], states: int) -> int:
-    """How many threads share so many units of work over [B, T] tokens: one where there is little to do."""
+    """The number of threads for this many units of work over [B, T] tokens: one if there is little to do."""
     return team.size(min(units, 1 + math.prod(shape) * states**2 // THREAD_WORTH))
 
 
 def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
-    """How each layout keeps a_t of `kept` steps; `standard` undoes it."""
+    """The layout-specific shape of a_t for `kept` steps; `standard` converts it back."""
     batch, states = problem.prior.shape
     size = min(BLOCK_SIZE, -(-batch // num_threads(batch, problem.rows.shape, states)))
     return {
@@ -142,7 +142,7 @@ def standard(problem: Problem, alphas: Array) -> Tensor:
 
 
 def run_forward(problem: Problem, keep: bool) -> tuple[Array, Array, Array]:
-    """c_t [B, T], a_t in the layout's own order (of the last step alone unless `keep`), and the last a_t [B, K]."""
+    """c_t [B, T], a_t in the layout's order (only the last step unless `keep`), and the last a_t [B, K]."""
     dtype, (batch, steps), states = problem.table.dtype, problem.rows.shape, problem.prior.shape[1]
     norms, last = np.ones((batch, steps), dtype), problem.prior.copy()
     alphas = np.zeros(alphas_shape(problem, steps if keep else 1), dtype)
@@ -171,12 +171,12 @@ def run_adjoint(
 ) -> Gradient:
     """The backward pass for L = sum_t weights_t log c_t + <last_grad, last belief>.
 
-    For smoothing, a_t b_t take the place of the alphas, and only the gradient of the prior is computed."""
+    For smoothing, a_t b_t replace the alphas, and only the gradient of the prior is computed."""
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = num_threads(len(alphas), problem.rows.shape, states)
     copies = workers if problem.strides[0] == 0 else 1
-    added = np.dtype(np.float64) if problem.layout is serial else dtype  # token by token, a long text outgrows float32
+    added = np.dtype(np.float64) if problem.layout is serial else dtype  # token by token, a long text exceeds float32
     d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
     d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), added)
     passed = norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
@@ -191,7 +191,7 @@ def total(parts: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def log_norms(problem: Problem, norms: Array) -> Tensor:
-    """log c_t with the scales put back: [B, T], zero past the end and -inf where impossible."""
+    """log c_t with the scales restored: [B, T], zero in the padding and -inf where impossible."""
     logs = np.empty_like(norms)
     workers = num_threads(len(norms), norms.shape, 1)
     team.share(share_log, workers, norms, logs)
@@ -200,7 +200,7 @@ def log_norms(problem: Problem, norms: Array) -> Tensor:
 
 
 def possible(logs: Tensor) -> Array:
-    """reference.possible as an array: one for every step of a possible sequence, zero for an impossible one: [B, T]."""
+    """reference.possible as an array: 1 for every step of a possible sequence, 0 for an impossible one: [B, T]."""
     weights = np.empty(logs.shape, logs.numpy().dtype)
     weights[:] = (logs.numpy().min(1, initial=0.0) > -np.inf)[:, None]
     return weights
@@ -234,7 +234,7 @@ def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, len
 def filter(
     prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
+    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
     problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))
@@ -263,7 +263,7 @@ def expect(prior: Belief, transition: Dense | Blocks, potentials: Potentials, le
 def viterbi(
     prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The most probable path [B, T] (-1 past the end) and its log-probability [B]."""
+    """The Viterbi path [B, T] (-1 in the padding) and its log-probability [B]."""
     check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
     batch, steps = potentials.rows.shape
     matrices, strides = stack(transition.matrix)
@@ -281,7 +281,7 @@ def viterbi(
 
 
 def sample(transition: Dense | Blocks, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 past the end."""
+    """Sample paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 in the padding."""
     check(uniform.shape, filtered.shape[2], lengths, transition.matrix, filtered[:, 0])
     matrices, strides = stack(transition.matrix)
     path = np.full(filtered.shape[:2], -1, np.int64)

@@ -1,7 +1,7 @@
-"""The functions of reference.py where all states are live at every step and transitions do not vary with time: products
-with the operator step by step, everything else for all steps at once, the gradient of the transitions included.
+"""The functions of reference.py for homogeneous transitions with all states live: the operator is applied step by step,
+and everything else, including the gradient of the transitions, for all steps at once.
 
-See reference.py for the recursions. Time comes first here, [T, B, K], so that a step is one piece of memory.
+See reference.py for the recursions. Arrays are time-major, [T, B, K], so that each step is contiguous.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from trellis.types import Belief, Potentials
 
 
 class Run:
-    """Both passes over one problem, without gradients."""
+    """The forward and backward passes of one problem, without gradients."""
 
     def __init__(self, prior: Tensor, transition: Transition, log_weights: Tensor, lengths: Tensor) -> None:
         self.transition, self.lengths = transition, lengths
@@ -72,7 +72,7 @@ class Score(torch.autograd.Function):
 
 
 def time_major(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The prior [B, K], and the log-potentials by time: [T, B, K]."""
+    """The prior [B, K], and the time-major log-potentials: [T, B, K]."""
     rows = potentials.rows if potentials.all_observed else potentials.rows.masked_fill(~potentials.inside(lengths), -1)
     return reference.first_step(prior, None, transition.num_states), potentials._replace(rows=rows.T).gather()
 
@@ -93,7 +93,7 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
 def filter(
     prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero past the end) and the last belief."""
+    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
     if torch.is_grad_enabled():
         return reference.filter(prior, transition, potentials, lengths)
     begin, log_weights = time_major(prior, transition, potentials, lengths)

@@ -1,7 +1,7 @@
-"""The engine for probabilities too far apart for scaled arithmetic: forward in log space, the rest by its gradients.
+"""The engine for probabilities that underflow scaled arithmetic: forward in log space, the rest by its gradients.
 
-An emission may make one state exp(1000) times likelier than the next; where only the next can be reached, scaled
-numbers are all zero and the sequence looks impossible. Slow, in float64, with the matrix written out.
+An emission may make one state exp(1000) times likelier than the next; if only the next is reachable, all scaled
+values are zero and the sequence looks impossible. Slow, in float64, with the matrix materialised.
 """
 
 import torch
@@ -12,19 +12,19 @@ from trellis.transitions import Countable, Dense, Stacked, TimeVarying
 from trellis.transitions.base import invert, select
 from trellis.types import Belief, Potentials
 
-FLOOR = -1e300  # stands for -inf, so that differences of two of them are numbers
-IMPOSSIBLE = -1e299  # what is below contains a FLOOR
-WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that scaled arithmetic may lose
-LARGEST = 1 << 24  # entries of a transition matrix that may be written out
-CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps that are worth a try in any case
-MOST = 1 << 28  # exponentials, where states are far apart
+FLOOR = -1e300  # replaces -inf, so that differences are finite
+IMPOSSIBLE = -1e299  # anything below contains a FLOOR
+WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that may underflow
+LARGEST = 1 << 24  # maximum entries of a materialised transition matrix
+CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps that are always worth a try
+MOST = 1 << 28  # maximum exponentials if states are far apart
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
-    """Whether so many sequences that look impossible may not be: some observation tells states so far apart that scaled
-    arithmetic may have lost one, or finding out costs little."""
+    """Whether sequences that look impossible may have underflowed: some observation separates states so far that scaled
+    arithmetic may have lost one, or checking is cheap."""
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
-    if not written or isinstance(transition, Stacked):  # sequences belong to stacked chains by their place
+    if not written or isinstance(transition, Stacked):  # sequences are assigned to stacked chains by position
         return False
     steps = potentials.rows.shape[1]
     work = int(sequences) * steps * transition.num_states**2
@@ -40,7 +40,7 @@ def log(values: Tensor) -> Tensor:
 
 
 class Run:
-    """log p(z_t, x_<=t) of one problem, as a function of log-probabilities that gradients can be taken in."""
+    """log p(z_t, x_<=t) of one problem, differentiable in the log-probabilities."""
 
     def __init__(
         self, prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor, learning: bool = False
@@ -61,7 +61,7 @@ class Run:
         return moves if moves.dim() == 2 else moves.select(-3, step)
 
     def log_norms(self) -> Tensor:
-        """log p(x_t | x_<t): [B, T], zero past the end and -inf from the first impossible step on."""
+        """log p(x_t | x_<t): [B, T], zero in the padding and -inf from the first impossible step on."""
         evidence = self.scores.logsumexp(-1)
         norms = evidence.diff(dim=1, prepend=torch.zeros_like(evidence[:, :1]))
         return norms.masked_fill(evidence <= IMPOSSIBLE, -torch.inf).masked_fill(~self.inside, 0.0).detach()
@@ -72,7 +72,7 @@ class Run:
         return (self.scores.softmax(-1) * (possible & self.inside.unsqueeze(-1))).detach()
 
     def belief(self, prior: Belief) -> Belief:
-        """After each sequence's last step."""
+        """The belief after each sequence's last step."""
         probs = self.filtered().to(prior.probs.dtype)
         return Belief(or_prior(last_step(probs, self.lengths), prior.probs, self.lengths))
 
@@ -95,7 +95,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last belief."""
     run = Run(prior, transition, potentials, lengths)
     return run.log_norms(), run.filtered(), run.belief(prior)
 
@@ -124,7 +124,7 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
 def sample(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor, uniform: Tensor
 ) -> Tensor:
-    """Paths [B, T] from p(z | x), drawn backwards by inversion of `uniform` [B, T]; -1 past the end."""
+    """Sample paths [B, T] from p(z | x) backwards by inversion of `uniform` [B, T]; -1 in the padding."""
     run = Run(prior, transition, potentials, lengths)
     path = torch.full(uniform.shape, -1, dtype=torch.int64, device=uniform.device)
     for t in reversed(range(uniform.shape[1])):
@@ -138,7 +138,7 @@ def sample(
 
 @torch.no_grad()
 def cavity(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> Tensor:
-    """p(z_t | all observations but that of t): [B, T, K], zero past the end and where the others are impossible."""
+    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where the others are impossible."""
     run = Run(prior, transition, potentials, lengths)
     (start, _, weights), steps = run.leaves, run.scores.shape[1]
     rest, found = torch.zeros_like(start), []

@@ -1,4 +1,4 @@
-"""The reference: one pass over time in plain torch, for any operator, on any device, differentiable throughout.
+"""The reference engine: recursions over time in plain torch, for any operator and device, differentiable throughout.
 
 Scaled arithmetic: with p_t = a_{t-1} A the prediction and o_t the potentials of step t,
     a_t = p_t o_t / c_t,    c_t = sum_z p_t(z) o_t(z) = p(x_t | x_<t).
@@ -6,8 +6,8 @@ The adjoint of L = sum_t g_t log c_t runs backwards; with m_t = dL/da_t the mess
     b_t = g_t + m_t - <m_t, a_t>,    w_t = o_t b_t / c_t,    m_{t-1} = A w_t,
 and then dL/dlog o_t = a_t b_t (the posterior when g = 1), dL/dA = sum_t a_{t-1} w_t', dL/dprior = w_0.
 
-Each step has its live states (`ids`), or all of them where the observation of any sequence in the batch is missing:
-so sparse models pay only for what is live, and a gap in the text is still exact.
+Each step has its live states (`ids`), or all states if any sequence in the batch has a missing observation there:
+sparse models pay only for live states, and gaps are still exact.
 """
 
 from typing import Any, NamedTuple
@@ -29,45 +29,45 @@ def step_operator(transition: AnyTransition, step: int) -> Any:
 
 
 def written_step(transition: AnyTransition, step: int) -> Any:
-    """The same, as a matrix where it varies."""
+    """The same, materialised as a matrix if it is time-varying."""
     return DenseStep(transition.at(step).dense()) if isinstance(transition, TimeVarying) else transition
 
 
 def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
-    """The distribution one step forward, at the states `ids` (all where None): [B, k] -> [B, k']."""
+    """The distribution one step forward, at the states `ids` (None: all): [B, k] -> [B, k']."""
     if belief.ids is not None and ids is not None:
         return (belief.probs.unsqueeze(-2) @ transition.blocks(belief.ids, ids)).squeeze(-2)
     return at_states(transition.forward(to_dense(belief, transition.num_states)), ids)
 
 
 def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
-    """A m, the message one step back, at the states `ids` (all where None): [B, k'] -> [B, k]."""
+    """A m, the message one step back, at the states `ids` (None: all): [B, k'] -> [B, k]."""
     if message.ids is not None and ids is not None:
         return (transition.blocks(ids, message.ids) @ message.probs.unsqueeze(-1)).squeeze(-1)
     return at_states(transition.backward(to_dense(message, transition.num_states)), ids)
 
 
 def to_dense(belief: Belief, num_states: int) -> Tensor:
-    """Over all states, zero at those not named: [..., k] -> [..., K]."""
+    """Scatter to all states, zero elsewhere: [..., k] -> [..., K]."""
     if belief.ids is None:
         return belief.probs
     return belief.probs.new_zeros(*belief.probs.shape[:-1], num_states).scatter(-1, belief.ids, belief.probs)
 
 
 def at_states(full: Tensor, ids: Tensor | None) -> Tensor:
-    """The entries of the named states: [B, K] -> [B, k]."""
+    """Gather the entries of the given states: [B, K] -> [B, k]."""
     return full if ids is None else full.gather(-1, ids)
 
 
 def first_step(prior: Belief, ids: Tensor | None, num_states: int) -> Tensor:
-    """The prior at the live states of step 0: [B, k]; one given at live states must name these very ones."""
+    """The prior at the live states of step 0: [B, k]; if given at live states, they must be the same ones."""
     if prior.ids is not None and ids is not None:
         return prior.probs
     return at_states(to_dense(prior, num_states), ids)
 
 
 class Steps:
-    """The potentials step by step: which states are live, their scaled weights, and the scale that was taken out."""
+    """The potentials step by step: the live states, their scaled weights, and the scale removed."""
 
     def __init__(self, potentials: Potentials, num_states: int, lengths: Tensor) -> None:
         self.num_states, self.lengths = num_states, lengths
@@ -81,7 +81,7 @@ class Steps:
         return len(self.wide)
 
     def inside(self, t: int) -> Tensor:
-        """Which sequences have a step t: [B] bool."""
+        """Mask of the sequences that have a step t: [B] bool."""
         return t < self.lengths
 
     def ids(self, t: int) -> Tensor | None:
@@ -96,14 +96,14 @@ class Steps:
         return (here.widen(self.num_states) if self.wide[t] else here).gather()[:, 0]
 
     def weights(self, t: int) -> tuple[Tensor, Tensor]:
-        """exp(log o_t - scale) [B, k] and the scale [B], so that the largest weight is one."""
+        """exp(log o_t - scale) [B, k] and the scale [B], so that the largest weight is 1."""
         log_weights = self.log_weights(t)
         scale = log_weights.detach().amax(-1)
         scale = scale.masked_fill(scale == -torch.inf, 0.0)
         return (log_weights - scale.unsqueeze(-1)).exp(), scale
 
     def stack(self, values: list[Tensor]) -> Tensor:
-        """[B, T, k], or [B, T, K] where a gap made some step wide."""
+        """[B, T, k], or [B, T, K] if a gap made some step wide."""
         if not self.full and any(self.wide):
             beliefs = [Belief(v, self.ids(t)) for t, v in enumerate(values)]
             values = [to_dense(b, self.num_states) for b in beliefs]
@@ -111,9 +111,9 @@ class Steps:
 
 
 def run_forward(prior: Belief, transition: AnyTransition, steps: Steps) -> tuple[list[Tensor], list[Tensor]]:
-    """Normalisers c_t with their scale as log c_t [B], and filtered a_t [B, k], for each t.
+    """Log-normalisers log c_t [B], with the scale restored, and filtered a_t [B, k], for each t.
 
-    A c_t beneath the smallest normal number, whose reciprocal might be infinite, counts as zero."""
+    A c_t below the smallest normal number, whose reciprocal might overflow, counts as zero."""
     log_norms: list[Tensor] = []
     filtered: list[Tensor] = []
     for t in range(len(steps)):
@@ -134,17 +134,17 @@ def run_forward(prior: Belief, transition: AnyTransition, steps: Steps) -> tuple
 
 
 def last_step(values: Tensor, lengths: Tensor) -> Tensor:
-    """Each sequence's last entry, the first where it has no steps: [B, T, k] -> [B, k]."""
+    """Each sequence's last entry, or the first if it has no steps: [B, T, k] -> [B, k]."""
     return values[torch.arange(len(values), device=values.device), (lengths - 1).clamp(min=0)]
 
 
 def or_prior(last: Tensor, prior: Tensor, lengths: Tensor) -> Tensor:
-    """The belief after each sequence's last step [B, k]; the prior where it has none."""
+    """The belief after each sequence's last step [B, k]; the prior if it has none."""
     return torch.where((lengths == 0).unsqueeze(-1), prior, last)
 
 
 def last_belief(stacked: Tensor, steps: Steps) -> Belief:
-    """a_t and its live states at each sequence's last step, out of a_t [B, T, k]; the prior where it has no steps."""
+    """a_t and its live states at each sequence's last step, from a_t [B, T, k]; the prior if it has no steps."""
     probs, ids = last_step(stacked, steps.lengths), steps.potentials.ids
     return Belief(probs, None if ids is None or any(steps.wide) else last_step(ids, steps.lengths))
 
@@ -159,7 +159,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last belief."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
     stacked = steps.stack(filtered)
@@ -201,13 +201,13 @@ def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 
 
 class Expected(NamedTuple):
-    """What `expect` gives."""
+    """The result of `expect`."""
 
     log_norms: Tensor  # [B, T]
     belief: Belief  # of the last step
     entry: Tensor  # [B, k]: w_0 = d log p(x) / d prior
     starts: Tensor  # [B, k]: p(z_0 | x)
-    moves: Tensor  # expected transitions, in the operator's own statistics
+    moves: Tensor  # expected transitions, as statistics of the operator's type
     visits: Tensor  # [N, k]: expected visits of the rows of the table
 
 
@@ -228,14 +228,14 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
 
 
 def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:
-    """Posteriors [B, T, k] added up by the row of the table that was observed: [N, k]."""
+    """Sum posteriors [B, T, k] by observed table row: [N, k]."""
     seen = posterior * (potentials.rows >= 0).unsqueeze(-1)
     rows = potentials.rows.clamp(min=0).flatten()
     return torch.zeros_like(potentials.table).index_add(0, rows, seen.flatten(0, 1))
 
 
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The most probable path [B, T] (as indices of live states, -1 past the end) and its log-probability [B]."""
+    """The Viterbi path [B, T] (as indices of live states, -1 in the padding) and its log-probability [B]."""
     steps = Steps(potentials, transition.num_states, lengths)
     scores = (prior.probs.log() + steps.log_weights(0)).masked_fill(lengths.unsqueeze(-1) == 0, 0.0)
     pointers: list[Tensor] = []
@@ -253,7 +253,7 @@ def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, le
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Paths [B, T] from p(z | x) given a_t [B, T, K], drawn backwards by inversion of `uniform`; -1 past the end."""
+    """Sample paths [B, T] from p(z | x) given a_t [B, T, K], backwards by inversion of `uniform`; -1 in the padding."""
     batch, steps, _ = filtered.shape
     path = torch.full((batch, steps), -1, dtype=torch.int64, device=filtered.device)
     for t in reversed(range(steps)):

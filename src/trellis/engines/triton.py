@@ -1,4 +1,4 @@
-"""The functions of reference.py for blocks [B, T-1, k, k] on a GPU, by the kernels of `trellis.kernels.scan.triton`."""
+"""The functions of reference.py for blocks [B, T-1, k, k] on a GPU, using `trellis.kernels.scan.triton`."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def operands(prior: Belief, transition: Blocks, potentials: Potentials, lengths:
 
 
 def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
-    """a_t of each sequence's last step, the prior where it has none: [B, k]."""
+    """a_t of each sequence's last step, or the prior if it has none: [B, k]."""
     return reference.or_prior(reference.last_step(alphas, lengths), prior, lengths)
 
 
@@ -51,7 +51,7 @@ def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Te
 
 
 def filter(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero past the end) and the last belief."""
+    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last belief."""
     norms, alphas = Run(*operands(prior, transition, potentials, lengths)).forward()
     return norms, alphas, Belief(last_belief(prior.probs, alphas, lengths))
 

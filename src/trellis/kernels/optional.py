@@ -1,4 +1,4 @@
-"""Modules that may be absent, because they need numba or Triton."""
+"""Import optional modules, which need numba or Triton."""
 
 from functools import cache
 from importlib import import_module
@@ -7,7 +7,7 @@ from types import ModuleType
 
 @cache
 def installed(module: str) -> ModuleType | None:
-    """The module trellis.MODULE, where what it imports is installed."""
+    """The module trellis.MODULE, or None if its dependencies are not installed."""
     try:
         return import_module(f"trellis.{module}")
     except ImportError:

@@ -1,5 +1,5 @@
-"""Operations on rows whose backward pass is not torch's own, which is slow: gathers where an index occurs many times,
-and sums over many rows."""
+"""Row operations with custom backward passes, where torch's are slow: gathers with frequently repeated indices, and
+sums over many rows."""
 
 import math
 from typing import Any
@@ -10,11 +10,11 @@ from torch.autograd.function import once_differentiable
 
 from trellis.kernels.lse.tiled import product
 
-FEW = 1024  # rows up to which a product with one-hot vectors beats scattered additions
+FEW = 1024  # up to this many rows, a one-hot product beats scatter-add
 
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
-    """out[i] = sum of the values whose index is i: [N, ...], [N] -> [count, ...]; float32 at least."""
+    """out[i] = sum of the values with index i: [N, ...], [N] -> [count, ...]; at least float32."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     if values.is_cuda and count <= FEW:
         one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
@@ -43,8 +43,8 @@ class Take(torch.autograd.Function):
 
 
 class Pick(torch.autograd.Function):
-    """values[index], no index twice; or twice only where the gradient is zero, as `inverse` tells:
-    the gradient of values[i] is that of entry inverse[i]. Where inverse is None, entries not picked have none."""
+    """values[index] for distinct indices, or repeated ones with zero gradient, as encoded in `inverse`: the gradient of
+    values[i] is that of entry inverse[i]. If inverse is None, entries not picked have zero gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
@@ -91,17 +91,17 @@ def rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
-    """values[index]; an index may occur many times: [N, ...], [...] -> [..., ...]."""
+    """values[index] with repeated indices: [N, ...], [...] -> [..., ...]."""
     return Take.apply(values, index)
 
 
 def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor:
-    """values[index]; every index occurs once, see `Pick`: [N, ...], [M] -> [M, ...]."""
+    """values[index] with distinct indices, see `Pick`: [N, ...], [M] -> [M, ...]."""
     return Pick.apply(values, index, inverse)
 
 
 class LowProduct(torch.autograd.Function):
-    """X Y through copies in a lower precision: [n, a], [a, b] and its copy -> [n, b]; gradients are float32."""
+    """X Y in a lower precision, given a copy of Y: [n, a], [a, b] and its copy -> [n, b]; gradients are float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, low: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class LowProduct(torch.autograd.Function):
 
 
 def times(x: Tensor, y: Tensor, low: Tensor | None) -> Tensor:
-    """x y, by way of the lower precision where there is one: [..., a], [a, b] -> [..., b]."""
+    """x y, in the lower precision if `low` is given: [..., a], [a, b] -> [..., b]."""
     if low is None:
         return x @ y
     return LowProduct.apply(x.reshape(-1, x.shape[-1]), y, low).view(*x.shape[:-1], y.shape[-1])

@@ -1,6 +1,6 @@
-"""Compiled code on several cores: plain threads, which sleep when there is nothing to do.
+"""Compiled code on several cores, with plain threads that sleep when idle.
 
-Each of them may use a BLAS of one thread; inside a parallel region of OpenMP that would quarrel, and wait busily."""
+Each thread may use single-threaded BLAS; inside an OpenMP parallel region this would oversubscribe and busy-wait."""
 
 import importlib
 import os
@@ -15,12 +15,12 @@ from threadpoolctl import ThreadpoolController
 
 
 def size(items: int) -> int:
-    """How many threads share so many items: no more than torch uses."""
+    """The number of threads for this many items: at most as many as torch uses."""
     return max(1, min(torch.get_num_threads(), items))
 
 
 def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
-    """Call work(worker, workers, *arguments) for each worker, side by side; `work` must let go of the GIL."""
+    """Call work(worker, workers, *arguments) for each worker in parallel; `work` must release the GIL."""
     if workers == 1:
         work(0, 1, *arguments)
         return
@@ -30,7 +30,7 @@ def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
 
 
 class OneBlasThread:
-    """A context in which each caller's BLAS runs on the caller's own thread; the last one out restores the rest."""
+    """A context in which BLAS is single-threaded; the last one to exit restores the previous setting."""
 
     lock, inside, limit = threading.Lock(), 0, None
 
@@ -54,5 +54,5 @@ def _pool(process: int, workers: int) -> ThreadPoolExecutor:
 
 @cache
 def _blas() -> ThreadpoolController:
-    importlib.import_module("scipy.linalg.cython_blas")  # numba's BLAS: a library not loaded yet cannot be limited
+    importlib.import_module("scipy.linalg.cython_blas")  # numba's BLAS: it must be loaded to be limited
     return ThreadpoolController()

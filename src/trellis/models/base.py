@@ -24,7 +24,7 @@ Embedding = Callable[[Any, Tensor, Tensor | None], Tensor]  # (model, tokens [B,
 PROBABILITIES = "assigns no probabilities to words", "language models"  # what a model lacks, and which models have it
 STATES = "has no hidden states", "HMMs and factorial HMMs"
 CHAIN = "has no hidden states in a single chain", "HMMs"
-VECTORS = "has neither hidden states nor word vectors", "models with one of these"
+VECTORS = "has no hidden states or word vectors", "models with either"
 
 
 class Path(NamedTuple):

@@ -45,7 +45,7 @@ def sentences_of(model: Any, text: Text, gap: str | None = None, may_be_empty: b
     found = {name: ids_of(sentence, model, gap, name) for name, sentence in named.items()}
     empty = next((name for name, ids in found.items() if not ids.size), None)
     if empty and not may_be_empty:
-        raise TrellisError(f"{empty} is empty; leave it out.")
+        raise TrellisError(f"{empty} is empty; pass at least one word.")
     return Given(list(found.values()), not alone)
 
 

@@ -1,4 +1,4 @@
-"""Kernels of Brown clustering: compiled where numba is installed, plain NumPy with the same answers elsewhere."""
+"""Kernels of Brown clustering: compiled if numba is installed, otherwise plain NumPy with identical results."""
 
 import logging
 from types import ModuleType
@@ -9,10 +9,10 @@ logger = logging.getLogger(__name__)
 
 
 def kernels() -> ModuleType:
-    """The fastest module that offers `exchange` and the merging functions of `naive`."""
+    """The fastest module that provides `exchange` and the merging functions of `naive`."""
     try:
         from trellis.kernels.brown import numba
     except ImportError:
-        logger.warning("numba is not installed: Brown clustering runs in plain NumPy, many times slower.")
+        logger.warning("numba is not installed; Brown clustering runs in plain NumPy, which is many times slower.")
         return naive
     return numba

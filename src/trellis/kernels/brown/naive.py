@@ -1,4 +1,4 @@
-"""Exchange and agglomeration in plain NumPy: the reference for the compiled kernels, and the fall-back without numba.
+"""Exchange and agglomeration in plain NumPy: the reference for the compiled kernels, and the fallback without numba.
 
 Up to a constant, N times the average mutual information of a partition is
 Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n, so that a move or a merge changes few terms.
@@ -8,18 +8,18 @@ import numpy as np
 
 from trellis.kernels.brown.state import Bigrams, Classes
 
-RAISES = 1e-13  # a move is taken when it gains more than this fraction of f(N), well above the rounding of the sums
+RAISES = 1e-13  # minimum gain of a move as a fraction of f(N), well above rounding errors
 
 
 def xlogx(n: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """f(n) = n log n, by lookup where the table reaches."""
+    """f(n) = n log n, by lookup within the table's range."""
     if n.size == 0 or n.max() < len(table):
         return table[n]
     return np.where(n < len(table), table[np.minimum(n, len(table) - 1)], n * np.log(np.maximum(n, 1)))
 
 
 def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[np.ndarray, np.ndarray]:
-    """How often each class follows and precedes the word [C], [C], its own repeats and unplaced words left out."""
+    """Counts of each class after and before the word [C], [C], excluding its own repeats and unplaced words."""
 
     def by_class(start: np.ndarray, words: np.ndarray, counts: np.ndarray) -> np.ndarray:
         span = slice(start[word], start[word + 1])
@@ -33,7 +33,7 @@ def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[np.ndarra
 
 
 def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: np.ndarray) -> np.ndarray:
-    """Gain [C] of putting the word, taken out of its class, into each class; staying is one of them."""
+    """Gain [C] of inserting the word, removed from its class, into each class, including its own."""
     own, repeats = classes.assignment[word], bigrams.repeats[word]
     right, left = neighbours(word, bigrams, classes)
     gains = np.zeros(len(classes.size))
@@ -60,7 +60,7 @@ def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: np.nda
 def add_word(
     word: int, c: int, sign: int, right: np.ndarray, left: np.ndarray, bigrams: Bigrams, classes: Classes
 ) -> None:
-    """Add (sign 1) or take away (sign -1) the word's counts from class c."""
+    """Add (sign 1) or subtract (sign -1) the word's counts to or from class c."""
     for counts, here, opposite in ((classes.follows, right, left), (classes.precedes, left, right)):
         counts[c] += sign * here
         counts[:, c] += sign * opposite
@@ -71,7 +71,7 @@ def add_word(
 
 
 def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
-    """Take the word out of its class and put it into the target."""
+    """Move the word from its class to the target."""
     right, left = neighbours(word, bigrams, classes)
     add_word(word, classes.assignment[word], -1, right, left, bigrams, classes)
     add_word(word, target, 1, right, left, bigrams, classes)
@@ -79,14 +79,14 @@ def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
 
 
 def best_class(word: int, gains: np.ndarray, classes: Classes, room: np.ndarray) -> int:
-    """The class with the largest gain among the word's own and those with room for one more."""
+    """The class with the largest gain among the word's own and those with remaining capacity."""
     own, allowed = classes.assignment[word], classes.size < room
     allowed[own] = room[own] > 0
     return int(np.argmax(np.where(allowed, gains, -np.inf)))
 
 
 def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> None:
-    """Move each word out of a closed class to the best open one, chosen by all words at the same time."""
+    """Move each word from a closed class to the best open one, all choosing in parallel."""
     targets = [best_class(word, insertion_gains(word, bigrams, classes, table), classes, room) for word in words]
     for word, target in zip(words, targets, strict=True):
         if classes.size[target] >= room[target]:
@@ -95,9 +95,9 @@ def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarra
 
 
 def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> float:
-    """Let all words choose at the same time, then those that would go choose again in turn; the gain in count-nats.
+    """Let all words choose in parallel, then those that would move again one by one; returns the gain in nats.
 
-    A word that does so moves only if that raises the mutual information; the last word of a class stays.
+    A word then moves only if that raises the mutual information; the last word of a class stays.
     """
 
     def choice(word: int) -> tuple[int, float]:
@@ -118,12 +118,12 @@ def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.nda
 
 
 def joint(x: np.ndarray, y: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """f(x + y) - f(x) - f(y): what two cells gain by becoming one, zero where either is."""
+    """f(x + y) - f(x) - f(y): the gain from merging two cells, zero if either is zero."""
     return xlogx(x + y, table) - xlogx(x, table) - xlogx(y, table)
 
 
 def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.ndarray) -> float:
-    """By how much Σ f(N(c, d)) rises when classes a and b become one."""
+    """The increase of Σ f(N(c, d)) when classes a and b are merged."""
     cells = np.zeros(len(alive))
     for counts in (classes.follows, classes.precedes):
         cells += joint(counts[a, alive], counts[b, alive], table)
@@ -135,14 +135,14 @@ def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.nd
 def fill_rises(
     slot: int, others: np.ndarray, alive: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """Set the rise of merging the slot with each of the others; rises [S, S] are kept above the diagonal."""
+    """Set the increase from merging the slot with each of the others; rises [S, S] is upper triangular."""
     for other in others:
         a, b = min(slot, other), max(slot, other)
         rises[a, b] = merge_rise(a, b, alive, classes, table)
 
 
 def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray) -> None:
-    """Account, in the rises between the others, for a class that has just come in."""
+    """Update the rises between the others for a newly inserted class."""
     for counts in (classes.follows, classes.precedes):
         row = counts[slot, others]
         rises[np.ix_(others, others)] += joint(row[:, None], row[None, :], table)
@@ -151,7 +151,7 @@ def rise_with(slot: int, others: np.ndarray, classes: Classes, table: np.ndarray
 def rise_after_merge(
     a: int, b: int, others: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """Account, in the rises between the others, for classes a and b that are about to become one."""
+    """Update the rises between the others for classes a and b that are about to merge."""
     for counts in (classes.follows, classes.precedes):
         x, y = counts[a, others], counts[b, others]
         apart = joint(x[:, None], x[None, :], table) + joint(y[:, None], y[None, :], table)
@@ -161,7 +161,7 @@ def rise_after_merge(
 def cheapest(
     alive: np.ndarray, rises: np.ndarray, classes: Classes, room: np.ndarray, table: np.ndarray
 ) -> tuple[int, int, float]:
-    """The pair that loses least mutual information, among those that together are within their room; the loss."""
+    """The pair with the smallest loss of mutual information whose merger fits the capacity, and the loss."""
     losses = np.zeros((len(alive), len(alive)))
     for margin in (classes.first[alive], classes.second[alive]):
         losses += joint(margin[:, None], margin[None, :], table)

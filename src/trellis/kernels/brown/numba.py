@@ -1,4 +1,4 @@
-"""Exchange and agglomeration compiled: the same sums in the same order as `naive`, on all cores."""
+"""Compiled exchange and agglomeration: the same sums in the same order as `naive`, on all cores."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from trellis.kernels.brown.naive import RAISES
 from trellis.kernels.brown.state import Bigrams, Classes
 
 Array = np.ndarray
-WORTH_SHARING = 1 << 18  # cells below which handing work to another core costs more than it saves
+WORTH_SHARING = 1 << 18  # cells below which parallelism does not pay
 
 
 def share(work: Callable[..., None], items: Array, cells: int, *arguments: object) -> None:
-    """Do work(items, *arguments), the items dealt out to all cores where it touches many cells."""
+    """Call work(items, *arguments), with the items divided among the cores if it touches many cells."""
     workers = team.size(len(items)) if cells >= WORTH_SHARING else 1
     team.share(lambda worker, workers: work(items[worker::workers], *arguments), workers)
 
@@ -43,7 +43,7 @@ def add_by_class(begin: int, end: int, words: Array, counts: Array, assignment: 
 
 @njit(cache=True)
 def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[Array, Array]:
-    """How often each class follows and precedes the word [C], [C]."""
+    """Counts of each class after and before the word [C], [C]."""
     right = np.zeros(len(classes.size), np.int64)
     left = np.zeros(len(classes.size), np.int64)
     b, a = bigrams, classes.assignment
@@ -54,7 +54,7 @@ def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[Array, Ar
 
 @njit(cache=True)
 def add_rises(gains: Array, row: Array, more: int, own: int, table: Array) -> None:
-    """gains[b] += f(row[b] + more) - f(row[b]), where the word's own cell already holds the `more`."""
+    """gains[b] += f(row[b] + more) - f(row[b]), where the word's own cell already includes `more`."""
     at_own = gains[own] + rise(row[own] - more, more, table)
     if row.max() + more < len(table):
         for b in range(len(gains)):
@@ -67,7 +67,7 @@ def add_rises(gains: Array, row: Array, more: int, own: int, table: Array) -> No
 
 @njit(cache=True)
 def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: Array) -> Array:
-    """Gain [C] of putting the word, taken out of its class, into each class."""
+    """Gain [C] of inserting the word, removed from its class, into each class."""
     own, repeats = classes.assignment[word], bigrams.repeats[word]
     right, left = neighbours(word, bigrams, classes)
     gains = np.zeros(len(classes.size))
@@ -91,7 +91,7 @@ def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: Array)
 
 @njit(cache=True)
 def best_class(word: int, gains: Array, classes: Classes, room: Array) -> int:
-    """The class with the largest gain among the word's own and those with room for one more."""
+    """The class with the largest gain among the word's own and those with remaining capacity."""
     own, best = classes.assignment[word], -1
     for b in range(len(gains)):
         open_to_word = room[b] > 0 if b == own else classes.size[b] < room[b]
@@ -104,7 +104,7 @@ def best_class(word: int, gains: Array, classes: Classes, room: Array) -> int:
 def choose(
     items: Array, words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array, targets: Array
 ) -> None:
-    """The best class of each of the items, which are places in the list of words."""
+    """The best class of each item, an index into the list of words."""
     for i in items:
         targets[i] = best_class(words[i], insertion_gains(words[i], bigrams, classes, table), classes, room)
 
@@ -120,7 +120,7 @@ def targets_of(words: Array, bigrams: Bigrams, classes: Classes, room: Array, ta
 
 @njit(cache=True)
 def add_word(word: int, c: int, sign: int, right: Array, left: Array, bigrams: Bigrams, classes: Classes) -> None:
-    """Add (sign 1) or take away (sign -1) the word's counts from class c."""
+    """Add (sign 1) or subtract (sign -1) the word's counts to or from class c."""
     for d in range(len(right)):
         classes.follows[c, d] += sign * right[d]
         classes.follows[d, c] += sign * left[d]
@@ -135,7 +135,7 @@ def add_word(word: int, c: int, sign: int, right: Array, left: Array, bigrams: B
 
 @njit(cache=True)
 def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
-    """Take the word out of its class and put it into the target."""
+    """Move the word from its class to the target."""
     right, left = neighbours(word, bigrams, classes)
     add_word(word, classes.assignment[word], -1, right, left, bigrams, classes)
     add_word(word, target, 1, right, left, bigrams, classes)
@@ -144,7 +144,7 @@ def move(word: int, target: int, bigrams: Bigrams, classes: Classes) -> None:
 
 @njit(cache=True)
 def move_all(words: Array, targets: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> None:
-    """Move each word to its target, or to the best class that still has room."""
+    """Move each word to its target, or to the best class with remaining capacity."""
     for i in range(len(words)):
         target = targets[i]
         if classes.size[target] >= room[target]:
@@ -154,7 +154,7 @@ def move_all(words: Array, targets: Array, bigrams: Bigrams, classes: Classes, r
 
 @njit(cache=True)
 def move_improving(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
-    """Move one word after another to its best class, if that raises the mutual information; the total gain."""
+    """Move words one by one to their best class if that raises the mutual information; returns the total gain."""
     gained, enough = 0.0, RAISES * xlogx(classes.first.sum(), table)
     for word in words:
         own = classes.assignment[word]
@@ -168,12 +168,12 @@ def move_improving(words: Array, bigrams: Bigrams, classes: Classes, room: Array
 
 
 def place(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> None:
-    """Move each word out of a closed class to the best open one, chosen by all words at the same time."""
+    """Move each word from a closed class to the best open one, all choosing in parallel."""
     move_all(words, targets_of(words, bigrams, classes, room, table), bigrams, classes, room, table)
 
 
 def exchange(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
-    """Let all words choose at the same time, then those that would go choose again in turn; the gain in count-nats."""
+    """Let all words choose in parallel, then those that would move again sequentially; returns the gain in nats."""
     words = words[classes.size[classes.assignment[words]] > 1]
     restless = targets_of(words, bigrams, classes, room, table) != classes.assignment[words]
     return move_improving(words[restless], bigrams, classes, room, table)
@@ -189,7 +189,7 @@ def joint(x: int, y: int, table: Array) -> float:
 
 @njit(cache=True)
 def merge_rise(a: int, b: int, shared: Array, classes: Classes, table: Array) -> float:
-    """By how much Σ f(N(c, d)) rises when a and b become one, given the classes that may be beside both."""
+    """The increase of Σ f(N(c, d)) when a and b are merged, given the classes that may be adjacent to both."""
     total = 0.0
     for c in shared:
         if c != a and c != b:
@@ -208,7 +208,7 @@ def fill_some_rises(others: Array, slot: int, shared: Array, classes: Classes, t
 
 
 def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Set the rise of merging the slot with each of the others."""
+    """Set the increase from merging the slot with each of the others."""
     shared = alive[(classes.follows[slot, alive] > 0) | (classes.precedes[slot, alive] > 0)]
     share(fill_some_rises, others, len(others) * len(shared), slot, shared, classes, table, rises)
 
@@ -225,7 +225,7 @@ def rise_with_some(rows: Array, slot: int, others: Array, classes: Classes, tabl
 
 
 def rise_with(slot: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Account, in the rises between the others, for a class that has just come in."""
+    """Update the rises between the others for a newly inserted class."""
     cells = int((classes.follows[slot] > 0).sum() + (classes.precedes[slot] > 0).sum()) * len(others)
     share(rise_with_some, np.arange(len(others)), cells, slot, others, classes, table, rises)
 
@@ -247,7 +247,7 @@ def rise_some_after_merge(
 
 
 def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Account, in the rises between the others, for classes a and b that are about to become one."""
+    """Update the rises between the others for classes a and b that are about to merge."""
     share(rise_some_after_merge, np.arange(len(others)), len(others) ** 2, a, b, others, classes, table, rises)
 
 
@@ -255,7 +255,7 @@ def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Arr
 def find_partners(
     rows: Array, alive: Array, rises: Array, classes: Classes, room: Array, table: Array, partners: Array, losses: Array
 ) -> None:
-    """For each class the cheapest later one it may merge with and the loss, infinite where there is none."""
+    """For each class, the cheapest later one it can merge with, and the loss, infinite if there is none."""
     for i in rows:
         a, partners[i], losses[i] = alive[i], -1, np.inf
         for b in alive[i + 1 :]:
@@ -267,7 +267,7 @@ def find_partners(
 
 
 def cheapest(alive: Array, rises: Array, classes: Classes, room: Array, table: Array) -> tuple[int, int, float]:
-    """The pair that loses least mutual information, among those that together are within their room; the loss."""
+    """The pair with the smallest loss of mutual information whose merger fits the capacity, and the loss."""
     partners, losses = np.empty_like(alive), np.empty(len(alive))
     rows, cells = np.arange(len(alive)), len(alive) ** 2
     share(find_partners, rows, cells, alive, rises, classes, room, table, partners, losses)

@@ -1,15 +1,15 @@
-"""The arrays that Brown clustering works on: sparse word bigrams and the dense class bigram table."""
+"""The arrays of Brown clustering: sparse word bigrams and the dense class bigram table."""
 
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-TABLED = 1 << 22  # n log n is looked up below this count and computed above it
+TABLED = 1 << 22  # n log n is tabulated below this count
 
 
 class Bigrams(NamedTuple):
-    """Counts n(v, w) of distinct neighbours, by row (who follows) and by column (who precedes), without n(w, w)."""
+    """Counts n(v, w) of distinct neighbours, by row (successors) and by column (predecessors), excluding n(w, w)."""
 
     right_start: np.ndarray  # [V + 1]
     right_word: np.ndarray  # [B]
@@ -18,16 +18,16 @@ class Bigrams(NamedTuple):
     left_word: np.ndarray  # [B]
     left_count: np.ndarray  # [B]
     repeats: np.ndarray  # [V] n(w, w)
-    first: np.ndarray  # [V] how often w opens a bigram
-    second: np.ndarray  # [V] how often w closes one
+    first: np.ndarray  # [V] bigrams that begin with w
+    second: np.ndarray  # [V] bigrams that end with w
 
 
 class Classes(NamedTuple):
-    """A partition of the words and its class bigram counts, changed in place."""
+    """A partition of the words and its class bigram counts, modified in place."""
 
     assignment: np.ndarray  # [V] class of each word, -1: not yet placed
     follows: np.ndarray  # [C, C] N(c, d)
-    precedes: np.ndarray  # [C, C] its transpose, kept so that both directions read rows
+    precedes: np.ndarray  # [C, C] its transpose, so that both directions read rows
     first: np.ndarray  # [C] row sums of N
     second: np.ndarray  # [C] column sums of N
     size: np.ndarray  # [C] number of words
@@ -58,7 +58,7 @@ def class_table(counts: sparse.csr_array, assignment: np.ndarray, classes: int) 
 
 
 def tabulate(counts: sparse.csr_array, assignment: np.ndarray, classes: int) -> Classes:
-    """The class bigram table of a partition, counted afresh."""
+    """The class bigram table of a partition, recounted."""
     table = class_table(counts, assignment, classes)
     size = np.bincount(assignment[assignment >= 0], minlength=classes)
     transposed = np.ascontiguousarray(table.T)
@@ -66,6 +66,6 @@ def tabulate(counts: sparse.csr_array, assignment: np.ndarray, classes: int) -> 
 
 
 def xlogx_table(total: int) -> np.ndarray:
-    """n log n for n = 0 … total, or as far as a lookup pays."""
+    """n log n for n = 0 … total, up to the tabulated limit."""
     n = np.arange(min(total + 1, TABLED), dtype=np.float64)
     return n * np.log(np.maximum(n, 1.0))

@@ -8,9 +8,9 @@ from trellis.kernels.rows import take
 
 
 def class_log_softmax(logits: Tensor, word_class: Tensor, words: Tensor, begins: Tensor) -> Tensor:
-    """Each column over the words of a class: logits [V, k] -> [V, k]; a column that is all -inf stays so.
+    """Normalise each column over the words of a class: logits [V, k] -> [V, k]; a column of -inf is unchanged.
 
-    The class of every word [V], the words class by class [V], and where among them each class begins [C + 1]."""
+    Takes the class of every word [V], the words ordered by class [V], and the offset of each class in them [C + 1]."""
     engine = installed("kernels.classes.triton") if logits.is_cuda and logits.dtype is torch.float32 else None
     if engine is None:
         return by_adding(logits, word_class, len(begins) - 1)

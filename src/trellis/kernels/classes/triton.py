@@ -13,7 +13,7 @@ TILE = {"WORDS": 64, "COLUMNS": 32, "num_warps": 4}
 
 @triton.jit
 def some_words(words, first, last, columns, K, WORDS: tl.constexpr):
-    """Where the entries of the next few words of a class are, and which there are: [WORDS, columns]."""
+    """The offsets of the next few words of a class, and their mask: [WORDS, columns]."""
     place = first + tl.arange(0, WORDS)
     row = tl.load(words + place, mask=place < last, other=0)
     return row[:, None] * K + columns[None, :], (place < last)[:, None] & (columns < K)[None, :]

@@ -1,4 +1,4 @@
-"""Kalman passes that miss observations, compiled where numba is installed; no gradients, and on the CPU only."""
+"""Kalman recursions with missing observations, compiled by numba if installed; CPU only, without gradients."""
 
 from functools import partial
 
@@ -11,14 +11,14 @@ kernels = partial(installed, "kernels.kalman.numba")
 
 
 def compiled(*given: Tensor) -> bool:
-    """Whether steps that have to be taken one by one can be taken by compiled code."""
+    """Whether sequential steps can run in compiled code."""
     return all(part.device.type == "cpu" and not part.requires_grad for part in given) and kernels() is not None
 
 
 def share(kernel: str, items: int, *arguments: Tensor) -> None:
-    """Call a kernel with tensors that it fills, on as many threads as there are items for.
+    """Call a kernel with tensors that it fills, on up to as many threads as there are items.
 
-    Each has a BLAS of one thread: the products are small, and on busy cores several would wait for each other."""
+    Each thread uses single-threaded BLAS: the products are small, and multithreaded BLAS would contend for cores."""
     arrays = [argument.contiguous().numpy() for argument in arguments]
     with team.OneBlasThread():
         team.share(getattr(kernels(), kernel), team.size(items), *arrays)

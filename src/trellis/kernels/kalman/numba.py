@@ -1,13 +1,13 @@
-"""Numba: the passes of a Kalman smoother whose covariances never settle, since steps see different things.
+"""Numba: the recursions of a Kalman smoother whose covariances never converge, because observation patterns vary.
 
-The recursions are those of `trellis.inference.kalman`; rows of -1 saw nothing."""
+The recursions are those of `trellis.inference.kalman`; rows of -1 are missing observations."""
 
 import math
 
 import numpy as np
 from numba import njit
 
-BLOCK = 16  # rows of a triangular system solved by themselves
+BLOCK = 16  # rows per block of a triangular solve
 
 
 @njit(nogil=True, cache=True)
@@ -15,9 +15,9 @@ def sense(
     worker, workers, loadings, noise, values, patterns, rows, order, begins,
     information, vectors, constants,
 ):  # fmt: skip
-    """Fill C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] of what is seen of y.
+    """Fill C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] for the observed components of y.
 
-    The steps of `order` from one of `begins` to the next see alike; [C y]' D^-1 [C y] is found in one product."""
+    Steps in `order` between consecutive `begins` share a pattern; [C y]' D^-1 [C y] is computed in one product."""
     hidden = loadings.shape[1]
     for job in range(worker, len(begins), workers):
         steps = order[begins[job] : begins[job + 1] if job + 1 < len(begins) else len(order)]
@@ -101,7 +101,7 @@ def backward_means(worker, workers, transition, shrink, priors, predicted, error
 
 @njit(nogil=True, cache=True)
 def backward_covs(worker, workers, transition, information, rows, lengths, priors, shrink):
-    """Turn P into Cov(x_t | y) and W into Cov(x_{t+1}, x_t | y), zero from the ends on: [B, T, h, h]."""
+    """Turn P into Cov(x_t | y) and W into Cov(x_{t+1}, x_t | y), zero in the padding: [B, T, h, h]."""
     back = transition.T.copy()
     for b in range(worker, rows.shape[0], workers):
         adjoint = np.zeros_like(transition)  # L_{t+1}

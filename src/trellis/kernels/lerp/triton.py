@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-SIZE = 4096  # entries of a program
+SIZE = 4096  # entries per program
 
 
 @triton.jit

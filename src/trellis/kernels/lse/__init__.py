@@ -1,4 +1,4 @@
-"""log sum_j exp(q_i . k_j) for every row i, without the matrix of all logits; dispatched."""
+"""log sum_j exp(q_i . k_j) for every row i, without materialising the logits; dispatched."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from trellis.kernels.optional import installed
 
 
 def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """log sum_j exp(q_i . k_j) over the entries that the mask keeps: [R, d], [S, d] -> [R]; products in `dtype`."""
+    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]; products in `dtype`."""
     dtype = dtype or queries.dtype
     engine = installed("kernels.lse.triton") if queries.is_cuda and dtype is torch.bfloat16 else None
     fitting = engine if engine is not None and engine.fits(queries.shape[1]) else tiled

@@ -1,4 +1,4 @@
-"""Row normalisers by plain products over a few rows at a time, the backward pass by computing them again."""
+"""Row normalisers by matrix products over a few rows at a time; the backward pass recomputes the logits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from trellis.kernels.mask import Mask
 
-ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits that exist at a time
+ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits in memory at a time
 
 
 class RowLogSumExp(torch.autograd.Function):
@@ -21,7 +21,7 @@ class RowLogSumExp(torch.autograd.Function):
         out = torch.empty(len(q), dtype=torch.promote_types(dtype, torch.float32), device=q.device)
         for rows in chunks(len(q), len(k), q.device):
             out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
-        ctx.save_for_backward(q, k, out.masked_fill(out == -torch.inf, 0.0))  # whose logits are all -inf
+        ctx.save_for_backward(q, k, out.masked_fill(out == -torch.inf, 0.0))  # rows whose logits are all -inf
         ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
         return out
 
@@ -40,13 +40,13 @@ class RowLogSumExp(torch.autograd.Function):
 
 
 def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
-    """Slices of rows, each with as many logits as may exist at a time."""
+    """Slices of rows whose logits fit in memory."""
     size = max(1, ENTRIES[device.type] // max(columns, 1))
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 def logits(queries: Tensor, keys: Tensor, mask: Mask | None = None, rows: slice = slice(None)) -> Tensor:
-    """Q K' [rows, S], -inf where the mask says so; bfloat16 operands are added up, and given back, in float32."""
+    """Q K' [rows, S], -inf where masked; bfloat16 operands are accumulated and returned in float32."""
     out = product(queries, keys.T)
     return out if mask is None else out.masked_fill_(~mask.keeps(rows), -torch.inf)
 

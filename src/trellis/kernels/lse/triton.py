@@ -1,7 +1,7 @@
 """Row normalisers on a GPU, tile by tile with an online maximum, as in flash attention.
 
-The forward pass also adds up the mean key of each row, m_i = sum_j p_ij k_j, because then dQ = g m costs nothing and
-the backward pass is left with dK = p' (g Q) alone: four products of R S d multiply-adds in all.
+The forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j, so that dQ = g m is free and the
+backward pass only needs dK = p' (g Q): four products of R S d multiply-adds in total.
 """
 
 from typing import Any
@@ -16,15 +16,15 @@ from trellis.kernels.mask import Mask
 from trellis.kernels.mask.triton import kept
 
 LARGEST_DIM = 256
-# Rows that stay, rows that pass by, and how a GPU of 228 KiB of shared memory works on them best.
+# Stationary rows, streamed rows, and the launch parameters tuned for a GPU with 228 KiB of shared memory.
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
-BUSY = 512  # programs that keep all of a GPU at work: fewer rows are helped by cutting their columns into parts
+BUSY = 512  # programs that saturate a GPU; with fewer rows, their columns are split
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
 def fits(dim: int) -> bool:
-    """A tile of accumulators must fit in registers."""
+    """Whether a tile of accumulators fits in registers."""
     return dim in (16, 32, 64, 128, LARGEST_DIM)
 
 
@@ -128,5 +128,5 @@ class RowLogSumExp(torch.autograd.Function):
 
 
 def operands(mask: Mask | None, unused: Tensor) -> tuple[Tensor, Tensor, int]:
-    """The mask as the kernels take it."""
+    """The mask arguments of the kernels."""
     return (unused, unused, 0) if mask is None else (mask.rows, mask.columns, mask.threshold)

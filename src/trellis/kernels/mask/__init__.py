@@ -1,7 +1,7 @@
-"""A random mask that is never stored: entry (i, j) is a hash of a row's key and a column's key.
+"""A random mask that is never stored: entry (i, j) is a hash of a row key and a column key.
 
-The same numbers come out of the torch code here and of the Triton kernels, on every device; keys come from a seed and a
-step, so a training that was interrupted goes on with the same masks.
+The torch code here and the Triton kernels give the same numbers on every device; keys derive from a seed and a step,
+so that a resumed training uses the same masks.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from torch import Tensor
 from trellis.kernels.optional import installed
 
 WORD = 0xFFFFFFFF
-ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # what a key is for
+ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # key purposes
 
 
 class Mask(NamedTuple):
-    """Entry (i, j) is left out where hash(rows[i] + columns[j]) < rate * 2^32."""
+    """Entry (i, j) is dropped if hash(rows[i] + columns[j]) < rate * 2^32."""
 
     rows: Tensor  # [R] int64 below 2^32
     columns: Tensor  # [S] int64 below 2^32
@@ -26,7 +26,7 @@ class Mask(NamedTuple):
         return int(self.rate * 2**32)
 
     def keeps(self, rows: slice | Tensor = slice(None), columns: slice | Tensor = slice(None)) -> Tensor:
-        """Which entries stay, of some rows and columns: [..., k], [..., k'] -> [..., k, k'] bool."""
+        """Mask of the entries kept, for some rows and columns: [..., k], [..., k'] -> [..., k, k'] bool."""
         return mix(self.rows[rows].unsqueeze(-1) + self.columns[columns].unsqueeze(-2)) >= self.threshold
 
 
@@ -39,7 +39,7 @@ def mix(value: Tensor) -> Tensor:
 
 
 def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
-    """Pseudorandom numbers below 2^32, one for each id, that depend on the seed, the step [] and the purpose."""
+    """Pseudorandom numbers below 2^32, one per id, determined by the seed, the step [] and the purpose."""
     engine = installed("kernels.mask.triton") if ids.is_cuda else None
     if engine is not None:
         return engine.keys((seed * COLUMNS) & WORD, step, purpose, ids, ROWS)

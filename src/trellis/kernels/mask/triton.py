@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-SIZE = 1024  # ids of a program
+SIZE = 1024  # ids per program
 
 
 @triton.jit

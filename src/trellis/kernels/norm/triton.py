@@ -1,4 +1,4 @@
-"""LayerNorm(x + y) on a GPU in one pass; the backward pass adds up the gradients of scale and shift on its way."""
+"""LayerNorm(x + y) on a GPU in one pass; the backward pass also accumulates the gradients of scale and shift."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from torch.autograd.function import once_differentiable
 
 from trellis.kernels.rows import sum_rows
 
-ENTRIES = 4096  # of a tile of rows
-PROGRAMS = 264  # of the backward pass: two for each processor of a large GPU
-EPSILON = 1e-5  # as torch has it
+ENTRIES = 4096  # entries per tile of rows
+PROGRAMS = 264  # programs of the backward pass: two per multiprocessor of a large GPU
+EPSILON = 1e-5  # torch's default
 
 
 def fits(dim: int) -> bool:
-    """A row must fit in registers."""
+    """Whether a row fits in registers."""
     return dim <= ENTRIES
 
 
@@ -90,6 +90,6 @@ class AddNorm(torch.autograd.Function):
 
 
 def tile(x: Tensor) -> dict[str, Any]:
-    """How rows [n, d] are cut into tiles."""
+    """The tiling of rows [n, d]."""
     width = triton.next_power_of_2(x.shape[1])
     return {"ROWS": max(1, ENTRIES // width), "WIDTH": width, "EPSILON": EPSILON, "num_warps": 8}

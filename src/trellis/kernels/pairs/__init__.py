@@ -1,4 +1,4 @@
-"""Logits between the states of neighbouring steps, out of the queries and keys of a few sets of states."""
+"""Logits between the states of adjacent steps, from the queries and keys of a few sets of states."""
 
 import sys
 from typing import Any
@@ -23,7 +23,7 @@ def gathered_product(
 
 
 def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] over the m of that index, float32 at least:
+    """out[i] = sum of left[m] right[columns[m]] over all m with index i, at least float32:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     return add_rows(gathered_product(left, right, None, columns, right.dtype, right.dtype), index, count)
 
@@ -63,7 +63,7 @@ def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tens
 
 
 def pair_logits(queries: Tensor, keys: Tensor, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """q_i . k_j for the sets of neighbouring steps: [G, k, d], [G, k, d], rows [B, T] -> [B, T-1, k, k]."""
+    """q_i . k_j for the sets of adjacent steps: [G, k, d], [G, k, d], rows [B, T] -> [B, T-1, k, k]."""
     before, after = rows[:, :-1].flatten(), rows[:, 1:].flatten()
     logits = set_logits(queries, keys, before, after, dtype or queries.dtype)
     return logits.view(len(rows), rows.shape[1] - 1, *logits.shape[1:])

@@ -1,4 +1,4 @@
-"""Products of gathered matrices on a GPU, without writing down what is gathered."""
+"""Products of gathered matrices on a GPU, without materialising the gathered operands."""
 
 import torch
 import triton
@@ -6,8 +6,8 @@ import triton.language as tl
 from torch import Tensor
 
 TILE, DEPTH = 128, 64
-PARTS = 4  # of a sum, each with a program of its own
-WIDE, SUM_DEPTH, SUM_WARPS, SUM_STAGES = 256, 64, 8, 3  # of its tiles
+PARTS = 4  # partial sums, one program each
+WIDE, SUM_DEPTH, SUM_WARPS, SUM_STAGES = 256, 64, 8, 3  # tile parameters of the sum
 
 
 @triton.jit
@@ -37,7 +37,7 @@ def product_kernel(
 
 @triton.jit
 def members_kernel(index, members, counts, M, SIZE: tl.constexpr):
-    """Which m have the index of this program, in order, and how many they are."""
+    """The ordered list of m with this program's index, and their count."""
     i = tl.program_id(0)
     found = 0
     for first in range(0, M, SIZE):
@@ -54,7 +54,7 @@ def sum_kernel(
     left_set, left_row, left_inner, right_set, right_inner, right_column, M, A, B, C,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """A part of the sum of left[m] right[columns[m]] over the members of an index."""
+    """A partial sum of left[m] right[columns[m]] over the members of an index."""
     g, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -74,7 +74,7 @@ def sum_kernel(
 
 
 def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] over the m of that index, in float32:
+    """out[i] = sum of left[m] right[columns[m]] over all m with index i, in float32:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
     (m, a, b), c = left.shape, right.shape[2]
     members = torch.empty(count, m, dtype=torch.int32, device=left.device)
@@ -91,7 +91,7 @@ def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, 
 
 
 def roomy(device: torch.device) -> bool:
-    """Whether a program may have the shared memory of wide tiles: Hopper and Blackwell in data centres have 227 KB."""
+    """Whether wide tiles fit in shared memory: data-centre Hopper and Blackwell GPUs have 227 KB per program."""
     return torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
@@ -102,8 +102,8 @@ def tile_side(size: int, most: int) -> int:
 def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (None: m itself), multiplied in the precision `low`, which `right`
-    has: [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    """left[rows[m]] right[columns[m]] for every m (None: m itself), multiplied in the precision `low` of `right`:
+    [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     index = rows if rows is not None else columns
     count = len(left) if index is None else len(index)
     (_, a, b), c = left.shape, right.shape[2]

@@ -1,7 +1,7 @@
 """Numba: many sequences of many states.
 
-A block of sequences keeps its state as [size, K]: every step is one matrix product by the library, and every inner loop
-runs over the states, which lie side by side in potentials and posteriors too.
+A block of sequences keeps its state as [size, K]: every step is one BLAS matrix product, and every inner loop runs
+over the states, which are contiguous in potentials and posteriors too.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms,
 
 @njit(fastmath=MATHS, cache=True)
 def condition(p, table, row, a, lane):
-    """a[lane] = p[lane] o / c, where o is that row of the table; returns c."""
+    """a[lane] = p[lane] o / c, where o is the given row of the table; returns c."""
     states, zero, one = p.shape[1], p.dtype.type(0), p.dtype.type(1)
     norm = zero
     for z in range(states):
@@ -81,7 +81,7 @@ def adjoint(
 
 @njit(fastmath=MATHS, cache=True)
 def pull(m, a, table, row, norm, weight, w, lane):
-    """With b = m + weight - <m, a> and o that row of the table: w = o b / c, and m becomes a b."""
+    """With b = m + weight - <m, a> and o the given row of the table: w = o b / c, and m becomes a b."""
     states, zero, one = m.shape[1], m.dtype.type(0), m.dtype.type(1)
     base = weight
     for z in range(states):

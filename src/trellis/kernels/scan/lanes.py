@@ -1,7 +1,7 @@
-"""Numba: many sequences of few states, LANES of them side by side in the vector registers.
+"""Numba: many sequences of few states, LANES of them in parallel in the vector registers.
 
 A block of sequences keeps its state as [K, LANES]: every inner loop runs over lanes, and every step is one small matrix
-product. Blocks go to the cores in a fixed order, so results do not depend on timing.
+product. Blocks are assigned to cores in a fixed order, so results do not depend on timing.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ MATHS = {"contract", "reassoc", "arcp", "nsz"}  # no assumption about infinities
 
 @njit(cache=True)
 def extent(block, size, lengths):
-    """A block's first sequence, how many it has, and the longest of them."""
+    """A block's first sequence, its number of sequences, and the longest length."""
     first = block * size
     live = min(size, lengths.shape[0] - first)
     return first, live, lengths[first : first + live].max()
@@ -22,7 +22,7 @@ def extent(block, size, lengths):
 
 @njit(fastmath=MATHS, cache=True)
 def load_weights(table, rows, lengths, first, live, t, missing, out):
-    """out[z, lane] = the table's entry for this step; `missing` where nothing is observed, zero past the end."""
+    """out[z, lane] = the table's entry for this step; `missing` for a missing observation, zero in the padding."""
     states = table.shape[1]
     for lane in range(live):
         row = rows[first + lane, t]
@@ -81,9 +81,9 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
 def adjoint(
     worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of engines/reference.py. d_prior [B, K] comes in as the gradient of the last belief. For
-    smoothing, alphas become p(z_t | x); else d_matrices [workers, 1, K, K] and d_table [workers, N, K] are added to,
-    for the caller to sum."""
+    """The backward pass of engines/reference.py. d_prior [B, K] is passed in as the gradient of the last belief. For
+    smoothing, alphas become p(z_t | x); otherwise d_matrices [workers, 1, K, K] and d_table [workers, N, K] are
+    accumulated, for the caller to sum."""
     for block in range(worker, alphas.shape[0], workers):
         adjoint_block(
             block, matrix, table, rows, lengths, norms, alphas, weights,
@@ -140,7 +140,7 @@ def adjoint_block(block, matrix, table, rows, lengths, norms, alphas, weights, s
 
 @njit(cache=True)
 def add_by_row(probs, rows, lengths, first, live, t, d_table):
-    """Add a_t b_t [K, LANES] to the rows of the table that were observed."""
+    """Add a_t b_t [K, LANES] to the observed rows of the table."""
     for lane in range(live):
         b = first + lane
         if t < lengths[b] and rows[b, t] >= 0:
@@ -151,7 +151,7 @@ def add_by_row(probs, rows, lengths, first, live, t, d_table):
 
 @njit(nogil=True, cache=True)
 def unpack(worker, workers, packed, out):
-    """[blocks, T, size, K] -> [B, T, K], TILE steps at a time, so that both sides stay in the cache."""
+    """[blocks, T, size, K] -> [B, T, K], TILE steps at a time, so that both sides stay in cache."""
     size = packed.shape[2]
     for block in range(worker, packed.shape[0], workers):
         for begin in range(0, out.shape[1], TILE):
@@ -227,7 +227,7 @@ def maximise(transposed, s, best):
 
 @njit(cache=True)
 def trace(transposed, reached, lengths, first, live, total, path, scores):
-    """Walk back from the best end of each sequence: to the first state that reaches the next one's score."""
+    """Backtrack from the best final state of each sequence, to the first state that attains the next one's score."""
     states = transposed.shape[0]
     zero = transposed.dtype.type(0)
     z = np.zeros(LANES, np.int64)

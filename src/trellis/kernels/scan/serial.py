@@ -1,6 +1,6 @@
-"""Numba: few sequences, or transitions that vary. One sequence at a time, the inner loop over its states.
+"""Numba: few sequences, or time-varying transitions. One sequence at a time, the inner loop over its states.
 
-`matrices` [M, K, K] holds every transition; that of sequence b after step t is number b * by_row + t * by_step.
+`matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
 
-NARROW = 16  # up to this many states, Viterbi keeps a state's best in a register; beyond, several states in one
+NARROW = 16  # up to this many states, Viterbi keeps one state's best in a register; beyond, it vectorises over states
 
 
 @njit(nogil=True, cache=True)
@@ -50,7 +50,7 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
 
 @njit(fastmath=MATHS, cache=True)
 def product(matrix, x, out):
-    """out = matrix x, each sum in a register: [K, K], [K] -> [K]."""
+    """out = matrix x, with each sum in a register: [K, K], [K] -> [K]."""
     for j in range(x.shape[0]):
         row, total = matrix[j], x.dtype.type(0)
         for i in range(x.shape[0]):
@@ -60,7 +60,7 @@ def product(matrix, x, out):
 
 @njit(fastmath=MATHS, cache=True)
 def spread(x, matrix, out):
-    """out = x matrix, one row after the other: [K], [K, K] -> [K]."""
+    """out = x matrix, row by row: [K], [K, K] -> [K]."""
     out[:] = 0
     for i in range(x.shape[0]):
         mass, row = x[i], matrix[i]
@@ -70,7 +70,7 @@ def spread(x, matrix, out):
 
 @njit(nogil=True, cache=True)
 def add_scales(worker, workers, scale, rows, lengths, logs):
-    """logs[b, t] += the scale of the row observed there: [N], [B, T]."""
+    """logs[b, t] += the scale of the observed row: [N], [B, T]."""
     for b in range(worker, rows.shape[0], workers):
         for t in range(lengths[b]):
             if rows[b, t] >= 0:
@@ -95,7 +95,7 @@ def adjoint(
 def adjoint_one(
     matrices, offset, by_step, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
 ):
-    """`w` comes in as the gradient of the last belief and goes out as the gradient of the prior."""
+    """`w` is the gradient of the last belief on entry, and that of the prior on exit."""
     states = matrices.shape[1]
     zero, one = table.dtype.type(0), table.dtype.type(1)
     m = w.copy()
@@ -175,7 +175,7 @@ def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, lengt
 
 @njit(fastmath=MATHS, cache=True)
 def best_before(transposed, s, best, pointer):
-    """best[j] = max_i s[i] + log A[i, j] and the first i that reaches it, each in a register."""
+    """best[j] = max_i s[i] + log A[i, j] and the first i that attains it, each in a register."""
     for j in range(s.shape[0]):
         row, choice = transposed[j], 0
         value = s[0] + row[0]
@@ -190,7 +190,7 @@ def best_before(transposed, s, best, pointer):
 
 @njit(fastmath=MATHS, cache=True)
 def best_after(s, matrix, best, pointer):
-    """The same, one row of log A after the other."""
+    """The same, row by row of log A."""
     best[:] = s[0] + matrix[0]
     pointer[:] = 0
     for i in range(1, s.shape[0]):
@@ -220,7 +220,7 @@ def invert(weights, uniform):
 
 @njit(nogil=True, cache=True)
 def sample(worker, workers, matrices, by_row, by_step, filtered, lengths, uniform, path):
-    """Draw paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
+    """Sample paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
     for b in range(worker, filtered.shape[0], workers):
         after = -1
         for t in range(lengths[b] - 1, -1, -1):

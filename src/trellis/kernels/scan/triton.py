@@ -1,7 +1,7 @@
-"""The pass over blocks [B, T-1, k, k] on a GPU: one program per sequence walks through time.
+"""Forward and adjoint recursions over blocks [B, T-1, k, k] on a GPU: one program per sequence scans over time.
 
 The recursions are those of engines/reference.py; the adjoint writes dL/d(logit) = a_{t-1} exp(x - n) w_t for blocks
-kept as logits, and dL/dP = a_{t-1} w_t for blocks kept as probabilities.
+stored as logits, and dL/dP = a_{t-1} w_t for blocks stored as probabilities.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 1 << 15  # entries of a block that are in registers at a time
+TILE = 1 << 15  # block entries in registers at a time
 
 
 @triton.jit
@@ -111,7 +111,7 @@ def adjoint_kernel(
 
 
 def shape_of(states: int) -> dict[str, int]:
-    """How a block of k x k is cut into tiles of whole rows."""
+    """The tiling of a k x k block into whole rows."""
     width = max(16, triton.next_power_of_2(states))
     rows = max(16, min(width, TILE // width))
     warps = 1 if width * rows <= 1 << 10 else 8 if width * rows <= 1 << 14 else 16
@@ -130,7 +130,7 @@ class Run:
         self.sizes = {"T": weights.shape[1], "LOGITS": self.logits, **shape_of(weights.shape[2])}
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """log c_t [B, T] and a_t [B, T, k], zero past the end."""
+        """log c_t [B, T] and a_t [B, T, k], zero in the padding."""
         alphas = torch.zeros_like(self.weights)
         norms = alphas.new_zeros(alphas.shape[:2])
         given = self.prior, self.blocks, self.log_norm, self.weights, self.lengths
