@@ -291,3 +291,18 @@ def test_models_show_themselves() -> None:
     model.about = {"corpus": "<b>"}
     assert "&lt;b&gt;" in model._repr_html_()
     assert repr(pickle.loads(pickle.dumps(model))) == repr(model)
+
+
+def test_misuse_is_one_sentence(nowhere: Path) -> None:
+    tagger = trellis.train(TAGGED, family="crf", iterations=2).model
+    with pytest.raises(trellis.TrellisError, match="split it into words"):
+        tagger.tag("the cat")
+    with pytest.raises(trellis.TrellisError, match="pass tagged text"):
+        trellis.evaluate(tagger)
+    with pytest.raises(trellis.TrellisError, match="neither a string nor an integer"):
+        trellis.train(TAGGED, states=2)
+    with pytest.raises(trellis.TrellisError, match="change them there"):
+        trellis.train(RunConfig(), epochs=3)
+    trellis.train(SENTENCES, run="run", states=3, epochs=1, device="cpu")
+    with pytest.raises(trellis.TrellisError, match=r"was trained with data\.source"):
+        trellis.train(SENTENCES[1:], run="run", resume=True, states=3, epochs=1, device="cpu")

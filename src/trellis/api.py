@@ -1,10 +1,13 @@
 """The high-level API: train, load, evaluate, read_corpus."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from trellis.config import GIVEN, DataConfig, RunConfig, load_config, with_settings
 from trellis.corpus import Corpus, load_corpus
@@ -67,13 +70,21 @@ def train(
 
 def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConfig, Any]:
     """The RunConfig that the arguments of `train` describe, and the text if it came from Python."""
-    if isinstance(data, RunConfig):
-        return data, None
-    if isinstance(data, str | PathLike) and str(data).endswith(".toml"):
-        return load_config(str(data)), None
-    config = with_settings(family, settings)
-    source = str(data) if isinstance(data, str | PathLike) else GIVEN
-    return replace(config, data=replace(config.data, source=source)), None if source != GIVEN else data
+    path = str(data) if isinstance(data, str | PathLike) else None
+    if isinstance(data, RunConfig) or (path is not None and path.endswith(".toml")):
+        if (family, settings) != ("hmm", {"seed": 0, "device": "auto"}):
+            raise TrellisError("A RunConfig or a TOML file has all options: change them there, not by arguments.")
+        return data if isinstance(data, RunConfig) else load_config(str(path)), None
+    config, source = with_settings(family, settings), path or f"{GIVEN} {fingerprint(data)}>"
+    return replace(config, data=replace(config.data, source=source)), data if path is None else None
+
+
+def fingerprint(data: Any) -> str:
+    """A hash of a text passed from Python, so that a resumed training can check it."""
+    digest = hashlib.sha256()
+    for part in (split.tokens for split in data.splits.values()) if isinstance(data, Corpus) else data:
+        digest.update(repr(part.tolist() if isinstance(part, np.ndarray) else part).encode(errors="surrogatepass"))
+    return digest.hexdigest()[:12]
 
 
 def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
@@ -121,6 +132,8 @@ def evaluate(
 
 def evaluate_tags(model: Tagger, data: Any, split: str | None) -> TagScores:
     """Tagging accuracy on tagged text."""
+    if data is None and "data" not in model.about:
+        raise TrellisError("The tagger was trained on a text from Python: pass tagged text as `data`.")
     named = data is None or isinstance(data, str | PathLike)
     config = replace(data_of(model), source=str(data)) if named and data is not None else data_of(model)
     whole = replace(config, valid_fraction=0.0, test_fraction=0.0) if data is not None else config

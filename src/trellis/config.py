@@ -11,7 +11,7 @@ from trellis.errors import TrellisError
 from trellis.options import Options, build, choose, option, parse_value, put, read_toml, split_override
 from trellis.registry import Family, find_family
 
-GIVEN = "<python>"  # data.source of a text passed from Python
+GIVEN = "<python"  # how the data.source of a text passed from Python begins
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,27 @@ from trellis.errors import TrellisError
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
-ORDER = "train", "eval", "sample", "score", "infill", "embed", "states", "neighbours", "dynamics", "info", "export"
+FIRST = (
+    "train",
+    "eval",
+    "sample",
+    "score",
+    "infill",
+    "embed",
+    "states",
+    "draw",
+    "neighbours",
+    "dynamics",
+    "info",
+    "export",
+)
 PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # of the module of a command: two lines, and two functions
 
 
 def find_commands() -> dict[str, ModuleType]:
     """All commands by name, built-in or from other packages."""
     own = {found.name: f"{commands.__name__}.{found.name}" for found in pkgutil.iter_modules(commands.__path__)}
-    names = [*(name for name in ORDER if name in own), *(name for name in sorted(own) if name not in ORDER)]
+    names = [*(name for name in FIRST if name in own), *(name for name in sorted(own) if name not in FIRST)]
     paths = {name: own[name] for name in names}
     paths |= {name: path for name, path in entries(COMMANDS).items() if name not in paths}
     return {name: module for name, path in paths.items() if (module := load_command(name, path)) is not None}
@@ -47,7 +60,9 @@ def load_command(name: str, path: str) -> ModuleType | None:
 
 def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:
     """Build the parser of all commands."""
-    parser = argparse.ArgumentParser("trellis", description="Exact latent-state models of discrete sequences.")
+    parser = argparse.ArgumentParser(
+        "trellis", description="Latent-state models of discrete sequences, with exact inference."
+    )
     parser.add_argument("--version", action="version", version=f"trellis {__version__}")
     choices = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in found.items():

@@ -78,7 +78,11 @@ def tokens_of(sentence: Any, tokenizer: str) -> list[str]:
     """Tokenise a string; a sequence is taken as already tokenised."""
     if isinstance(sentence, str):
         return TOKENIZERS[tokenizer].split(sentence.replace("\n", " "))
-    return [str(token) for token in (sentence.tolist() if hasattr(sentence, "tolist") else sentence)]
+    tokens = sentence.tolist() if hasattr(sentence, "tolist") else sentence
+    wrong = next((token for token in tokens if not isinstance(token, str | int)), None)
+    if wrong is not None:
+        raise TrellisError(f"The token {wrong!r} is neither a string nor an integer.")
+    return [str(token) for token in tokens]
 
 
 def describe(origin: str, vocab: Vocabulary, splits: Mapping[str, Split]) -> str:

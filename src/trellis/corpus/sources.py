@@ -70,7 +70,7 @@ def find_source(name: str, cache: Path | None = None) -> Iterator[Source]:
 
 
 def _from_path(path: Path) -> Source:
-    if str(path) == GIVEN:
+    if str(path).startswith(GIVEN):
         raise TrellisError("The text of this run came from Python; pass it again to trellis.train(..., resume=True).")
     if not path.exists():
         known = ", ".join(NAMED)

@@ -238,7 +238,7 @@ def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]
     if data is not None:
         pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
         return _held_out(Tagged(*([[pair[i] for pair in row] for row in pairs] for i in range(2))), config)
-    if config.source in ("", GIVEN):
+    if not config.source or config.source.startswith(GIVEN):
         raise TrellisError(f"No tagged text given: set data.source to a file or to one of {', '.join(TAGGED)}.")
     if config.source in TAGGED and config.reader is None:
         return {name: load_tagged(config.source, name).in_iob2() for name in TAGGED[config.source].files}
@@ -258,7 +258,7 @@ def _held_out(data: Tagged, config: TaggedDataConfig) -> dict[str, Tagged]:
 
 def describe_splits(config: TaggedDataConfig, splits: Mapping[str, Tagged]) -> str:
     """Source and sizes in one line."""
-    origin = f"{sum(map(len, splits.values())):,} sentences" if config.source == GIVEN else config.source
+    origin = f"{sum(map(len, splits.values())):,} sentences" if config.source.startswith(GIVEN) else config.source
     sizes = " / ".join(f"{split.num_tokens:,}" for split in splits.values())
     return f"{origin}: {sizes} tokens ({' / '.join(splits)})"
 

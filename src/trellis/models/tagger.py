@@ -53,7 +53,9 @@ def a_few(names: Collection[str], most: int = 8) -> str:
 
 def check_sentences(words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> None:
     """Raise if sentences are empty or do not match their parts of speech."""
-    for number, sentence in enumerate(words, 1):
+    for number, sentence in enumerate([words] if isinstance(words, str) else words, 1):
+        if isinstance(sentence, str):
+            raise TrellisError(f"Sentence {number} is a string; split it into words, as in [['the', 'cat']].")
         if not sentence:
             raise TrellisError(f"Sentence {number} is empty; leave it out.")
     if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:

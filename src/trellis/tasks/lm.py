@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.errors import TrellisError
@@ -94,6 +95,12 @@ def load_split(model: LanguageModel, source: str | None = None, name: str | None
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)
+    if not isinstance(config, DataConfig):
+        if source is None:
+            raise TrellisError(
+                "A tagger is evaluated by 'trellis tag eval'; for its perplexity choose a text with --data."
+            )
+        config = DataConfig()
     if source is not None and source != config.source:
         vocab = model.vocab
         alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)

@@ -113,7 +113,7 @@ class Case:
         own = {one.name for one in fields(self.family.load("train"))}
         short = {name: value for name, value in SHORT.items() if name in own}
         config = with_settings(self.family.name, {"batches": BATCHES, "train": short, "device": "cpu", **self.settings})
-        return replace(config, data=replace(config.data, source=GIVEN))
+        return replace(config, data=replace(config.data, source=f"{GIVEN}>"))
 
     def train(self, folder: str = "", **choices: Any) -> Trained:
         return train(self.config, self.folder / folder if folder else None, data=self.data, **choices)
