@@ -73,7 +73,8 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        """As on the command line; folders are importable, so theirs has underscores."""
+        return name_of(self.folder)
 
     @property
     def results_folder(self) -> Path:
@@ -133,11 +134,15 @@ def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
 def find(name: str) -> tuple[Experiment, str | None]:
     """The experiment called NAME (one of ours, or a folder), and the run where it is NAME/RUN."""
     for head, run in ((name, None), tuple(name.rpartition("/")[::2])):
-        for folder in (HERE / str(head), Path(str(head))):
+        for folder in (base / text for base in (HERE, Path()) for text in (str(head), str(head).replace("-", "_"))):
             if head and (folder / TABLES).is_file():
                 return read_experiment(folder.resolve()), run
-    known = sorted(path.parent.name for path in HERE.glob(f"*/{TABLES}"))
+    known = sorted(name_of(path.parent) for path in HERE.glob(f"*/{TABLES}"))
     raise TrellisError(f"There is no experiment {name!r}{suggestion(name.split('/')[0], known)}")
+
+
+def name_of(folder: Path) -> str:
+    return folder.name.replace("_", "-")
 
 
 def read_experiment(folder: Path) -> Experiment:

@@ -1,5 +1,5 @@
 """`python -m experiments.feature_study`: random features against learned ones, rank and entropy with and without a
-band, and spectral learning; writes kernel-hmm/study.json and its plots."""
+band, and spectral learning; writes kernel_hmm/study.json and its plots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trellis.transitions import Banded, LowRank, Sum
 from trellis.transitions.banded import band_probs
 from trellis.transitions.lowrank import normalise_features
 
-FOLDER = Path(__file__).parent / "kernel-hmm"
+FOLDER = Path(__file__).parent / "kernel_hmm"
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 DRAWS = 400  # of the features, for a mean squared error
 MATRICES = {

@@ -1,7 +1,7 @@
 """`python -m experiments.trained_features RUN`: how many features the transitions of a trained softmax HMM need.
 
 Its matrix is replaced by random and by learned features, ever more of them; the rest of the model stays. Writes
-kernel-hmm/trained.json and its plot."""
+kernel_hmm/trained.json and its plot."""
 
 from __future__ import annotations
 
