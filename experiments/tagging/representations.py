@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from experiments.word2vec import cbow
 from trellis.config import BatchConfig, DataConfig, RunConfig, TrainConfig
 from trellis.corpus import load_corpus
 from trellis.corpus.brown import brown_clusters
 from trellis.corpus.read import read_lines
+from trellis.corpus.sources import data_folder
 from trellis.corpus.tagged import load_tagged
 from trellis.errors import TrellisError
 from trellis.families.factorial.config import FHMMConfig, FHMMTrainConfig
@@ -56,8 +57,7 @@ def labelled(name: str) -> Iterator[str]:
 
 def wikitext() -> Iterator[str]:
     """Its training text, sentence by sentence, without headings."""
-    lines = read_lines(Path(os.environ.get("TRELLIS_DATA") or os.devnull) / "wikitext-2" / "train.txt")
-    for line in lines:
+    for line in read_lines(data_folder("wikitext-2") / "train.txt"):
         words = JOINT.sub(r" \1 ", line).split()
         if words and words[0] != "=":
             ends = [i for i, (word, after) in enumerate(pairwise(words), 1) if word in ENDS and begins(after)]
@@ -88,18 +88,13 @@ def learn_model(config: RunConfig, text: Path, folder: Path, device: str) -> Pat
 
 
 def learn_word2vec(dim: int, text: Path, folder: Path, device: str) -> Path:
-    """CBOW with a window of 3, as the LDS paper found best."""
+    """In the text format of word2vec."""
     path = folder / "vectors.txt"
     if not path.exists():
-        try:
-            from gensim.models import Word2Vec
-        except ImportError as error:
-            raise TrellisError("Word2vec is gensim's here: pip install gensim.") from error
-        sentences = [re.sub(r"\d+", "N", line).split() for line in read_lines(text)]
-        model = Word2Vec(sentences, vector_size=dim, window=3, min_count=3, sg=0, epochs=5, workers=1, seed=0)
+        found = cbow([re.sub(r"\d+", "N", line).split() for line in read_lines(text)], dim, 3, 5, 0)
         with atomic_write(path) as file:
-            file.write(f"{len(model.wv)} {dim}\n".encode())
-            file.writelines(lines(zip(model.wv.index_to_key, model.wv.vectors, strict=True)))
+            file.write(f"{len(found)} {dim}\n".encode())
+            file.writelines(lines(zip(found.index_to_key, found.vectors, strict=True)))
     return path
 
 

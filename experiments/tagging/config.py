@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AMBIGUOUS = "and", "share", "signaling"  # the paper's
-
 
 @dataclass(frozen=True)
 class TaggingRun:
@@ -15,7 +13,7 @@ class TaggingRun:
     data: str = "ud_ewt"  # labelled text, see trellis.corpus.tagged; newswire: conll2000-pos and treebank_sample
     test: str = ""  # another data set to be tested on
     tags: str = "own"  # own | universal | common (names as common nouns) | NP (no other chunks)
-    representations: str = ""  # names, see experiments/tagging_text.py, with blanks between them
+    representations: str = ""  # names, see representations.py, with blanks between them
     text: str = "general"  # unlabelled text that they are learned from: general | bio | names
     template: str = ""  # see trellis.families.crf.templates
     scheme: str = "IOB2"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from experiments.dense_metrics import Array, Probabilities, analytic, counted, draw
+from experiments.densehmm.metrics import Array, Probabilities, analytic, counted, draw
+from trellis.corpus.sources import data_folder
 from trellis.errors import TrellisError
 from trellis.inference.stationary import stationary
 
@@ -65,22 +64,15 @@ def synthetic(states: int, symbols: int, seed: int) -> Split:
     return Split(train, test, analytic(model))
 
 
-def data_folder() -> Path:
-    folder = os.environ.get("TRELLIS_DATA")
-    if not folder:
-        raise TrellisError("The environment variable TRELLIS_DATA does not name the folder of the data.")
-    return Path(folder)
-
-
 def read_proteins() -> list[list[str]]:
     """The chains of a FASTA file."""
-    text = (data_folder() / "pdb" / "pdb_first1024.fasta").read_text(encoding="utf-8")
+    text = (data_folder("pdb") / "pdb_first1024.fasta").read_text(encoding="utf-8")
     return [list("".join(record.split("\n")[1:])) for record in text.split(">")[1:]]
 
 
 def read_tags() -> list[list[str]]:
     """The tags of every sentence, word_TAG by word_TAG on every second line."""
-    lines = (data_folder() / "medpost" / "tag_mb.ioc").read_text(encoding="utf-8").splitlines()
+    lines = (data_folder("medpost") / "tag_mb.ioc").read_text(encoding="utf-8").splitlines()
     return [[token.rpartition("_")[2] for token in line.split()] for line in lines[1::2] if line.split()]
 
 
@@ -93,7 +85,7 @@ def read(source: str) -> tuple[list[Array], int]:
     try:
         sequences = [part[: LONGEST[source]] for part in READERS[source]()]
     except OSError as error:
-        raise TrellisError(f"Cannot read the data of {source!r}: {error}.") from error
+        raise TrellisError(f"Cannot read the {source} in $TRELLIS_DATA: {error}.") from error
     merged = merge_rare(Counter(symbol for part in sequences for symbol in part), RARE[source])
     numbers = {symbol: i for i, symbol in enumerate(sorted(set(merged.values())))}
     return [np.array([numbers[merged[symbol]] for symbol in part]) for part in sequences], len(numbers)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from toy_experiment import share_paper
 
-from experiments import vectors
 from experiments.__main__ import main
-from experiments.vectors_dense import DenseSystem
+from experiments.lds_for_text import vectors
+from experiments.lds_for_text.dense_system import DenseSystem
 from lds_oracle import markov_text
 from trellis.corpus.tagged import Tagged
+from trellis.errors import TrellisError
 
 WORDS = [f"w{letter}" for letter in "abcdefghijkl"]
 RUN = '{top}\n[model]\nfamily = "lds"\ndim = 3\nblocks = 3\n{model}\n[train]\nepochs = 2\n'
@@ -45,10 +47,11 @@ def text() -> vectors.Text:
 
 def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(vectors, "read_text", lambda config: text)
-    monkeypatch.setattr("experiments.probe.COMMON", 0)
+    monkeypatch.setattr("experiments.lds_for_text.probe.COMMON", 0)
     toys = tmp_path / "toys"
     toys.mkdir()
     (toys / "tables.toml").write_text(TABLES)
+    share_paper(toys, "lds_for_text")
     (toys / "em.toml").write_text(RUN.format(top='beside = "pos-ssid"', model=""))
     (toys / "pos-ssid.toml").write_text(RUN.format(top="", model="") + 'learner = "subspace"\n')
     assert main(["run", f"{toys}/em"]) == 0
@@ -61,7 +64,7 @@ def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, cap
 
 
 def test_vectors_of_an_unknown_kind(text) -> None:
-    with pytest.raises(vectors.TrellisError, match="not known"):
+    with pytest.raises(TrellisError, match="not known"):
         vectors.measure(vectors.VectorRun(vectors="cbow"), text)
 
 

@@ -1,4 +1,4 @@
-"""The local probe: how much of a token's tag its vector alone tells, by a small network that sees nothing else."""
+"""The local probe: a small network that predicts the tag of a token from its vector alone."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from experiments.probe import fit_probe, is_punctuation, majority_tags, normal_form
+from experiments.lds_for_text.probe import fit_probe, is_punctuation, majority_tags, normal_form
 from trellis.tasks.bootstrap import binomial_p
 
 CHANCE, ENOUGH = 0.6, 0.9  # accuracies
@@ -23,7 +23,7 @@ def tokens() -> tuple[torch.Tensor, list[str], list[str]]:
 
 
 def test_the_network_finds_what_no_line_divides(tokens, monkeypatch) -> None:
-    monkeypatch.setattr("experiments.probe.EPOCHS", 40)
+    monkeypatch.setattr("experiments.lds_for_text.probe.EPOCHS", 40)
     vectors, words, tags = tokens
     probe = fit_probe(vectors[:3000], words[:3000], tags[:3000], common=0)
     assert probe.right(vectors[3000:], words[3000:], tags[3000:]).mean() > ENOUGH

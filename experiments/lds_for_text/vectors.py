@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 
@@ -13,25 +13,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.probe import fit_probe, normal_form
-from experiments.results import Result, hardware, source_hash
-from experiments.vectors_config import VectorRun
-from experiments.vectors_dense import DenseSystem
+from experiments.lds_for_text.config import VectorRun
+from experiments.lds_for_text.dense_system import DenseSystem
+from experiments.lds_for_text.probe import fit_probe, normal_form
+from experiments.paper import Job, Outcome
+from experiments.results import Figures
+from experiments.word2vec import cbow
 from trellis.config import DataConfig
 from trellis.corpus import Split, Vocabulary, load_corpus
 from trellis.corpus.tagged import Tagged, load_tagged
 from trellis.corpus.tokenize import EOS, UNK
-from trellis.errors import TrellisError
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
-from trellis.options import suggestion
+from trellis.options import choose
 from trellis.tasks.bootstrap import binomial_p
 
-Figures = dict[str, float | None]
 Sentences = Sequence[Sequence[str]]
 Embed = Callable[[Sentences], Tensor]  # [tokens, h]
 SPLITS = "train", "valid", "test"
-WINDOW, NEGATIVE, PASSES = 3, 5, 10  # of word2vec
+PASSES = 10  # of word2vec
 
 
 def flat(sentences: Sentences) -> list[str]:
@@ -92,16 +92,9 @@ def nats_more(model: LDS, split: Split) -> float:
 
 
 def word2vec_table(config: VectorRun, text: Text) -> Tensor:
-    """CBOW vectors [V, h]; words that word2vec does not know are zero."""
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise TrellisError("word2vec needs gensim: pip install gensim.") from error
-    known = [[word if word in text.vocab.index else UNK for word in sentence] for sentence in text.sentences]
-    found = Word2Vec(
-        known, vector_size=config.model.dim, window=WINDOW, sg=0, negative=NEGATIVE, min_count=1, workers=1,
-        epochs=PASSES, seed=config.seed,
-    ).wv  # fmt: skip
+    """CBOW vectors [V, h]; words without one are zero."""
+    sentences = [[word if word in text.vocab.index else UNK for word in sentence] for sentence in text.sentences]
+    found = cbow(sentences, config.model.dim, 1, PASSES, config.seed)
     table = np.zeros((len(text.vocab), config.model.dim), np.float32)
     for word, vector in zip(found.index_to_key, found.vectors, strict=True):
         table[text.vocab.index[word]] = vector
@@ -147,30 +140,19 @@ def right_tags(embed: Embed, text: Text, seed: int) -> dict[str, np.ndarray]:
 
 
 def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figures]:
-    if config.vectors not in VECTORS:
-        raise TrellisError(f"vectors is {config.vectors!r}, which is not known{suggestion(config.vectors, VECTORS)}")
-    embed, figures = VECTORS[config.vectors](config, text)
+    embed, figures = choose(VECTORS, config.vectors, "vectors")(config, text)
     right = right_tags(embed, text, config.seed)
     return right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}
 
 
-def run_vectors(config: VectorRun, others: dict[str, VectorRun], run: str, jobs: int) -> Result:
-    """One run, and on the test text its margin over others with the p-value of there being none."""
+def run_vectors(job: Job) -> Outcome:
+    """Learn vectors and probe them; on the test text, the margin over other runs and its p-value."""
+    config: VectorRun = job.config
     begun, text = time.monotonic(), read_text(config)
     right, figures = measure(config, text)
     seconds = time.monotonic() - begun
-    for name, other in others.items():
-        theirs, _ = measure(other, text)
+    for name in config.beside.split():
+        theirs, _ = measure(job.config_of(name), text)
         figures[f"margin_{name}"] = float(right["test"].mean() - theirs["test"].mean())
         figures[f"p_{name}"] = binomial_p(right["test"], theirs["test"])
-    return Result(
-        run=run,
-        seed=config.seed,
-        corpus=f"{config.text} and {config.tags}, {len(text.vocab):,} words",
-        config=asdict(config),
-        figures=figures,
-        training={"seconds": seconds},
-        hardware=hardware(config.device, jobs),
-        source=source_hash(),
-        errors={},
-    )
+    return Outcome(f"{config.text} and {config.tags}, {len(text.vocab):,} words", figures, {"seconds": seconds})

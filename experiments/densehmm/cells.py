@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.dense_config import DenseRun
-from experiments.dense_data import Split, Text, load
-from experiments.dense_metrics import (
+from experiments.densehmm.config import DenseRun
+from experiments.densehmm.data import Split, Text, load
+from experiments.densehmm.metrics import (
     Array,
     Probabilities,
     analytic,
@@ -21,10 +20,9 @@ from experiments.dense_metrics import (
     normalised_nll,
     sampled,
 )
-from experiments.dense_words import words
-from experiments.results import Result, hardware, source_hash
-from trellis.devices import choose_device
-from trellis.errors import TrellisError
+from experiments.densehmm.words import words
+from experiments.paper import Job, Outcome
+from experiments.results import Figures
 from trellis.estimators import CategoricalHMM
 from trellis.families.hmm.parameters.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
 from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
@@ -32,11 +30,11 @@ from trellis.inference import discrete
 from trellis.inference.stationary import stationary
 from trellis.learning import cooccurrence
 from trellis.learning.descent import minimise
+from trellis.options import choose
 from trellis.parts import Prior
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-Figures = dict[str, float | None]
 CURVE = (100, 1000, 10_000)  # steps after which the error of a factorisation is noted
 
 
@@ -177,22 +175,10 @@ def matrices(config: DenseRun) -> Figures:
 TASKS: dict[str, Callable[[DenseRun], Figures]] = {"sequences": sequences, "matrices": matrices, "words": words}
 
 
-def run_dense(config: DenseRun, run: str, jobs: int) -> Result:
-    """One run, measured."""
-    if config.task not in TASKS:
-        raise TrellisError(f"task is {config.task!r}; known are {', '.join(TASKS)}.")
+def run_cell(job: Job) -> Outcome:
+    """Train and measure the models of a cell."""
+    config: DenseRun = job.config
+    task = choose(TASKS, config.task, "task")
     if config.task != "words":
         torch.set_num_threads(1)  # the problems are small, and waking threads is not free
-    begun = time.monotonic()
-    figures = TASKS[config.task](config)
-    return Result(
-        run=run,
-        seed=config.seed,
-        corpus=config.source,
-        config=asdict(config),
-        figures=figures,
-        training={"seconds": time.monotonic() - begun},
-        hardware=hardware(choose_device(config.device), jobs),
-        source=source_hash(),
-        errors={},
-    )
+    return Outcome(config.source, task(config))

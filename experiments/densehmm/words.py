@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dense_config import DenseRun
+from experiments.densehmm.config import DenseRun
+from experiments.results import Figures
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.estimators import CategoricalHMM, DenseHMM
 
 PRIOR = 1.001  # of every probability of the table: a word the model has forgotten is not impossible
-Figures = dict[str, float | None]
 
 
 def sentences(split: Split) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.dense_metrics import (
+from experiments.densehmm.metrics import (
     Probabilities,
     analytic,
     counted,

@@ -1,4 +1,4 @@
-"""A run that learns vectors of words and measures how much of a part of speech they tell, as data."""
+"""A run that learns vectors of words and probes them for parts of speech, as data."""
 
 from __future__ import annotations
 

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from experiments.results import Result, hardware, source_hash
-from experiments.tagging_config import AMBIGUOUS, TaggingRun
-from experiments.tagging_text import encoder_spec
+from experiments.paper import Job, Outcome
+from experiments.results import Figures
+from experiments.tagging.config import TaggingRun
+from experiments.tagging.representations import encoder_spec
 from trellis.corpus.tagged import TAGGED, Tagged, load_tagged
 from trellis.corpus.tagsets import only, universal
 from trellis.devices import choose_device
-from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
 from trellis.families.crf.encoders import ENCODERS, split_spec
 from trellis.families.crf.tagger import CRFTagger
 from trellis.families.crf.templates import Attributes
 from trellis.models.files import FILE, save_model
-from trellis.options import suggestion
+from trellis.options import choose
 from trellis.storage import write_text
 from trellis.tasks.tagging import TagScores, compare_tags, score_tags
 
-Figures = dict[str, float | None]
+AMBIGUOUS = "and", "share", "signaling"  # the paper's
 COMMON = {"NNP": "NN", "NNPS": "NNS"}  # GENIA's names are common nouns
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 NEWSWIRE = "conll2000-pos", "treebank_sample"
@@ -38,9 +36,7 @@ def labelled(name: str, split: str, tags: str) -> Tagged:
     parts = [load_tagged(part, split) for part in names]
     data = parts[0] if len(parts) == 1 else parts[0] + parts[1]
     data = written_alike(data) if name == "newswire" else data
-    if tags not in TAGS:
-        raise TrellisError(f"The tags {tags!r} are not known{suggestion(tags, TAGS)}")
-    return TAGS[tags](data, "medpost" if name == "medpost" else "penn").in_iob2()
+    return choose(TAGS, tags, "tags")(data, "medpost" if name == "medpost" else "penn").in_iob2()
 
 
 def written_alike(data: Tagged) -> Tagged:
@@ -58,23 +54,11 @@ TAGS: dict[str, Callable[[Tagged, str], Tagged]] = {
 }
 
 
-def run_tagging(config: TaggingRun, run: str, folder: Path, jobs: int) -> Result:
-    """Do a run; representations, taggers and what they predicted stay in `folder`."""
-    if config.task not in TASKS:
-        raise TrellisError(f"The task {config.task!r} is not known{suggestion(config.task, TASKS)}")
-    device, begun = choose_device(config.device), time.monotonic()
-    figures = TASKS[config.task](config, run, folder)
-    return Result(
-        run=run,
-        seed=config.seed,
-        corpus=" -> ".join(filter(None, [config.data, config.test])),
-        config=asdict(config),
-        figures=figures,
-        training={"seconds": time.monotonic() - begun},
-        hardware=hardware(device, jobs),
-        source=source_hash(),
-        errors={},
-    )
+def run_tagging(job: Job) -> Outcome:
+    """Representations, taggers and their predictions stay in the folder of the job."""
+    config: TaggingRun = job.config
+    figures = choose(TASKS, config.task, "task")(config, job.run, job.folder)
+    return Outcome(" -> ".join(filter(None, [config.data, config.test])), figures)
 
 
 def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:

@@ -1,5 +1,5 @@
-"""`python -m experiments.feature_study`: random features against learned ones, rank and entropy with and without a
-band, and spectral learning; writes kernel_hmm/study.json and its plots."""
+"""`python -m experiments.kernel_hmm.feature_study`: random features against learned ones, rank and entropy with and
+without a band, and spectral learning; writes study.json and its plots."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from experiments import spectral_hmm
-from experiments.analyses import numerical_rank
-from experiments.pictures import Series, draw
+from experiments.kernel_hmm import spectral_hmm
+from experiments.kernel_hmm.pictures import Series, draw
 from trellis.families.hmm.parameters.features import Exponential, Taylor, gaussian, orthogonal
 from trellis.storage import write_text
 from trellis.transitions import Banded, LowRank, Sum
 from trellis.transitions.banded import band_probs
 from trellis.transitions.lowrank import normalise_features
 
-FOLDER = Path(__file__).parent / "kernel_hmm"
+FOLDER = Path(__file__).parent
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 DRAWS = 400  # of the features, for a mean squared error
 MATRICES = {
@@ -164,6 +163,12 @@ def shape_of(matrix: Tensor) -> dict[str, float]:
     """Numerical rank, and mean entropy of rows."""
     entropy = torch.special.entr(matrix).sum(-1).mean()
     return {"rank": float(numerical_rank(matrix)), "entropy": float(entropy)}
+
+
+def numerical_rank(matrix: Tensor, tolerance: float = 1e-5) -> int:
+    """How many singular values are above a share of the largest."""
+    values = torch.linalg.svdvals(matrix)
+    return int((values > tolerance * values[0]).sum())
 
 
 def spectral(seeds: int) -> dict[str, Any]:

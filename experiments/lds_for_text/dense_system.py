@@ -30,7 +30,7 @@ class DenseSystem:
 
     @classmethod
     def fit(cls, table: Tensor, tokens: Tensor, iterations: int) -> DenseSystem:
-        """From vectors [V, p] and a text [T] of at least LANES words; EM begins where neighbouring words say."""
+        """From vectors [V, p] and a text [T] of at least LANES words; EM begins with the moments of neighbours."""
         steps = min(STEPS, len(tokens) // LANES)
         table = table.double() - table.double()[tokens].mean(0)
         text = table[tokens]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from corpora import split, vocabulary
-from experiments import analyses, feature_study
-from experiments.pictures import Series, draw
+from experiments.kernel_hmm import feature_study, paper
+from experiments.kernel_hmm.pictures import Series, draw
 from strategies import assert_close
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
@@ -58,7 +58,7 @@ def test_a_band_raises_the_rank() -> None:
 @pytest.mark.parametrize(("band", "least", "most"), [(0, 2, 2), (3, 3, 9)])
 def test_the_rank_of_a_model(band: int, least: int, most: int) -> None:
     choices = HMMConfig(states=9, params="lowrank", features=2, band=band, dim=4, tying="none", init_std=1.0)
-    found = analyses.rank(HMM.build(vocabulary(), choices, True, 0, None), RunConfig(), CORPUS)
+    found = paper.rank(HMM.build(vocabulary(), choices, True, 0, None), RunConfig(), CORPUS)
     assert least <= found["transition_rank"] <= most
 
 

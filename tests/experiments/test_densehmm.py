@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toy_experiment import share_paper
 
-from experiments import dense_data
 from experiments.__main__ import main
-from experiments.dense import dense_em, matrices, summary
-from experiments.dense_config import DenseModel, DenseRun, DenseTrain
+from experiments.densehmm import data as dense_data
+from experiments.densehmm.cells import dense_em, matrices, summary
+from experiments.densehmm.config import DenseModel, DenseRun, DenseTrain
 from experiments.experiment import find
 from trellis.estimators import DenseHMM
 from trellis.families.hmm.parameters.embedding import random_vectors
@@ -91,6 +92,7 @@ def test_from_a_toml_to_a_table_and_a_plot(tmp_path: Path, capsys: pytest.Captur
     folder = tmp_path / "toys"
     folder.mkdir()
     (folder / "tables.toml").write_text(TABLES)
+    share_paper(folder, "densehmm")
     (folder / "cell.toml").write_text(CELL)
     assert main(["run", f"{folder}/cell"]) == 0
     result = json.loads((folder / "results" / "cell.0.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from corpora import split, vocabulary
-from experiments.dropout_variance import dense_logits, draw, dropout_variance, restricted_loss
+from experiments.scaling_hmm_lm.dropout_variance import dense_logits, draw, dropout_variance, restricted_loss
 from oracle import SMALLEST_P, chi_square
 from trellis.corpus.batches import Streams
 from trellis.errors import TrellisError

@@ -1,7 +1,7 @@
-"""`python -m experiments.trained_features RUN`: how many features the transitions of a trained softmax HMM need.
+"""`python -m experiments.kernel_hmm.trained_features RUN`: how many features the transitions of a trained HMM need.
 
-Its matrix is replaced by random and by learned features, ever more of them; the rest of the model stays. Writes
-kernel_hmm/trained.json and its plot."""
+The softmax matrix of RUN is replaced by random and by learned features, more and more of them; the rest of the model
+stays. Writes trained.json and its plot."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from experiments.feature_study import FOLDER, divergence, fit_features, of_features
-from experiments.pictures import Series, draw
+from experiments.kernel_hmm.feature_study import FOLDER, divergence, fit_features, of_features
+from experiments.kernel_hmm.pictures import Series, draw
 from trellis.config import load_config
 from trellis.corpus import Split, Streams, load_corpus
 from trellis.families.hmm.model import HMM
@@ -29,7 +29,7 @@ FEATURES = (16, 32, 64, 128, 256, 1024, 4096)
 LEARNED = 256  # features up to which they are learned too
 STEPS = 400  # of Adam
 LANES, WINDOW = 16, 512
-SIDES = ("queries", "keys")  # whose mean norms are told
+SIDES = ("queries", "keys")  # whose mean norms are reported
 
 
 def replacements(softmax: Softmax) -> Iterator[tuple[str, int, LowRank]]:

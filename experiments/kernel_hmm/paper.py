@@ -1,0 +1,39 @@
+"""Tables of HMMs whose transitions go through features: how many features and how wide a band, and their rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from experiments.kernel_hmm.feature_study import numerical_rank
+from experiments.paper import Figure, Paper
+from experiments.results import Figures
+from trellis.config import RunConfig
+from trellis.corpus import Corpus
+from trellis.families.hmm.model import HMM
+from trellis.models.base import LanguageModel
+from trellis.report.format import whole
+
+LARGEST_RANKED = 4096  # states
+
+
+def of_features(key: str) -> Callable[[Any], Any]:
+    """An option of low-rank transitions; others leave the cell empty."""
+    return lambda config: getattr(config.model, key) if str(config.model.params).startswith("lowrank") else ""
+
+
+@torch.no_grad()
+def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """The numerical rank of the transitions, of models small enough to write them out."""
+    if not isinstance(model, HMM) or model.num_states > LARGEST_RANKED:
+        return {}
+    return {"transition_rank": numerical_rank(model.parts().transition.dense().double())}
+
+
+PAPER = Paper(
+    figures={"transition_rank": Figure("rank", whole)},
+    facts={"features": of_features("features"), "map": of_features("feature_map")},
+    analyses={"rank": rank},
+)
