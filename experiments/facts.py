@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trellis.report.format import NOTHING
+
+
+def model_option(key: str, applies: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """The fact that is an option of [model]; models that it does not apply to leave the cell empty."""
+    return lambda config: getattr(config.model, key) if applies(config.model) else ""
 
 
 def flat(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from trellis.errors import TrellisError
 WINDOW, NEGATIVE = 3, 5  # of CBOW, the best of the LDS paper
 
 
-def cbow(sentences: Sequence[Sequence[str]], dim: int, min_count: int, epochs: int, seed: int) -> Any:
+def cbow(sentences: Sequence[Sequence[str]], dim: int, *, min_count: int, epochs: int, seed: int) -> Any:
     """Vectors of words, with `index_to_key` (the words) and `vectors`."""
     try:
         from gensim.models import Word2Vec

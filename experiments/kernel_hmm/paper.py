@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
+from experiments.facts import model_option
 from experiments.kernel_hmm.feature_study import numerical_rank
 from experiments.paper import Figure, Paper
 from experiments.results import Figures
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.models.base import LanguageModel
 from trellis.report.format import whole
@@ -19,9 +18,8 @@ from trellis.report.format import whole
 LARGEST_RANKED = 4096  # states
 
 
-def of_features(key: str) -> Callable[[Any], Any]:
-    """An option of low-rank transitions; others leave the cell empty."""
-    return lambda config: getattr(config.model, key) if str(config.model.params).startswith("lowrank") else ""
+def is_low_rank(model: HMMConfig) -> bool:
+    return model.params.startswith("lowrank")
 
 
 @torch.no_grad()
@@ -34,6 +32,6 @@ def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
 
 PAPER = Paper(
     figures={"transition_rank": Figure("rank", whole)},
-    facts={"features": of_features("features"), "map": of_features("feature_map")},
+    facts={"features": model_option("features", is_low_rank), "map": model_option("feature_map", is_low_rank)},
     analyses={"rank": rank},
 )

@@ -94,7 +94,7 @@ def nats_more(model: LDS, split: Split) -> float:
 def word2vec_table(config: VectorRun, text: Text) -> Tensor:
     """CBOW vectors [V, h]; words without one are zero."""
     sentences = [[word if word in text.vocab.index else UNK for word in sentence] for sentence in text.sentences]
-    found = cbow(sentences, config.model.dim, 1, PASSES, config.seed)
+    found = cbow(sentences, config.model.dim, min_count=1, epochs=PASSES, seed=config.seed)
     table = np.zeros((len(text.vocab), config.model.dim), np.float32)
     for word, vector in zip(found.index_to_key, found.vectors, strict=True):
         table[text.vocab.index[word]] = vector

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
+from experiments.facts import model_option
 from experiments.paper import Figure, Paper, three_digits
 from experiments.results import Figures, Result
 from experiments.scaling_hmm_lm.dropout_variance import dropout_variance
-from trellis.config import RunConfig
+from trellis.config import ModelConfig, RunConfig
 from trellis.corpus import Corpus
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
@@ -25,9 +26,8 @@ LIVE: dict[str, Callable[[HMMConfig], int | None]] = {  # states of a word, by e
 }
 
 
-def of_hmms(key: str) -> Callable[[Any], Any]:
-    """An option of HMMs; other models leave the cell empty."""
-    return lambda config: getattr(config.model, key) if config.model.family == "hmm" else ""
+def is_hmm(model: ModelConfig) -> bool:
+    return model.family == "hmm"
 
 
 def gap(result: Result) -> float:
@@ -59,8 +59,8 @@ PAPER = Paper(
         },
     },
     facts={
-        "states": of_hmms("states"),
-        "factored": of_hmms("factored"),
+        "states": model_option("states", is_hmm),
+        "factored": model_option("factored", is_hmm),
         "live": lambda config: LIVE[config.model.emission](config.model),
     },
     analyses={"unpartitioned": unpartitioned},

@@ -21,7 +21,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.lds.config import LDSConfig
 from trellis.families.neural.config import FeedForwardConfig
 from trellis.models.files import FILE
-from trellis.options import suggestion
+from trellis.options import choose, suggestion
 from trellis.storage import atomic_write
 from trellis.training.run import train
 
@@ -91,7 +91,8 @@ def learn_word2vec(dim: int, text: Path, folder: Path, device: str) -> Path:
     """In the text format of word2vec."""
     path = folder / "vectors.txt"
     if not path.exists():
-        found = cbow([re.sub(r"\d+", "N", line).split() for line in read_lines(text)], dim, 3, 5, 0)
+        sentences = [re.sub(r"\d+", "N", line).split() for line in read_lines(text)]
+        found = cbow(sentences, dim, min_count=3, epochs=5, seed=0)
         with atomic_write(path) as file:
             file.write(f"{len(found)} {dim}\n".encode())
             file.writelines(lines(zip(found.index_to_key, found.vectors, strict=True)))
@@ -137,10 +138,8 @@ REPRESENTATIONS = {  # name: how it is encoded, and what was learned
 
 
 def encoder_spec(name: str, text: str, folder: Path, device: str) -> str:
-    """KIND:PATH of a representation, learned now where it has not been before."""
-    if name not in REPRESENTATIONS:
-        raise TrellisError(f"There is no representation {name!r}{suggestion(name, REPRESENTATIONS)}")
-    kind, learned = REPRESENTATIONS[name]
+    """KIND:PATH of a representation, learned if it is not there yet."""
+    kind, learned = choose(REPRESENTATIONS, name, "representations")
     place = folder / f"{text}-{learned}"
     place.mkdir(parents=True, exist_ok=True)
     return f"{kind}:{LEARNED[learned](write_text(text, folder), place, device)}"

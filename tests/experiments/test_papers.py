@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from toy_experiment import make_experiment
 
+from experiments.__main__ import main
 from experiments.common import COMMON
 from experiments.experiment import HERE, find
 from experiments.paper import load_paper
@@ -15,7 +16,6 @@ from trellis.errors import TrellisError
 
 PAPERS = sorted(path.parent for path in HERE.glob("*/tables.toml"))
 DECLARED = """
-from experiments.common import COMMON
 from experiments.paper import Figure, Kind, Outcome, Paper
 from dataclasses import dataclass
 
@@ -76,8 +76,6 @@ def test_names_with_hyphens_and_folders_with_underscores(name: str, monkeypatch:
 
 
 def test_a_folder_elsewhere_declares_its_own_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from experiments.__main__ import main
-
     for name, text in {"paper.py": DECLARED, "tables.toml": TABLES, "fair.toml": "sides = 2\n"}.items():
         (tmp_path / name).write_text(text)
     assert main(["run", f"{tmp_path}/fair"]) == 0
