@@ -69,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(function: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(function.__name__, help=summary, description=summary.capitalize() + ".")
+        sub = commands.add_parser(function.__name__, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         sub.set_defaults(function=function)
         return sub
 
@@ -91,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command: 1 where a run failed, 2 where the user can put something right."""
+    """Run one command: 1 where a run failed, 2 where the command or its input is wrong."""
     args = build_parser().parse_args(argv)
     try:
         code: int = args.function(args)

@@ -1,4 +1,4 @@
-"""An experiment is a folder: a TOML for each run, and tables.toml, which says where their figures belong."""
+"""An experiment is a folder: a TOML for each run, and tables.toml for the tables of their figures."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.dense_config import DenseRun
+from experiments.common import COMMON
+from experiments.paper import HERE, Analysis, Kind, Paper, load_paper, wanted
 from experiments.results import Result, read_result
-from experiments.tagging_config import TaggingRun
-from experiments.vectors_config import VectorRun
 from trellis.config import RunConfig, load_config
 from trellis.errors import TrellisError
-from trellis.options import build, parse_value, put, read_toml, split_override, suggestion
+from trellis.options import build, choose, parse_value, put, read_toml, split_override, suggestion
 
-HERE = Path(__file__).parent
 TABLES = "tables.toml"
-KINDS: dict[str, type] = {
-    "training": RunConfig,
-    "dense": DenseRun,
-    "tagging": TaggingRun,
-    "vectors": VectorRun,
-}  # what the TOML of a run describes
-AnyRun = RunConfig | DenseRun | TaggingRun | VectorRun
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,7 @@ class Table:
     rows: list[Row]
     facts: dict[str, str] = field(default_factory=dict)  # heading -> fact
     note: str = ""
-    analysis: str = ""  # that its runs need besides the usual ones
+    analysis: str = ""  # of its runs, besides the common ones
     plot: Plot | None = None
 
 
@@ -68,12 +59,12 @@ class Experiment:
     title: str
     published: str  # the heading of published figures
     tables: list[Table]
-    kind: str = "training"
-    kinds: dict[str, str] = field(default_factory=dict)  # of runs whose names begin otherwise: beginning -> kind
+    paper: Paper  # what it declares, and what is common to all
+    kinds: dict[str, Kind]  # of runs by the prefix of their names, "" the last
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        return name_of(self.folder)
 
     @property
     def results_folder(self) -> Path:
@@ -85,26 +76,26 @@ class Experiment:
         named = dict.fromkeys(row.run for table in self.tables for row in table.rows)
         return [run for run in named if run in written] + [run for run in written if run not in named]
 
-    def kind_of(self, run: str) -> str:
-        """What kind of a run it is: the experiment's, unless its name begins with one of another."""
-        return next((kind for beginning, kind in self.kinds.items() if run.startswith(beginning)), self.kind)
+    def kind_of(self, run: str) -> Kind:
+        return next(kind for prefix, kind in self.kinds.items() if run.startswith(prefix))
 
     def config(self, run: str, overrides: Iterable[str] = (), seed: int | None = None) -> Any:
-        """What the TOML of a run says, with other values on top."""
+        """The configuration in the TOML of a run, with other values on top."""
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
-        kind = KINDS[self.kind_of(run)]
-        path = self.folder / f"{run}.toml"
-        config: Any = read_run(path, kind, overrides)
+        config = read_run(self.folder / f"{run}.toml", self.kind_of(run).config, overrides)
         return config if seed is None else replace(config, seed=seed)
 
     def written(self, run: str) -> dict[str, Any]:
-        """What the TOML of a run says itself, defaults left out."""
+        """The content of the TOML of a run, without defaults."""
         return tomllib.loads((self.folder / f"{run}.toml").read_text(encoding="utf-8"))
 
     @cached_property
-    def configs(self) -> dict[str, AnyRun]:
+    def configs(self) -> dict[str, Any]:
         return {run: self.config(run) for run in self.runs()}
+
+    def fact(self, run: str, name: str) -> Any:
+        return self.paper.fact(self.configs.get(run), name)
 
     @cached_property
     def results(self) -> list[Result]:
@@ -112,9 +103,10 @@ class Experiment:
         found = [read_result(path) for path in sorted(self.results_folder.glob("*.json"))]
         return sorted(found, key=lambda result: (result.run, result.seed))
 
-    def analyses(self, run: str) -> list[str]:
-        """What tables ask of a run besides the usual measures."""
-        return [table.analysis for table in self.tables if table.analysis and run in {row.run for row in table.rows}]
+    def analyses(self, run: str) -> dict[str, Analysis]:
+        """The common analyses, and those that tables need of a run."""
+        needed = (table.analysis for table in self.tables if table.analysis and run in {row.run for row in table.rows})
+        return {**COMMON.analyses, **{name: wanted("analysis", name, self.paper.analyses) for name in needed}}
 
 
 def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
@@ -133,23 +125,27 @@ def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
 def find(name: str) -> tuple[Experiment, str | None]:
     """The experiment called NAME (one of ours, or a folder), and the run where it is NAME/RUN."""
     for head, run in ((name, None), tuple(name.rpartition("/")[::2])):
-        for folder in (HERE / str(head), Path(str(head))):
+        for folder in (base / text for base in (HERE, Path()) for text in (str(head), str(head).replace("-", "_"))):
             if head and (folder / TABLES).is_file():
                 return read_experiment(folder.resolve()), run
-    known = sorted(path.parent.name for path in HERE.glob(f"*/{TABLES}"))
+    known = sorted(name_of(path.parent) for path in HERE.glob(f"*/{TABLES}"))
     raise TrellisError(f"There is no experiment {name!r}{suggestion(name.split('/')[0], known)}")
 
 
+def name_of(folder: Path) -> str:
+    """Our own folders are packages, so they have underscores where their names have hyphens."""
+    return folder.name.replace("_", "-") if folder.parent == HERE else folder.name
+
+
 def read_experiment(folder: Path) -> Experiment:
-    path = folder / TABLES
+    path, paper = folder / TABLES, COMMON | load_paper(folder)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        main, others = data.get("kind", "training"), data.get("kinds", {})
-        for kind in (main, *others.values()):
-            if kind not in KINDS:
-                raise TrellisError(f"{path}: kind is {kind!r}, which is not known{suggestion(kind, KINDS)}")
         title, published = data["title"], data["published"]
-        return Experiment(folder, title, published, [read_table(table) for table in data["tables"]], main, others)
+        named = {**data.get("kinds", {}), "": data.get("kind", "training")}
+        kinds = {prefix: choose(paper.kinds, kind, f"{path}: kind") for prefix, kind in named.items()}
+        tables = [read_table(table) for table in data["tables"]]
+        return Experiment(folder, title, published, tables, paper, kinds)
     except KeyError as error:
         raise TrellisError(f"{path} has no key {error}.") from error
     except (OSError, ValueError, TypeError) as error:

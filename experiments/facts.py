@@ -1,54 +1,16 @@
-"""What a configuration says, in the words of a table."""
+"""Facts about a run, from its configuration to the cell of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
-from trellis.errors import TrellisError
-from trellis.families.hmm.config import HMMConfig
-from trellis.options import suggestion
 from trellis.report.format import NOTHING
 
-LIVE: dict[str, Callable[[HMMConfig], int | None]] = {
-    "full": lambda model: model.states,
-    "brown": lambda model: model.states // model.classes,
-    "uniform": lambda model: model.states_per_word,
-    "cloned": lambda model: None,
-}
-NAMED: dict[str, Callable[[Any], Any]] = {
-    "n, l": lambda config: (config.model.states, config.model.length),
-    "states": lambda config: config.model.states if has_states(config) else "",
-    "factored": lambda config: config.model.factored if has_states(config) else "",
-    "features": lambda config: config.model.features if goes_through_features(config) else "",
-    "map": lambda config: config.model.feature_map if goes_through_features(config) else "",
-    "live": lambda config: LIVE[config.model.emission](config.model),  # states of a word
-    "dropout": lambda config: (
-        config.model.dropout
-        if config.model.dropout == "none"
-        else f"{config.model.dropout} {config.model.dropout_rate:g}"
-    ),
-}
 
-
-def goes_through_features(config: Any) -> bool:
-    return str(config.model.params).startswith("lowrank")
-
-
-def has_states(config: Any) -> bool:
-    return config.model.family == "hmm"
-
-
-def fact(config: Any, name: str) -> Any:
-    """A named fact, or the value of a key "section.key"; None where there is no configuration."""
-    if config is None:
-        return None
-    values = flat(asdict(config))
-    known = [*NAMED, *values]
-    if name not in known:
-        raise TrellisError(f"A table asks for the fact {name!r}, which is not known{suggestion(name, known)}")
-    return NAMED[name](config) if name in NAMED else values[name]
+def model_option(key: str, applies: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """The fact that is an option of [model]; models that it does not apply to leave the cell empty."""
+    return lambda config: getattr(config.model, key) if applies(config.model) else ""
 
 
 def flat(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from experiments.experiment import Experiment, Plot, Table
-from experiments.facts import fact, write_fact
-from experiments.tables import column, seed_values
+from experiments.facts import write_fact
+from experiments.paper import Paper
+from experiments.tables import seed_values
 from trellis.report.curves import BOTTOM, HEIGHT, LABEL_GAP, LEFT, RIGHT, TOP, WIDTH, Scale, linear_ticks, spread
 from trellis.report.markup import Markup, element
 from trellis.storage import write_text
@@ -21,7 +22,6 @@ svg { background: #fff; font: 12px system-ui, sans-serif; } text { fill: #6a6f77
 polyline { fill: none; stroke-width: 2; } circle { stroke-width: 2; } .grid { stroke: #e4e1da; }
 .published polyline { stroke-dasharray: 3 5; } .published circle { fill: #fff; }
 """
-EPOCH = "epoch"  # in the place of a fact: the first seed's valid perplexity over the epochs
 MARGIN = 0.08  # of the range of the figures, above and below
 
 
@@ -41,24 +41,24 @@ def write_plots(experiment: Experiment, folder: Path | None = None) -> list[Path
         lines = lines_of(experiment, table, table.plot) if table.plot else []
         if table.plot and lines:
             path = (folder or experiment.folder / "plots") / f"{table.name}.svg"
-            write_text(path, f"{draw(table, table.plot, lines)}\n")
+            write_text(path, f"{draw(experiment.paper, table, table.plot, lines)}\n")
             written.append(path)
     return written
 
 
 def lines_of(experiment: Experiment, table: Table, plot: Plot) -> list[Line]:
     """Our figures and the published ones of every value of the fact `plot.lines`."""
+    paper = experiment.paper
     ours: dict[str, list[tuple[Any, float]]] = {}
     theirs: dict[str, list[tuple[Any, float]]] = {}
     for row in table.rows:
-        if plot.x == EPOCH:
-            curves = [result.training.get("valid", []) for result in experiment.results if result.run == row.run]
-            ours[row.label] = [(1 + i, value) for curve in curves[:1] for i, value in enumerate(curve)]
+        if plot.x in paper.plots:
+            first = [result for result in experiment.results if result.run == row.run][:1]
+            ours[row.label] = [point for result in first for point in paper.plots[plot.x](result)]
             continue
-        config = experiment.configs.get(row.run)
-        for y in figures(plot) if config is not None else ():
-            name = write_fact(fact(config, plot.lines)) if plot.lines else column(y).heading
-            x = fact(config, plot.x)
+        for y in figures(plot) if row.run in experiment.configs else ():
+            name = write_fact(experiment.fact(row.run, plot.lines)) if plot.lines else paper.figure(y).heading
+            x = experiment.fact(row.run, plot.x)
             values, current = seed_values(experiment, row.run, y)
             ours.setdefault(name, []).extend([(x, mean(values))] if current else [])
             theirs.setdefault(name, []).extend((x, value) for value in numbers(row.published.get(y, "")))
@@ -77,7 +77,7 @@ def numbers(printed: str) -> list[float]:
     return [float(found) for found in re.findall(r"\d+(?:\.\d+)?", printed)[:1]]
 
 
-def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
+def draw(paper: Paper, table: Table, plot: Plot, lines: list[Line]) -> Markup:
     """The picture: values of x side by side at equal distances, whatever they are."""
     places = sorted({x for line in lines for x, _ in line.points})
     step = (RIGHT - LEFT) / len(places)
@@ -85,7 +85,7 @@ def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
     values = [value for line in lines for _, value in line.points]
     room = MARGIN * (max(values) - min(values)) or MARGIN * abs(values[0]) or 1.0
     y = Scale(min(values) - room, max(values) + room, BOTTOM, TOP)
-    write = column(figures(plot)[0]).write
+    write = paper.figure(figures(plot)[0]).write
     grid = [
         element("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid")
         + element("text", write(tick), x=LEFT - 8, y=y(tick) + 4, text_anchor="end")
@@ -97,7 +97,7 @@ def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
         element("style", Markup(STYLE)),
         element("text", table.title, x=LEFT, y=16, class_="title"),
         element("text", plot.x.split(".")[-1], x=RIGHT, y=BOTTOM + 42, text_anchor="end"),
-        element("text", "" if isinstance(plot.y, list) else column(plot.y).heading, x=LEFT, y=BOTTOM + 42),
+        element("text", "" if isinstance(plot.y, list) else paper.figure(plot.y).heading, x=LEFT, y=BOTTOM + 42),
         *map(Markup, grid),
         *marks,
         *(draw_line(line, across, y, write) for line in lines),
@@ -108,7 +108,7 @@ def draw(table: Table, plot: Plot, lines: list[Line]) -> Markup:
 
 
 def draw_line(line: Line, across: dict[Any, float], y: Scale, write: Any) -> Markup:
-    """The points of a line, joined; each tells its value."""
+    """The points of a line, joined; the title of each is its value."""
     joined = " ".join(f"{across[x]:.1f},{y(value):.1f}" for x, value in line.points)
     fill = {} if line.published else {"fill": line.colour}
     points = (

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -20,6 +19,7 @@ from trellis.options import build
 from trellis.storage import check_schema, write_text
 
 SCHEMA = 1
+Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,11 @@ class Result:
     seed: int
     corpus: str
     config: dict[str, Any]  # the whole RunConfig, or what else describes a run
-    figures: dict[str, float | None]
+    figures: Figures
     training: dict[str, Any]  # steps, tokens, seconds, outcome; seconds alone where nothing is trained step by step
     hardware: dict[str, Any]
     source: str  # a hash of the library
     errors: dict[str, str]  # analyses that failed, and why
-
-    def figure(self, name: str) -> float | None:
-        """A figure by its name; None where it was not measured, or is not finite."""
-        try:
-            return DERIVED[name](self) if name in DERIVED else self.figures[name]
-        except (KeyError, TypeError):
-            return None
 
     def is_of(self, config: Any) -> bool:
         """Whether this configuration, on any device and with any seed, gave the result."""
@@ -50,15 +43,6 @@ class Result:
             return essence(made) == essence(config)
         except TrellisError:
             return False
-
-
-DERIVED: dict[str, Callable[[Result], float]] = {
-    "gap": lambda result: cast(float, result.figures["valid"]) - cast(float, result.figures["train"]),
-    "seconds": lambda result: result.training["seconds"],
-    "jobs": lambda result: result.hardware["jobs"],
-    "best_epoch": lambda result: 1 + result.training["valid"].index(min(result.training["valid"])),
-    "first_epoch": lambda result: result.training["valid"][0],
-}
 
 
 def essence(config: Any) -> Any:

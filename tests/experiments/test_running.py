@@ -10,6 +10,7 @@ from toy_experiment import make_experiment, read, run
 
 from experiments import analyses
 from experiments.__main__ import main
+from experiments.common import COMMON
 from trellis.errors import TrellisError
 from trellis.progress import set_quiet
 
@@ -111,7 +112,7 @@ def test_a_failed_analysis_does_not_lose_the_training(
     def fail(*_: object) -> None:
         raise RuntimeError("out of\nmemory")
 
-    monkeypatch.setitem(analyses.ANALYSES, "states", fail)
+    monkeypatch.setitem(COMMON.analyses, "states", fail)
     assert run(toys, of="small") == 1
     assert "the analysis 'states' failed: RuntimeError: out of memory" in capsys.readouterr().err
     result = read(toys, "small.0")
@@ -126,7 +127,7 @@ def test_an_unexpected_error_is_told_too(
     def fail(*_: object, **__: object) -> None:
         raise ValueError("no luck")
 
-    monkeypatch.setattr("experiments.running.train", fail)
+    monkeypatch.setattr("experiments.training.train", fail)
     assert run(toys, of="small") == 1
     assert capsys.readouterr().err.splitlines()[-1] == "experiments: small.0 failed: ValueError: no luck"
 
@@ -152,7 +153,7 @@ def test_an_interrupted_run_leaves_no_result(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.running.train", interrupt)
+    monkeypatch.setattr("experiments.training.train", interrupt)
     assert run(toys, of="small") == 130
     assert "interrupted" in capsys.readouterr().err
     assert not (toys / "results").exists()

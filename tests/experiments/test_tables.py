@@ -9,14 +9,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from toy_experiment import make_experiment
+from toy_experiment import make_experiment, share_paper
 
 from experiments.__main__ import main
-from experiments.analyses import ANALYSES
-from experiments.dense_config import DenseRun
+from experiments.densehmm.config import DenseRun
 from experiments.experiment import HERE, find
 from experiments.results import Result, write_result
-from experiments.tables import FIGURES, show
+from experiments.tables import show
 from trellis.config import DataConfig, RunConfig
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -176,8 +175,8 @@ def test_our_experiments_are_sound(folder: Path) -> None:
     assert set(experiment.configs) <= named
     assert named - set(experiment.configs) <= BASELINES
     for table in experiment.tables:
-        assert set(table.figures) <= set(FIGURES)
-        assert table.analysis in {"", *ANALYSES}
+        assert set(table.figures) <= set(experiment.paper.figures)
+        assert table.analysis in {"", *experiment.paper.analyses}
         assert all(set(row.published) <= set(table.figures) for row in table.rows)
     assert len({table.name for table in experiment.tables}) == len(experiment.tables)
     assert show(experiment).splitlines()[-1].startswith("filled ")
@@ -196,6 +195,7 @@ def test_ablations_have_one_budget() -> None:
 
 
 def test_runs_of_another_kind_in_one_folder(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    share_paper(toys, "scaling_hmm_lm", "densehmm")
     path = toys / "tables.toml"
     text = path.read_text()
     (toys / "cell-3.toml").write_text("[model]\nstates = 3\n")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from experiments import tagging_run, tagging_text
 from experiments.experiment import HERE, read_experiment
-from experiments.tagging_config import TaggingRun
-from experiments.tagging_run import run_tagging
-from experiments.tagging_text import REPRESENTATIONS, begins, wikitext
+from experiments.paper import Job, Outcome
+from experiments.tagging import representations, taggers
+from experiments.tagging.config import TaggingRun
+from experiments.tagging.representations import REPRESENTATIONS, begins, wikitext
 from trellis.corpus.tagged import Tagged
 
 TOY = Tagged(
@@ -21,26 +22,27 @@ TOY = Tagged(
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (tagging_run, tagging_text):
+    for module in (taggers, representations):
         monkeypatch.setattr(module, "load_tagged", lambda name, split: TOY)
-    monkeypatch.setattr(tagging_text, "TEXTS", {"toy": (("toy", "train"),)})
-    recipe = tagging_text.partial(tagging_text.learn_brown, 4)
-    monkeypatch.setitem(tagging_text.LEARNED, "brown-1000", recipe)
+    monkeypatch.setattr(representations, "TEXTS", {"toy": (("toy", "train"),)})
+    recipe = partial(representations.learn_brown, 4)
+    monkeypatch.setitem(representations.LEARNED, "brown-1000", recipe)
+
+
+def run(config: TaggingRun, name: str, folder: Path) -> Outcome:
+    return taggers.run_tagging(Job(name, config, folder, False, {}, lambda other: None))
 
 
 @pytest.mark.usefixtures("toy")
 def test_a_run_learns_its_representations_and_is_compared(tmp_path: Path) -> None:
-    config = TaggingRun(l2=0.01, text="toy")
-    first = run_tagging(config, "first", tmp_path, 1)
+    first = run(TaggingRun(l2=0.01, text="toy"), "first", tmp_path)
     assert first.figures["test_all_f1"] == 100.0
     assert first.figures["test_oov_units"] == 0
-    second = run_tagging(
-        TaggingRun(l2=0.01, text="toy", representations="brown-1000", base="first"), "second", tmp_path, 1
-    )
+    config = TaggingRun(l2=0.01, text="toy", representations="brown-1000", base="first")
+    second = run(config, "second", tmp_path)
     assert (tmp_path / "toy-brown-1000" / "paths.txt").exists()
     assert second.figures["binomial_p"] == 1.0
     assert (second.figures["attributes"] or 0) > (first.figures["attributes"] or 0)
-    assert second.is_of(TaggingRun(l2=0.01, text="toy", representations="brown-1000", base="first"))
 
 
 def test_wikitext_becomes_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,9 +62,16 @@ def make_experiment(folder: Path) -> Path:
     toys = folder / "toys"
     toys.mkdir()
     (toys / "tables.toml").write_text(TABLES)
+    share_paper(toys, "scaling_hmm_lm")
     for name, states in (("small", 4), ("large", 8)):
         (toys / f"{name}.toml").write_text(RUN.format(source=text.as_posix(), states=states))
     return toys
+
+
+def share_paper(folder: Path, *papers: str) -> None:
+    """Let a folder declare what papers of ours declare."""
+    lines = [f"from experiments.{paper}.paper import PAPER as {paper}" for paper in papers]
+    (folder / "paper.py").write_text("\n".join([*lines, f"PAPER = {' | '.join(papers)}\n"]))
 
 
 def run(toys: Path, *words: object, of: str = "") -> int:

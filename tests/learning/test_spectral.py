@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from experiments.spectral_hmm import error, fit, random_hmm, sampled
+from experiments.kernel_hmm.spectral_hmm import error, fit, random_hmm, sampled
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError

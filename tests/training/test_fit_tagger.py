@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.running import valid_by_epoch
+from experiments.training import valid_by_epoch
 from taggers import CONFIG, fit, texts
 from trellis.config import run_config
 from trellis.corpus import tagged

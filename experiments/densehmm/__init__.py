@@ -1,0 +1,1 @@
+"""DenseHMM: hidden Markov models with dense representations."""

@@ -1,0 +1,1 @@
+"""Factorial HMMs for representations of language."""

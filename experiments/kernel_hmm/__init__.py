@@ -1,0 +1,1 @@
+"""Kernel softmax: HMM transitions through features."""

@@ -1,0 +1,37 @@
+"""Tables of HMMs whose transitions go through features: how many features and how wide a band, and their rank."""
+
+from __future__ import annotations
+
+import torch
+
+from experiments.facts import model_option
+from experiments.kernel_hmm.feature_study import numerical_rank
+from experiments.paper import Figure, Paper
+from experiments.results import Figures
+from trellis.config import RunConfig
+from trellis.corpus import Corpus
+from trellis.families.hmm.config import HMMConfig
+from trellis.families.hmm.model import HMM
+from trellis.models.base import LanguageModel
+from trellis.report.format import whole
+
+LARGEST_RANKED = 4096  # states
+
+
+def is_low_rank(model: HMMConfig) -> bool:
+    return model.params.startswith("lowrank")
+
+
+@torch.no_grad()
+def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """The numerical rank of the transitions, of models small enough to write them out."""
+    if not isinstance(model, HMM) or model.num_states > LARGEST_RANKED:
+        return {}
+    return {"transition_rank": numerical_rank(model.parts().transition.dense().double())}
+
+
+PAPER = Paper(
+    figures={"transition_rank": Figure("rank", whole)},
+    facts={"features": model_option("features", is_low_rank), "map": model_option("feature_map", is_low_rank)},
+    analyses={"rank": rank},
+)

@@ -1,0 +1,1 @@
+"""A linear dynamical system model for text."""

@@ -1,0 +1,34 @@
+"""Tables of linear dynamical systems: networks that begin as one, and how well vectors predict parts of speech."""
+
+from __future__ import annotations
+
+from experiments.lds_for_text.config import VectorRun
+from experiments.lds_for_text.vectors import SPLITS, run_vectors
+from experiments.paper import Figure, Kind, Paper, three_digits
+from experiments.results import Result
+from trellis.report.format import finite, percent, perplexity, whole
+
+BASELINES = {"pos-ssid": "subspace alone", "pos-word2vec": "word2vec"}  # runs that others are compared with
+
+
+def best_epoch(result: Result) -> float:
+    return 1 + result.training["valid"].index(min(result.training["valid"]))
+
+
+def learning_curve(result: Result) -> list[tuple[int, float]]:
+    """Valid perplexity by epoch."""
+    return list(enumerate(result.training.get("valid", []), 1))
+
+
+PAPER = Paper(
+    kinds={"vectors": Kind(VectorRun, run_vectors)},
+    figures={
+        "first_epoch": Figure("valid after 1 epoch", perplexity, lambda result: result.training["valid"][0]),
+        "best_epoch": Figure("epochs", whole, best_epoch),
+        **{f"gain_{split}": Figure(f"gain, {split}", finite("{:.2f}")) for split in SPLITS},
+        **{f"pos_{split}": Figure(f"POS, {split}", percent) for split in SPLITS[1:]},
+        **{f"margin_{run}": Figure(f"over {name}", percent) for run, name in BASELINES.items()},
+        **{f"p_{run}": Figure(f"p, {name}", three_digits) for run, name in BASELINES.items()},
+    },
+    plots={"epoch": learning_curve},
+)

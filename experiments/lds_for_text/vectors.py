@@ -1,0 +1,158 @@
+"""Vectors of tokens learned from plain text, measured by their likelihood and by a local probe for parts of speech."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.lds_for_text.config import VectorRun
+from experiments.lds_for_text.dense_system import DenseSystem
+from experiments.lds_for_text.probe import fit_probe, normal_form
+from experiments.paper import Job, Outcome
+from experiments.results import Figures
+from experiments.word2vec import cbow
+from trellis.config import DataConfig
+from trellis.corpus import Split, Vocabulary, load_corpus
+from trellis.corpus.tagged import Tagged, load_tagged
+from trellis.corpus.tokenize import EOS, UNK
+from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
+from trellis.families.lds.model import LDS
+from trellis.options import choose
+from trellis.tasks.bootstrap import binomial_p
+
+Sentences = Sequence[Sequence[str]]
+Embed = Callable[[Sentences], Tensor]  # [tokens, h]
+SPLITS = "train", "valid", "test"
+PASSES = 10  # of word2vec
+
+
+def flat(sentences: Sentences) -> list[str]:
+    return list(chain.from_iterable(sentences))
+
+
+@dataclass(frozen=True)
+class Text:
+    """What vectors are learned from, and the tagged text they are measured on; numbers are NUM in both."""
+
+    sentences: list[list[str]]
+    tagged: dict[str, Tagged]
+    min_count: int
+
+    @cached_property
+    def vocab(self) -> Vocabulary:
+        counts = Counter(chain.from_iterable([*sentence, EOS] for sentence in self.sentences))
+        return Vocabulary.choose(counts, self.min_count)
+
+    def split(self, sentences: Sentences) -> Split:
+        lines = [[*map(normal_form, sentence), EOS] for sentence in sentences]
+        ends = np.cumsum([0, *map(len, lines)])
+        return Split(self.vocab.encode(flat(lines)).astype(np.int32), ends, ends[[0, -1]])
+
+
+def read_text(config: VectorRun) -> Text:
+    tagged = {split: load_tagged(config.tags, split) for split in SPLITS}
+    corpus = load_corpus(DataConfig(config.text))
+    train = corpus["train"]
+    words = np.array(corpus.vocab.words, dtype=object)[train.tokens]
+    pieces = [words[begin : end - 1].tolist() for begin, end in zip(train.sentences, train.sentences[1:], strict=False)]
+    sentences = [[normal_form(word) for word in piece] for piece in [*pieces, *tagged["train"].words] if piece]
+    return Text(sentences, tagged, config.min_count)
+
+
+def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
+    """Smoothed vectors; how many nats per token more than without memory."""
+    model, splits = config.model, {name: text.split(text.tagged[name].words) for name in ("valid", "test")}
+    splits["train"] = text.split(text.sentences)
+    moments = count_text(text.vocab, splits["train"], model.blocks, model.horizon, model.max_words)
+    covariances = lagged_covariances(moments, model)
+    start = begin_lds(covariances, model, config.seed)
+    iterations = 0 if config.train.learner == "subspace" else config.train.epochs
+    fits = improve(text.vocab, covariances, start, model)
+    *_, (nats, found) = islice(fits, iterations + 1)
+    gains: Figures = {"gain_train": nats - found.static_nats_per_token(splits.pop("train"))}
+    gains |= {f"gain_{name}": nats_more(found, split) for name, split in splits.items()}
+
+    def embed(sentences: Sentences) -> Tensor:
+        words = [list(map(normal_form, sentence)) for sentence in sentences]
+        return torch.from_numpy(np.concatenate(found.embed(words, complete=False)))
+
+    return embed, gains
+
+
+def nats_more(model: LDS, split: Split) -> float:
+    return model.nats_per_token(split) - model.static_nats_per_token(split)
+
+
+def word2vec_table(config: VectorRun, text: Text) -> Tensor:
+    """CBOW vectors [V, h]; words without one are zero."""
+    sentences = [[word if word in text.vocab.index else UNK for word in sentence] for sentence in text.sentences]
+    found = cbow(sentences, config.model.dim, min_count=1, epochs=PASSES, seed=config.seed)
+    table = np.zeros((len(text.vocab), config.model.dim), np.float32)
+    for word, vector in zip(found.index_to_key, found.vectors, strict=True):
+        table[text.vocab.index[word]] = vector
+    return torch.from_numpy(table)
+
+
+def word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
+    """Vectors of types: what a word's context is does not matter."""
+    table = word2vec_table(config, text)
+    return lambda sentences: table[text.vocab.encode([normal_form(word) for word in flat(sentences)])], {}
+
+
+def lds_of_word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
+    """Smoothed vectors of a system over the vectors of word2vec, whitened and of unit length."""
+
+    def ids(sentences: Sentences) -> list[Tensor]:
+        return [torch.from_numpy(text.vocab.encode([normal_form(word) for word in words])) for words in sentences]
+
+    tokens = torch.from_numpy(text.split(text.sentences).tokens.astype(np.int64))
+    system = DenseSystem.fit(word2vec_table(config, text), tokens, config.train.epochs)
+    spread = torch.cat(system.read(ids(text.tagged["train"].words))[0]).T.cov()
+    values, turn = torch.linalg.eigh(spread)
+    whiten = turn / values.clamp(min=1e-9 * float(values.max())).sqrt()
+
+    def embed(sentences: Sentences) -> Tensor:
+        return torch.nn.functional.normalize(torch.cat(system.read(ids(sentences))[0]) @ whiten, dim=-1).float()
+
+    return embed, {f"gain_{name}": system.read(ids(part.words))[1] for name, part in text.tagged.items()}
+
+
+VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {
+    "lds": lds,
+    "word2vec": word2vec,
+    "lds-of-word2vec": lds_of_word2vec,
+}
+
+
+def right_tags(embed: Embed, text: Text, seed: int) -> dict[str, np.ndarray]:
+    """Which tokens of valid and test the probe tags rightly."""
+    given = {name: (embed(part.words), flat(part.words), flat(part.tags)) for name, part in text.tagged.items()}
+    probe = fit_probe(*given["train"], seed=seed)
+    return {name: probe.right(*given[name]) for name in ("valid", "test")}
+
+
+def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figures]:
+    embed, figures = choose(VECTORS, config.vectors, "vectors")(config, text)
+    right = right_tags(embed, text, config.seed)
+    return right, figures | {f"pos_{name}": float(tokens.mean()) for name, tokens in right.items()}
+
+
+def run_vectors(job: Job) -> Outcome:
+    """Learn vectors and probe them; on the test text, the margin over other runs and its p-value."""
+    config: VectorRun = job.config
+    begun, text = time.monotonic(), read_text(config)
+    right, figures = measure(config, text)
+    seconds = time.monotonic() - begun
+    for name in config.beside.split():
+        theirs, _ = measure(job.config_of(name), text)
+        figures[f"margin_{name}"] = float(right["test"].mean() - theirs["test"].mean())
+        figures[f"p_{name}"] = binomial_p(right["test"], theirs["test"])
+    return Outcome(f"{config.text} and {config.tags}, {len(text.vocab):,} words", figures, {"seconds": seconds})

@@ -1,0 +1,1 @@
+"""Scaling hidden Markov language models."""

@@ -1,0 +1,67 @@
+"""Tables of large HMM language models: emission constraints, dropout by class, and the noise of dropout without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from experiments.facts import model_option
+from experiments.paper import Figure, Paper, three_digits
+from experiments.results import Figures, Result
+from experiments.scaling_hmm_lm.dropout_variance import dropout_variance
+from trellis.config import ModelConfig, RunConfig
+from trellis.corpus import Corpus
+from trellis.families.hmm.config import HMMConfig
+from trellis.families.hmm.model import HMM
+from trellis.models.base import LanguageModel
+from trellis.report.format import finite, percent, perplexity
+from trellis.training.fit import BATCHES
+
+DRAWS, KEPT = 64, 0.5  # random restrictions of the states, and the share that each keeps
+LIVE: dict[str, Callable[[HMMConfig], int | None]] = {  # states of a word, by emission
+    "full": lambda model: model.states,
+    "brown": lambda model: model.states // model.classes,
+    "uniform": lambda model: model.states_per_word,
+    "cloned": lambda model: None,
+}
+
+
+def is_hmm(model: ModelConfig) -> bool:
+    return model.family == "hmm"
+
+
+def gap(result: Result) -> float:
+    return cast(float, result.figures["valid"]) - cast(float, result.figures["train"])
+
+
+def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
+    """State dropout with and without a partition, on a batch of the training text."""
+    if not isinstance(model, HMM):
+        return {}
+    batch = next(iter(BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)))
+    return dict(dropout_variance(model, batch.to(model.device), KEPT, DRAWS, config.seed))
+
+
+NOISE: dict[str, tuple[str, Callable[[float], str]]] = {  # heading and format, of states drawn by class and anywhere
+    "loss": ("loss", finite("{:.3f}")),
+    "loss_deviation": ("its sd", finite("{:.4f}")),
+    "gradient_noise": ("gradient noise", three_digits),
+    "impossible": ("impossible draws", percent),
+}
+
+PAPER = Paper(
+    figures={
+        "gap": Figure("valid - train", perplexity, gap),
+        **{
+            f"{name}_{drawn.replace(' ', '_')}": Figure(f"{heading}, {drawn}", write)
+            for name, (heading, write) in NOISE.items()
+            for drawn in ("by class", "anywhere")
+        },
+    },
+    facts={
+        "states": model_option("states", is_hmm),
+        "factored": model_option("factored", is_hmm),
+        "live": lambda config: LIVE[config.model.emission](config.model),
+    },
+    analyses={"unpartitioned": unpartitioned},
+)

@@ -1,0 +1,1 @@
+"""Taggers, and what representations and hidden states add to them."""

@@ -1,0 +1,35 @@
+"""Tables of taggers: scores of frequent, rare and new words, p-values, and the states of ambiguous words."""
+
+from __future__ import annotations
+
+from experiments.paper import Figure, Kind, Paper, three_digits
+from experiments.tagging.config import TaggingRun
+from experiments.tagging.taggers import AMBIGUOUS, run_tagging
+from trellis.report.format import compact, finite, whole
+
+BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # training has any, 0, 1-2, 0-2
+SCORES = {
+    "accuracy": "accuracy",
+    "viterbi": "joint Viterbi",  # of taggers with hidden states, as the next two
+    "many": "many to one",
+    "one": "one to one",
+    **{
+        f"{bucket}_{score}": f"{heading}{score}"
+        for bucket, heading in BUCKETS.items()
+        for score in ("f1", "precision", "recall", "error")
+    },
+}
+
+PAPER = Paper(
+    kinds={"tagging": Kind(TaggingRun, run_tagging)},
+    figures={
+        "attributes": Figure("attributes", compact),
+        **{
+            f"{split}_{score}": Figure(f"{split} {heading}", finite("{:.2f}"))
+            for split in ("valid", "test")
+            for score, heading in SCORES.items()
+        },
+        **{f"{test}_p": Figure(f"p ({test})", three_digits) for test in ("binomial", "bootstrap")},
+        **{f"{what}_{word}": Figure(f"{what} of {word}", whole) for what in ("states", "tokens") for word in AMBIGUOUS},
+    },
+)

@@ -1,0 +1,79 @@
+"""Vectors learned from a small text, and the way from a TOML to the margin over another run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from toy_experiment import share_paper
+
+from experiments.__main__ import main
+from experiments.lds_for_text import vectors
+from experiments.lds_for_text.dense_system import DenseSystem
+from lds_oracle import markov_text
+from trellis.corpus.tagged import Tagged
+from trellis.errors import TrellisError
+
+WORDS = [f"w{letter}" for letter in "abcdefghijkl"]
+RUN = '{top}\n[model]\nfamily = "lds"\ndim = 3\nblocks = 3\n{model}\n[train]\nepochs = 2\n'
+TABLES = """
+title = "Toys"
+published = "elsewhere"
+kind = "vectors"
+
+[[tables]]
+name = "pos"
+title = "Tags"
+facts = { h = "model.dim" }
+figures = ["gain_valid", "pos_test", "margin_pos-ssid", "p_pos-ssid"]
+rows = [{ run = "em" }, { run = "pos-ssid" }]
+"""
+
+
+def sentences(seed: int) -> list[list[str]]:
+    return [[WORDS[i] for i in line] for line in markov_text(seed, words=12).reshape(-1, 10)]
+
+
+@pytest.fixture
+def text() -> vectors.Text:
+    """Words whose tag is their number modulo two."""
+    tags = dict(zip(WORDS, 6 * ["A", "B"], strict=True))
+    parts = {name: sentences(0)[:count] for name, count in (("train", 100), ("valid", 20), ("test", 20))}
+    tagged = {name: Tagged(part, [[tags[word] for word in words] for words in part]) for name, part in parts.items()}
+    return vectors.Text(sentences(0), tagged, 1)
+
+
+def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(vectors, "read_text", lambda config: text)
+    monkeypatch.setattr("experiments.lds_for_text.probe.COMMON", 0)
+    toys = tmp_path / "toys"
+    toys.mkdir()
+    (toys / "tables.toml").write_text(TABLES)
+    share_paper(toys, "lds_for_text")
+    (toys / "em.toml").write_text(RUN.format(top='beside = "pos-ssid"', model=""))
+    (toys / "pos-ssid.toml").write_text(RUN.format(top="", model="") + 'learner = "subspace"\n')
+    assert main(["run", f"{toys}/em"]) == 0
+    figures = json.loads((toys / "results" / "em.0.json").read_text())["figures"]
+    assert figures["gain_train"] > 0
+    assert 0 < figures["pos_test"] <= 1
+    assert {"margin_pos-ssid", "p_pos-ssid"} <= set(figures)
+    assert main(["table", str(toys)]) == 0
+    assert "over subspace alone" in capsys.readouterr().out
+
+
+def test_vectors_of_an_unknown_kind(text) -> None:
+    with pytest.raises(TrellisError, match="not known"):
+        vectors.measure(vectors.VectorRun(vectors="cbow"), text)
+
+
+def test_a_system_over_given_vectors_gains_by_memory(text) -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(12, 4, generator=generator)
+    tokens = torch.from_numpy(markov_text(0, words=12))
+    system = DenseSystem.fit(table, tokens, 8)
+    found, _ = system.read([tokens[:17], tokens[17:20], tokens[20:60]])
+    assert [len(rows) for rows in found] == [17, 3, 40]
+    shuffled = DenseSystem.fit(table, tokens[torch.randperm(len(tokens), generator=generator)], 8)
+    assert system.read([tokens])[1] > max(0, shuffled.read([tokens])[1])
