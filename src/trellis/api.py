@@ -11,8 +11,8 @@ import numpy as np
 
 from trellis.config import GIVEN, DataConfig, RunConfig, load_config, with_settings
 from trellis.corpus import Corpus, load_corpus
-from trellis.corpus.load import corpus_of
-from trellis.corpus.tagged import read_splits
+from trellis.corpus.load import check_sentences, corpus_of
+from trellis.corpus.tagged import Tagged, read_splits
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.models.files import load
@@ -75,6 +75,8 @@ def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConf
         if (family, settings) != ("hmm", {"seed": 0, "device": "auto"}):
             raise TrellisError("A RunConfig or a TOML file has all options: change them there, not by arguments.")
         return data if isinstance(data, RunConfig) else load_config(str(path)), None
+    check_sentences([] if path is not None else data)
+    settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
     config, source = with_settings(family, settings), path or f"{GIVEN} {fingerprint(data)}>"
     return replace(config, data=replace(config.data, source=source)), data if path is None else None
 
@@ -82,7 +84,8 @@ def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConf
 def fingerprint(data: Any) -> str:
     """A hash of a text passed from Python, so that a resumed training can check it."""
     digest = hashlib.sha256()
-    for part in (split.tokens for split in data.splits.values()) if isinstance(data, Corpus) else data:
+    texts = {Corpus: lambda: [split.tokens for split in data.splits.values()], Tagged: lambda: [data.words, data.tags]}
+    for part in texts.get(type(data), lambda: data)():
         digest.update(repr(part.tolist() if isinstance(part, np.ndarray) else part).encode(errors="surrogatepass"))
     return digest.hexdigest()[:12]
 

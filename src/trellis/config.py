@@ -31,8 +31,8 @@ class DataConfig(Options):
     min_count: int | None = option(None, "minimum count of a word to enter the vocabulary")
     min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
     max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
-    valid_fraction: float = option(0.05, "fraction held out for validation if the source has no splits")
-    test_fraction: float = option(0.05, "fraction held out for testing if the source has no splits")
+    valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
+    test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class TaggedDataConfig(Options):
     source: str = option("", "the name of a tagged data set, or a file")
     reader: str | None = option(None, "file format: conll | conllu | medpost | word_tag")
     column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
-    valid_fraction: float = option(0.05, "fraction of a file held out for validation")
-    test_fraction: float = option(0.05, "fraction of a file held out for testing")
+    valid_fraction: float = option(0.05, "fraction of a file held out for validation", within="[0, 1)")
+    test_fraction: float = option(0.05, "fraction of a file held out for testing", within="[0, 1)")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class ModelConfig(Options):
 
     prefix: ClassVar[str] = "model."
     family: str = ""
+
+    @property
+    def learner(self) -> str:
+        """The default learner, if it is not the family's first."""
+        return ""
 
     def check(self, run: RunConfig) -> None:
         """Raise on combinations of options that are incompatible across the run."""
@@ -120,7 +125,7 @@ class TrainConfig(FitConfig):
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Options):
     """The complete configuration of a run; omitted sections take the family's defaults.
 
     >>> trellis.RunConfig().model.states
@@ -131,15 +136,16 @@ class RunConfig:
     model: Any = field(default_factory=lambda: find_family("hmm").load("config")())  # the family's ModelConfig
     batches: BatchConfig = BatchConfig()
     train: Any = None  # the family's: TrainConfig, or another FitConfig
-    seed: int = option(0, "random seed", within="[0, inf)")
+    seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
 
     def __post_init__(self) -> None:
         """Fill in the family's defaults and check that all sections are compatible."""
+        super().__post_init__()
         family = self.family
         data, train = self.data or family.load("data")(), self.train or family.load("train")()
         batches = self.batches if self.batches.order else replace(self.batches, order=family.order)
-        train = train if train.learner else replace(train, learner=next(iter(family.learners)))
+        train = train if train.learner else replace(train, learner=self.model.learner or next(iter(family.learners)))
         for name, value in {"data": data, "batches": batches, "train": train}.items():
             object.__setattr__(self, name, value)
         choose(family.learners, train.learner, f"train.learner of the family {family.name}")
@@ -160,7 +166,7 @@ def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunC
     for keys, text in given:
         section, path = (kinds[keys[0]], keys[1:]) if keys[0] in kinds else (RunConfig, keys)
         put(changed, keys, parse_value(text, section, path))
-    owner = f" of the family {changed['model']['family']}"
+    owner = f" of the family {table_of(changed)['family']}"
     for name, kind in kinds.items():
         if name in changed:
             changed[name] = build(kind, changed[name], f"{name}.", owner * (name == "model"))
@@ -177,6 +183,8 @@ def choose_family(tables: dict[str, Any], family: str) -> None:
             tables[name] = {one.name: table[one.name] for one in fields(kind) if one.name in table}
     if isinstance(train := tables.get("train"), dict) and train.get("learner") not in find_family(family).learners:
         train.pop("learner", None)
+    if isinstance(batches := tables.get("batches"), dict):
+        batches.pop("order", None)
 
 
 def sections_of(tables: dict[str, Any]) -> dict[str, type[Options]]:

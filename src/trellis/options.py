@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
@@ -27,6 +28,7 @@ RENAMED = {  # former names of families, options and values
     "words": "max_words",
     "start": "init_from",
     "crossing": "cross_sentences",
+    "crf": "train",
 }
 
 
@@ -46,10 +48,11 @@ class Option:
         if self.choices and value not in self.choices and value not in self.added:
             if RENAMED.get(value) in self.choices:
                 raise TrellisError(f"{name} = {value!r} is now called {RENAMED[value]!r}.")
-            known = *self.choices, *self.added
+            known = filter(None, (*self.choices, *self.added))
             raise TrellisError(f"{name} is {value!r}, which is not recognised{suggestion(value, known)}")
         if self.within and not inside(value, self.within):
-            raise TrellisError(f"{name} is {value}: it must be {phrase(self.within)}.")
+            finite = isinstance(value, int) or math.isfinite(value)
+            raise TrellisError(f"{name} is {value}: it must be {phrase(self.within) if finite else 'a finite number'}.")
 
     @property
     def added(self) -> tuple[str, ...]:

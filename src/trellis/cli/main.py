@@ -19,20 +19,7 @@ from trellis.errors import TrellisError
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
-FIRST = (
-    "train",
-    "eval",
-    "sample",
-    "score",
-    "infill",
-    "embed",
-    "states",
-    "draw",
-    "neighbours",
-    "dynamics",
-    "info",
-    "export",
-)
+FIRST = "train", "eval", "sample", "score", "infill", "embed", "states", "draw", "info", "export", "tag", "cluster"
 PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # of the module of a command: two lines, and two functions
 
 

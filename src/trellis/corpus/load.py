@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,10 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
 
     With the vocabulary `known`, the sentences are encoded as its training text was."""
     if isinstance(data, Corpus):
+        if known is not None and data.vocab.words != known.words:
+            raise TrellisError("The corpus has another vocabulary than the model; pass its sentences instead.")
         return data
+    check_sentences(data)
     recipe = make_recipe(replace(config, source=""), "")
     if known is not None:
         recipe = replace(recipe, tokenizer=known.tokenizer, lower=known.lower, digits=known.digits)
@@ -74,11 +77,21 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits))
 
 
+def check_sentences(data: Any) -> None:
+    """Raise if a text from Python is not a list of sentences."""
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+        raise TrellisError(
+            f"A {type(data).__name__} is not a text: pass a list of sentences (strings or lists of tokens)."
+        )
+
+
 def tokens_of(sentence: Any, tokenizer: str) -> list[str]:
     """Tokenise a string; a sequence is taken as already tokenised."""
     if isinstance(sentence, str):
         return TOKENIZERS[tokenizer].split(sentence.replace("\n", " "))
     tokens = sentence.tolist() if hasattr(sentence, "tolist") else sentence
+    if not isinstance(tokens, Iterable) or isinstance(tokens, bytes):
+        raise TrellisError(f"The sentence {sentence!r} is neither a string nor a sequence of tokens.")
     wrong = next((token for token in tokens if not isinstance(token, str | int)), None)
     if wrong is not None:
         raise TrellisError(f"The token {wrong!r} is neither a string nor an integer.")

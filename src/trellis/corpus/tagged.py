@@ -20,6 +20,7 @@ from trellis.errors import TrellisError
 from trellis.options import choose
 
 DOCUMENT_START = "-DOCSTART-"
+GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are evenly spread
 CONLLU = {
     name: i for i, name in enumerate(("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"))
 }
@@ -236,7 +237,10 @@ def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]
     if isinstance(data, Tagged):
         return _held_out(data, config)
     if data is not None:
-        pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
+        try:
+            pairs = [[(str(word), str(tag)) for word, tag in sentence] for sentence in data]
+        except (TypeError, ValueError) as error:
+            raise TrellisError("Tagged text from Python is a list of sentences of (word, tag) pairs.") from error
         return _held_out(Tagged(*([[pair[i] for pair in row] for row in pairs] for i in range(2))), config)
     if not config.source or config.source.startswith(GIVEN):
         raise TrellisError(f"No tagged text given: set data.source to a file or to one of {', '.join(TAGGED)}.")
@@ -246,14 +250,14 @@ def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]
 
 
 def _held_out(data: Tagged, config: TaggedDataConfig) -> dict[str, Tagged]:
-    """Hold out every n-th sentence for validation and for testing; empty splits are omitted."""
-    data, places = data.in_iob2(), np.arange(len(data))
-    shares = {"valid": config.valid_fraction, "test": config.test_fraction}
-    home = np.full(len(data), "train", object)
-    for offset, (name, share) in enumerate(shares.items()):
-        home[places % round(1 / share) == round(1 / share) - 1 - offset if share > 0 else []] = name
-    found = {name: data[np.flatnonzero(home == name).tolist()] for name in ("train", *shares)}
-    return {name: split for name, split in found.items() if len(split)}
+    """Hold out evenly spread sentences for validation and testing; a split without sentences is omitted."""
+    data, place = data.in_iob2(), (np.arange(1, len(data) + 1) * GOLDEN) % 1.0  # evenly spread in [0, 1)
+    ends = config.valid_fraction, config.valid_fraction + config.test_fraction
+    chosen = {"train": place >= ends[1], "valid": place < ends[0], "test": (place >= ends[0]) & (place < ends[1])}
+    found = {name: data[np.flatnonzero(mask).tolist()] for name, mask in chosen.items() if mask.any()}
+    if "train" not in found:
+        raise TrellisError("There are no tagged sentences to train on; pass more, or hold out fewer.")
+    return found
 
 
 def describe_splits(config: TaggedDataConfig, splits: Mapping[str, Tagged]) -> str:

@@ -278,7 +278,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        given = sentences_of(self, text)
+        given = sentences_of(self, text, may_be_empty=True)
 
         def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:
             rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].cpu().numpy()
@@ -308,6 +308,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        check_sizes(n, max_tokens)
         generator = torch.Generator().manual_seed(seed)
         state, drawn = self.sentence_start(n), []
         for _ in range(max_tokens):
@@ -328,6 +329,12 @@ class LanguageModel(SequenceModel, PersistedModel):
         top = log_probs.topk(max(0, min(n, len(self.vocab))))
         words, probs = self.vocab.decode(top.indices.tolist()), top.values.exp().tolist()
         return [(word, prob) for word, prob in zip(words, probs, strict=True) if prob > 0]
+
+
+def check_sizes(n: int, max_tokens: int) -> None:
+    """Raise if there is nothing to sample."""
+    if n < 1 or max_tokens < 1:
+        raise TrellisError(f"Cannot sample {n} sentences of at most {max_tokens} tokens; both must be positive.")
 
 
 class Memo:

@@ -15,7 +15,7 @@ from trellis.corpus import GAP
 from trellis.devices import Draws
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
-from trellis.models.base import Infilled, LanguageModel, Path
+from trellis.models.base import Infilled, LanguageModel, Path, check_sizes
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
 from trellis.types import Belief, Filtered, Posterior, Potentials
@@ -92,8 +92,7 @@ class ChainModel(StateModel):
 
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        if n < 1 or max_tokens < 1:
-            raise TrellisError(f"Cannot sample {n} sentences of at most {max_tokens} tokens; both must be positive.")
+        check_sizes(n, max_tokens)
         generator = torch.Generator().manual_seed(seed)
         chain = self.chain()
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
@@ -102,6 +101,8 @@ class ChainModel(StateModel):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
+        if samples < 1:
+            raise TrellisError(f"Cannot draw {samples} completions; pass 1 or more.")
         given = sentences_of(self, text, GAP)
         full = next((ids for ids in given.sentences if (ids >= 0).all()), None)
         if full is not None:

@@ -1,5 +1,6 @@
 """The interface and storage of all taggers."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
@@ -53,9 +54,11 @@ def a_few(names: Collection[str], most: int = 8) -> str:
 
 def check_sentences(words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> None:
     """Raise if sentences are empty or do not match their parts of speech."""
-    for number, sentence in enumerate([words] if isinstance(words, str) else words, 1):
-        if isinstance(sentence, str):
-            raise TrellisError(f"Sentence {number} is a string; split it into words, as in [['the', 'cat']].")
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        raise TrellisError("Pass a list of sentences, each split into words, as in [['the', 'cat']].")
+    for number, sentence in enumerate(words, 1):
+        if isinstance(sentence, str) or not all(isinstance(word, str) for word in sentence):
+            raise TrellisError(f"Sentence {number} is not a list of words; split it into words, as in ['the', 'cat'].")
         if not sentence:
             raise TrellisError(f"Sentence {number} is empty; leave it out.")
     if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:
@@ -69,9 +72,9 @@ def check_data(data: Tagged) -> None:
 
 
 def lines_to_tensor(lines: Collection[str]) -> np.ndarray:
-    """Encode strings without newlines as bytes."""
-    return np.frombuffer("\n".join(lines).encode(), np.uint8)
+    """Encode strings as bytes."""
+    return np.frombuffer(json.dumps(list(lines)).encode(), np.uint8)
 
 
 def tensor_to_lines(tensor: Tensor) -> list[str]:
-    return tensor.numpy().tobytes().decode().split("\n") if tensor.numel() else []
+    return json.loads(tensor.numpy().tobytes())

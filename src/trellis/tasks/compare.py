@@ -122,9 +122,8 @@ def require_same(first: Text, other: Text, first_path: Path, path: Path) -> None
         )
     ids = np.array([first.vocab.index[word] for word in other.vocab.words])
     if not np.array_equal(first.split.tokens, ids[other.split.tokens]):
-        raise TrellisError(
-            f"{first_path} and {path} were trained on different texts; choose one for both with --data (and --split all)."
-        )
+        advice = "choose one for both with --data (and --split all)"
+        raise TrellisError(f"{first_path} and {path} were trained on different texts; {advice}.")
 
 
 def stack(scored: Sequence[Scored]) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -18,7 +20,7 @@ class MetricsFile:
         self.path = path
         self.file: TextIO | None = None
         kept = path.read_bytes().splitlines(keepends=True)[:lines] if path is not None and path.exists() else []
-        self.history: list[dict[str, Any]] = [json.loads(line) for line in kept]
+        self.history = list(_readable(kept))
         if path is not None:
             with atomic_write(path) as file:
                 file.writelines(kept)
@@ -40,6 +42,13 @@ class MetricsFile:
     def __exit__(self, *_: object) -> None:
         if self.file is not None:
             self.file.close()
+
+
+def _readable(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Lines of JSON; damaged ones are skipped."""
+    for line in lines:
+        with suppress(ValueError):
+            yield dict(json.loads(line))
 
 
 def _is_odd(value: float | None) -> bool:

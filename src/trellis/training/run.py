@@ -93,7 +93,7 @@ def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Raise rather than overwrite a training or resume one with other settings; its duration may change."""
-    if not any((folder / name).exists() for name in (LAST, FILE)):
+    if not (folder / FILE).exists() and not any(folder.rglob(LAST)):
         return
     if not resume:
         raise TrellisError(f"{folder} already contains a training run; resume it, or choose another folder.")

@@ -34,6 +34,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Answer:
+    before = args.run / CONFIG if args.run and args.resume and args.config is None else None
+    args.config = before if before and before.exists() else args.config
     config = run_of(args, {} if args.config is None else read_toml(args.config))
     name = {"-": "stdin"}.get(config.data.source, Path(config.data.source).stem)
     folder = args.run or Path("runs") / f"{name}-{config.model.family}"

@@ -20,7 +20,7 @@ from trellis.families.factorial.parameters import LayeredParams
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
 from trellis.learning.base import GradientModel
-from trellis.models.base import Memo, Saved
+from trellis.models.base import Memo, Saved, check_sizes
 from trellis.models.chain import StateModel
 from trellis.options import choose
 from trellis.transitions import Kronecker
@@ -181,6 +181,7 @@ class FHMM(GradientModel, StateModel):
         return mean_field.sampled_log_likelihood(*given, samples, generator)
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
+        check_sizes(n, max_tokens)
         return self.sentences(self.draw(n, max_tokens, seed)[1])
 
     @torch.no_grad()

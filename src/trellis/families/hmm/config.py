@@ -57,6 +57,10 @@ class HMMConfig(ModelConfig):
     temperature: float = option(1.0, "lowrank: kernel exp(u . v / temperature)", within="(0, inf)")
     feature_dropout: float = option(0.0, "lowrank, lowrank-table: fraction of features dropped", within="[0, 1)")
 
+    @property
+    def learner(self) -> str:
+        return "gradient" if self.params in ("neural", "lowrank") else ""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for wrong, sentence in self.conflicts():

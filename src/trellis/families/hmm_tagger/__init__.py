@@ -1,5 +1,6 @@
 """The HMM tagger: an HMM whose states emit words and tags."""
 
+from trellis.families.hmm import FAMILY as HMM
 from trellis.registry import Family
 
 FAMILY = Family(
@@ -13,5 +14,6 @@ FAMILY = Family(
     fit="trellis.families.hmm_tagger.fit:fit",
     evaluate="trellis.families.hmm_tagger.fit:evaluate",
     report="trellis.families.hmm.sections:sections",
+    exports=HMM.exports,
     order="sentences",
 )
