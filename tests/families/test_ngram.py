@@ -152,7 +152,7 @@ def test_orders_out_of_range(order: int, crossing: bool, sentence: str) -> None:
         (lambda: NGram.fit(vocabulary(), Split(*np.zeros((3, 0), np.int32))), "no tokens"),
         (lambda: NGram.fit(Vocabulary(WORDS[:4], [1] * 4), split()), "word id 6, but the vocabulary has 4 words"),
         (lambda: after(NGram.fit(vocabulary(), split(), 2), [1, 7]), "7 words of its vocabulary"),
-        (lambda: after(NGram.fit(vocabulary(), split(), 2), [1, -1]), "no gaps"),
+        (lambda: after(NGram.fit(vocabulary(), split(), 2), [1, -1]), "without gaps"),
     ],
 )
 def test_bad_input_is_explained(call, sentence: str) -> None:

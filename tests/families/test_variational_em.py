@@ -93,7 +93,7 @@ def test_a_training_cut_anywhere_ends_with_the_same_bits(name: str, tmp_path: Pa
 
 def test_a_checkpoint_of_another_model_is_refused() -> None:
     learner = StepwiseVariationalLearner(fhmm((2, 2)), CONFIG)
-    with pytest.raises(TrellisError, match="does not fit"):
+    with pytest.raises(TrellisError, match="does not match"):
         StepwiseVariationalLearner(fhmm((3, 2)), CONFIG).restore(learner.state_tensors(), learner.state_json())
 
 

@@ -200,7 +200,7 @@ def test_compiled_potentials_are_those_of_each_pattern(gaps) -> None:
         values[1], values[:, ::2, 4:30] = values[0], torch.nan
     values = with_gaps(values, generator, gaps).flatten(0, 1)
     given = system.observation, values, *observing.distinct_rows(~values.isnan())
-    for found, expected in zip(observing.sense_compiled(*given), observing.sense_apart(*given), strict=True):
+    for found, expected in zip(observing.sense_compiled(*given), observing.sense_patterns(*given), strict=True):
         torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 

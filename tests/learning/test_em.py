@@ -64,7 +64,7 @@ def test_batches_without_a_beginning_leave_the_start_alone() -> None:
 
 def test_a_checkpoint_of_another_model_is_refused() -> None:
     learner = EMLearner(hmm(), CONFIG)
-    with pytest.raises(TrellisError, match="does not fit"):
+    with pytest.raises(TrellisError, match="does not match"):
         EMLearner(hmm(states=4), CONFIG).restore(learner.state_tensors(), learner.state_json())
 
 

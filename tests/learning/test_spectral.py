@@ -184,9 +184,9 @@ def test_smoothing_leaves_nothing_impossible() -> None:
     [
         (np.zeros((1, 2), int), 1, "at least three symbols"),
         (np.zeros((0, 9), int), 1, "at least three symbols"),
-        (np.zeros((1, 9), int), 4, "as many symbols"),
-        (np.zeros((1, 9), int), 0, "one at least"),
-        (np.full((1, 9), 3), 1, "not in 0 to 2"),
+        (np.zeros((1, 9), int), 4, "no more than the"),
+        (np.zeros((1, 9), int), 0, "at least 1 state"),
+        (np.full((1, 9), 3), 1, "not 0 to 2"),
         (np.full((1, 9), -1), 1, "not in 0 to 2"),
     ],
 )

@@ -142,7 +142,7 @@ def test_impossible_tokens_come_first() -> None:
     [
         (["bigram", "other"], {}, "differ in vocabulary"),
         (["bigram", "shuffled"], {}, "were trained on different texts; choose one for both with --data"),
-        (["bigram"], {"mix": True}, "name at least two models"),
+        (["bigram"], {"mix": True}, "pass at least two models"),
         (["bigram", "nowhere"], {}, "There is no model at"),
     ],
 )

@@ -56,5 +56,5 @@ def test_baselines_answer_the_same_function(order: int) -> None:
 
 def test_edges() -> None:
     assert Evaluation(-math.inf, 3).perplexity == math.inf
-    with pytest.raises(TrellisError, match="nothing to evaluate"):
+    with pytest.raises(TrellisError, match="Nothing to evaluate"):
         evaluate(hmm(), [])

@@ -44,8 +44,8 @@ def average_mutual_information(bigrams: sparse.csr_array, assignment: np.ndarray
     """Average mutual information in nats between the classes of adjacent words: Σ p(c, d) log p(c, d) / p(c) p(d)."""
     table = class_table(bigrams, assignment, int(assignment.max()) + 1)
     joint = table[table > 0] / table.sum()
-    apart = [margin[margin > 0] / table.sum() for margin in (table.sum(axis=1), table.sum(axis=0))]
-    return float((joint * np.log(joint)).sum() - sum((p * np.log(p)).sum() for p in apart))
+    marginals = [margin[margin > 0] / table.sum() for margin in (table.sum(axis=1), table.sum(axis=0))]
+    return float((joint * np.log(joint)).sum() - sum((p * np.log(p)).sum() for p in marginals))
 
 
 def _blocks(tokens: np.ndarray | Iterable[np.ndarray]) -> Iterator[np.ndarray]:

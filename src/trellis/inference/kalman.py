@@ -24,9 +24,9 @@ def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, 
     rows = potentials.rows
     steps = torch.arange(rows.shape[1], device=rows.device)
     inside = torch.ones_like(rows, dtype=torch.bool) if lengths is None else steps < lengths[:, None]
-    said = inside & (rows != MISSING)
-    vectors = potentials.vectors.masked_fill(~said.unsqueeze(-1), 0.0)
-    constants = potentials.constants.masked_fill(~said, 0.0)
+    observed = inside & (rows != MISSING)
+    vectors = potentials.vectors.masked_fill(~observed.unsqueeze(-1), 0.0)
+    constants = potentials.constants.masked_fill(~observed, 0.0)
     return Potentials(potentials.information, rows.masked_fill(~inside, MISSING), vectors, constants), inside
 
 

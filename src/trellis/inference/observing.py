@@ -36,7 +36,7 @@ def observe(observation: Observation, values: Tensor) -> Potentials:
     """Potentials of dense observations [B, T, p]; NaN marks missing values, in part or all of a step."""
     shape, flat = values.shape[:2], values.reshape(-1, values.shape[-1])
     patterns, rows = distinct_rows(~flat.isnan())
-    sense = sense_compiled if len(patterns) > 1 and compiled(values, *observation) else sense_apart
+    sense = sense_compiled if len(patterns) > 1 and compiled(values, *observation) else sense_patterns
     try:
         information, vectors, constants = sense(observation, flat, patterns, rows)
     except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
@@ -53,7 +53,7 @@ def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
     return patterns, rows
 
 
-def sense_apart(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
+def sense_patterns(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
     """Many patterns at a time, with unobserved components padded."""
     order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
     flat, held = values.nan_to_num(0.0)[order], max(1, HELD // (8 * values.shape[1] ** 2))

@@ -83,7 +83,7 @@ def subspaces(matrix: sparse.csr_matrix, states: int, seed: int) -> tuple[Array,
     """The leading left and right singular vectors: [V, m] both."""
     if not 1 <= states <= matrix.shape[0]:
         raise TrellisError(
-            f"Spectral learning needs 1 to {matrix.shape[0]} states, as there are that many symbols, not {states}."
+            f"Spectral learning needs at least 1 state, and no more than the {matrix.shape[0]} symbols; got {states}."
         )
     left, values, right = randomized_svd(matrix, states, random_state=seed)
     if values[-1] <= SMALLEST * values[0]:

@@ -258,9 +258,7 @@ class PersistedModel(ABC):
             raise self.refusal("embed", *VECTORS)
         chosen = next(iter(self.embed_kinds)) if kind is None else kind
         if chosen not in self.embed_kinds:
-            raise TrellisError(
-                f"This {self.name} model has no {kind!r} features; it has {', '.join(self.embed_kinds)}."
-            )
+            raise TrellisError(f"This {self.name} has no {kind!r} features; it has {', '.join(self.embed_kinds)}.")
         compute = self.embed_kinds[chosen]
         return rows_of(self, text, lambda tokens, lengths: compute(self, tokens, lengths).float(), complete)
 

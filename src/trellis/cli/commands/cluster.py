@@ -14,7 +14,7 @@ from trellis.errors import TrellisError
 if TYPE_CHECKING:
     from trellis.corpus.brown_paths import Clustering
 
-SUMMARY = "Brown clusters of the words of a corpus"
+SUMMARY = "cluster the words of a corpus (Brown clustering)"
 EXAMPLE = "trellis cluster ptb -c 128 -o paths.txt; trellis cluster --show paths.txt"
 
 

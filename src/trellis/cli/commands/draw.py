@@ -6,7 +6,7 @@ from pathlib import Path
 from trellis.cli.arguments import add_device, add_model, check_picture
 from trellis.cli.console import Answer, Note
 
-SUMMARY = "draw the trellis of a sentence: state posteriors and the Viterbi path"
+SUMMARY = "draw the trellis of a sentence: posteriors and Viterbi path"
 EXAMPLE = 'trellis draw runs/demo "the function returns a list" -o trellis.svg'
 
 

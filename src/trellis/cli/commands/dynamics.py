@@ -8,7 +8,7 @@ from pathlib import Path
 from trellis.cli.arguments import add_model, check_picture, positive
 from trellis.cli.console import Answer, Table
 
-SUMMARY = "singular vector pairs of an LDS: which words lead to which"
+SUMMARY = "show the singular vector pairs of an LDS: which words lead to which"
 EXAMPLE = "trellis dynamics runs/lds -n 20"
 
 

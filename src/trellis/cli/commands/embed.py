@@ -14,7 +14,7 @@ from trellis.errors import TrellisError
 if TYPE_CHECKING:
     import numpy as np
 
-SUMMARY = "contextual features of every token"
+SUMMARY = "compute contextual features of every token"
 EXAMPLE = "trellis embed runs/demo -o features.npy < text"
 
 

@@ -8,7 +8,7 @@ from trellis.cli.arguments import add_model, positive
 from trellis.cli.console import Answer, Table
 from trellis.errors import TrellisError
 
-SUMMARY = "nearest neighbours of a word in context, by the vectors of an LDS"
+SUMMARY = "find the nearest neighbours of a word in context (LDS)"
 EXAMPLE = 'trellis neighbours runs/lds "the bank of the river" --word bank'
 
 

@@ -9,7 +9,7 @@ from trellis.cli.arguments import add_text, lines_of
 from trellis.cli.console import Answer, Table
 from trellis.report.format import COLUMNS, Column, log_prob
 
-SUMMARY = "log-probability and perplexity of sentences"
+SUMMARY = "score sentences: log-probability and perplexity"
 EXAMPLE = "trellis score runs/demo < sentences.txt"
 SENTENCE = {"log_prob": Column("log p", log_prob), "perplexity": COLUMNS["perplexity"], "text": Column("text")}
 TOKEN = {0: COLUMNS["token"], 1: Column("log p", log_prob)}

@@ -37,8 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name, action in ACTIONS.items():
         sub = actions.add_parser(name, help=action.summary, description=action.summary.capitalize() + ".")
         action.arguments(sub)
-        for flag in ("--json", "--quiet"):
-            sub.add_argument(flag, action="store_true", default=argparse.SUPPRESS)
+        for flag, help in (("--json", "print JSON"), ("--quiet", "suppress progress and log output")):
+            sub.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=help)
 
 
 def run(args: argparse.Namespace) -> Answer:

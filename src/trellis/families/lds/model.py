@@ -183,8 +183,8 @@ class LDS(PersistedModel):
         first[self.rows.numpy()[known]] = known
         scores = [self.parameters.loadings @ side for side in (before, after)]
         sign = 1.0 if scores[0].max() >= -scores[0].min() else -1.0
-        said = [self.vocab.decode(first[np.argsort(-sign * score)[:words]].tolist()) for score in scores]
-        return said[0], said[1]
+        favoured = [self.vocab.decode(first[np.argsort(-sign * score)[:words]].tolist()) for score in scores]
+        return favoured[0], favoured[1]
 
     def settings(self) -> dict[str, Any]:
         return {"dim": self.dim, "pseudocount": self.pseudocount, "prior": self.prior, "whiten": self.whiten}

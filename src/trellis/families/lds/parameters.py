@@ -67,8 +67,8 @@ class Whitening:
 
     def product(self, vectors: np.ndarray) -> np.ndarray:
         """vectors' Cov(w) vectors, [h, h] of [n, h]."""
-        along = vectors.T @ self.mean
-        return vectors.T @ (vectors * (self.frequency * self.scale**2)[:, None]) - np.outer(along, along)
+        projected = vectors.T @ self.mean
+        return vectors.T @ (vectors * (self.frequency * self.scale**2)[:, None]) - np.outer(projected, projected)
 
 
 class OneHot:

@@ -154,8 +154,8 @@ def rise_after_merge(
     """Update the rises between the others for classes a and b that are about to merge."""
     for counts in (classes.follows, classes.precedes):
         x, y = counts[a, others], counts[b, others]
-        apart = joint(x[:, None], x[None, :], table) + joint(y[:, None], y[None, :], table)
-        rises[np.ix_(others, others)] += joint((x + y)[:, None], (x + y)[None, :], table) - apart
+        separate = joint(x[:, None], x[None, :], table) + joint(y[:, None], y[None, :], table)
+        rises[np.ix_(others, others)] += joint((x + y)[:, None], (x + y)[None, :], table) - separate
 
 
 def cheapest(

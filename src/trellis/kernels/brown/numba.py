@@ -196,8 +196,8 @@ def merge_rise(a: int, b: int, shared: Array, classes: Classes, table: Array) ->
             right = joint(classes.follows[a, c], classes.follows[b, c], table)
             total += right + joint(classes.precedes[a, c], classes.precedes[b, c], table)
     n = classes.follows
-    apart = xlogx(n[a, a], table) + xlogx(n[a, b], table) + xlogx(n[b, a], table) + xlogx(n[b, b], table)
-    return total + (xlogx(n[a, a] + n[a, b] + n[b, a] + n[b, b], table) - apart)
+    separate = xlogx(n[a, a], table) + xlogx(n[a, b], table) + xlogx(n[b, a], table) + xlogx(n[b, b], table)
+    return total + (xlogx(n[a, a] + n[a, b] + n[b, a] + n[b, b], table) - separate)
 
 
 @njit(cache=True, nogil=True)
@@ -242,8 +242,8 @@ def rise_some_after_merge(
                 for d in others[i + 1 :]:
                     v, w = counts[a, d], counts[b, d]
                     if v + w:
-                        apart = joint(x, v, table) + joint(y, w, table)
-                        rises[c, d] += joint(x + y, v + w, table) - apart
+                        separate = joint(x, v, table) + joint(y, w, table)
+                        rises[c, d] += joint(x + y, v + w, table) - separate
 
 
 def rise_after_merge(a: int, b: int, others: Array, classes: Classes, table: Array, rises: Array) -> None:
