@@ -295,7 +295,7 @@ def test_models_show_themselves() -> None:
 
 def test_misuse_is_one_sentence(nowhere: Path) -> None:
     tagger = trellis.train(TAGGED, family="crf", iterations=2).model
-    with pytest.raises(trellis.TrellisError, match="split it into words"):
+    with pytest.raises(trellis.TrellisError, match="each split into words"):
         tagger.tag("the cat")
     with pytest.raises(trellis.TrellisError, match="pass tagged text"):
         trellis.evaluate(tagger)

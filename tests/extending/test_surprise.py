@@ -34,7 +34,7 @@ def test_on_the_command_line(place: Path, model: Path) -> None:
 def test_a_broken_command_leaves_the_others_alone(tmp_path: Path) -> None:
     """One that cannot be imported, one that is no command, and one that would replace `info`."""
     install(tmp_path, "[trellis.commands]\ngone = no_such_module\nempty = json\ninfo = surprise\n")
-    assert "options of a family" in trellis(tmp_path, "--help")
+    assert "family's options and defaults" in trellis(tmp_path, "--help")
     assert "family, size, corpus and scores" in trellis(tmp_path, "--help")
     message = trellis(tmp_path, "empty", code=2)
     assert "'gone' cannot be loaded from no_such_module" in message

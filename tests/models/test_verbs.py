@@ -279,7 +279,8 @@ def test_the_refusal_says_what_is_missing() -> None:
 )
 def test_what_is_no_text_is_told(given: Any, told: str) -> None:
     model = trained("hmm")
-    for verb in ("posterior", "viterbi", "embed", "token_log_probs"):
+    empty = "empty" in told  # an empty sentence has a probability
+    for verb in ("posterior", "viterbi", "embed", *(["token_log_probs"] if not empty else [])):
         with pytest.raises(TrellisError, match=told) as caught:
             getattr(model, verb)(given)
         assert "pass" in str(caught.value) or "valid ids are" in str(caught.value)

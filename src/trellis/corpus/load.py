@@ -13,6 +13,7 @@ from trellis.corpus.encode import SPLITS, Split, encode_corpus, encode_sentences
 from trellis.corpus.read import find_reader
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
+from trellis.corpus.tagged import Tagged
 from trellis.corpus.tokenize import TOKENIZERS
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
@@ -78,11 +79,10 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
 
 
 def check_sentences(data: Any) -> None:
-    """Raise if a text from Python is not a list of sentences."""
-    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
-        raise TrellisError(
-            f"A {type(data).__name__} is not a text: pass a list of sentences (strings or lists of tokens)."
-        )
+    """Raise if a text from Python is neither a list of sentences nor a corpus."""
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable | Corpus | Tagged):
+        kind = type(data).__name__
+        raise TrellisError(f"A {kind} is not a text: pass a list of sentences (strings or lists of tokens).")
 
 
 def tokens_of(sentence: Any, tokenizer: str) -> list[str]:
