@@ -98,7 +98,7 @@ def test_what_cannot_be_tagged_is_told(tree: CRFTagger) -> None:
 def test_a_tagger_for_another_task_is_refused(tree: CRFTagger) -> None:
     with pytest.raises(TrellisError, match="none of the tags of the data"):
         tree.check(["B-NP", "O"], allow_unknown=True)
-    with pytest.raises(TrellisError, match="no tags X; its own are D, N, V"):
+    with pytest.raises(TrellisError, match="no tags X; it has D, N, V"):
         tree.check(["D", "X"])
     tree.check(["D", "X"], allow_unknown=True)
     tree.check(["D", "N"])
