@@ -258,12 +258,12 @@ BROKEN = {
     "a token beyond the vocabulary": (broken(rows=torch.full((3, 4), 4)), "Token 4 is outside the vocabulary of 4"),
     "a negative length": (broken(lengths=torch.tensor([1, -1, 2])), "Lengths must be between 0 and the 4 steps"),
     "a length beyond the end": (broken(lengths=torch.tensor([1, 5, 2])), "Lengths must be between 0 and the 4 steps"),
-    "too few lengths": (broken(lengths=torch.tensor([1, 2])), "lengths .* must have the shape"),
-    "a prior of another batch": (broken(prior=torch.rand(1, 2).double()), "prior .* must have the shape"),
-    "a prior of other states": (broken(prior=torch.rand(3, 1).double()), "prior .* must have the shape"),
-    "a matrix of other states": (broken(matrix=torch.rand(3, 3).double()), "transition .* must have the shape"),
-    "too few matrices": (broken(matrix=torch.rand(2, 2, 2).double()), "transition .* must have the shape"),
-    "matrices of one sequence": (broken(matrix=torch.rand(1, 3, 2, 2).double()), "transition .* must have the shape"),
+    "too few lengths": (broken(lengths=torch.tensor([1, 2])), "lengths .* must have shape"),
+    "a prior of another batch": (broken(prior=torch.rand(1, 2).double()), "prior .* must have shape"),
+    "a prior of other states": (broken(prior=torch.rand(3, 1).double()), "prior .* must have shape"),
+    "a matrix of other states": (broken(matrix=torch.rand(3, 3).double()), "transition .* must have shape"),
+    "too few matrices": (broken(matrix=torch.rand(2, 2, 2).double()), "transition .* must have shape"),
+    "matrices of one sequence": (broken(matrix=torch.rand(1, 3, 2, 2).double()), "transition .* must have shape"),
 }
 
 

@@ -112,7 +112,7 @@ def test_hyperparameters_are_those_of_the_toml(toys: Path) -> None:
         ("{", "is not the result of a run"),
         ("[1]", "is not the result of a run"),
         ('{"schema": 1, "run": "small"}', "is not the result of a run"),
-        ('{"run": "small"}', "of an older Trellis"),
+        ('{"run": "small"}', "from an older Trellis"),
     ],
 )
 def test_broken_results(toys: Path, text: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

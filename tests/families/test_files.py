@@ -52,7 +52,7 @@ def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="is not a Trellis model"):
         load(file)
     save_tensors(file, {"x": torch.zeros(1)}, {"format": "trellis.model", "schema": "99"})
-    with pytest.raises(TrellisError, match="of a newer Trellis"):
+    with pytest.raises(TrellisError, match="from a newer Trellis"):
         load(file)
 
 

@@ -187,7 +187,7 @@ def test_smoothing_leaves_nothing_impossible() -> None:
         (np.zeros((1, 9), int), 4, "no more than the"),
         (np.zeros((1, 9), int), 0, "at least 1 state"),
         (np.full((1, 9), 3), 1, "not 0 to 2"),
-        (np.full((1, 9), -1), 1, "not in 0 to 2"),
+        (np.full((1, 9), -1), 1, "not 0 to 2"),
     ],
 )
 def test_what_cannot_be_learned(tokens: np.ndarray, states: int, sentence: str) -> None:

@@ -91,7 +91,7 @@ def test_the_rate_goes_from_its_beginning_to_its_end() -> None:
 
 
 def test_states_are_dropped_by_class() -> None:
-    with pytest.raises(TrellisError, match="State dropout needs classes"):
+    with pytest.raises(TrellisError, match="State dropout needs disjoint classes"):
         Dropout("state", 0.5)
 
 

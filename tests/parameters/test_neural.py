@@ -228,7 +228,7 @@ def dense_loss(hmm: HMM, tokens: Tensor, dropped: Draw, before: Tensor | None) -
 @pytest.mark.parametrize("dropout", ["none", "state", "unstructured"])
 def test_the_loss_and_its_gradients_are_those_of_dense_algebra(kind: str, support: str, dropout: str) -> None:
     if dropout == "state" and support == "sets":
-        with pytest.raises(TrellisError, match="State dropout needs classes"):
+        with pytest.raises(TrellisError, match="State dropout needs disjoint classes"):
             model(kind, support, dropout)
         return
     hmm = model(kind, support, dropout, 0.25)

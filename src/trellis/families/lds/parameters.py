@@ -30,7 +30,7 @@ class Whitening:
     def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
         """`pseudocount` and `prior` are frequencies, counts / T; without `whiten`, words are not scaled."""
         if not (frequency > 0).all():
-            raise TrellisError("A word has count 0, so its parameters are undefined; leave it out of the vocabulary.")
+            raise TrellisError("A word has count zero, so its scale is undefined; leave it out of the vocabulary.")
         self.frequency = frequency
         self.scale = (frequency + pseudocount) ** -0.5 if whiten else np.ones_like(frequency)
         self.mean = frequency * self.scale  # [n] m
