@@ -1,7 +1,5 @@
 """Arguments shared by several commands."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys

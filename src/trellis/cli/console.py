@@ -1,7 +1,5 @@
 """Command output as printable blocks and as JSON data; tables use rich if it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

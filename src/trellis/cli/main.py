@@ -1,7 +1,5 @@
 """The `trellis` program: finds commands, parses their arguments and prints their answers."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -1,7 +1,5 @@
 """Sentence queries of models with hidden states: posteriors, Viterbi paths, samples, infilling."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable
 from functools import partial

@@ -3,8 +3,6 @@
 A string or a 1-D array of ids is one sentence and gets one answer. Any other sequence is a list of sentences (strings,
 sequences of tokens, 1-D arrays of ids, rows of a 2-D array) and gets a list of answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """What a check is made of: claims that hold, or an AssertionError that says which does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every command of the command line must do."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """What every emission must do, through its interface alone; symbols are enumerated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

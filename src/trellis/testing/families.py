@@ -1,7 +1,5 @@
 """What every family of models must do: from its options to a trained model, its files and its report."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What every language model must answer: probabilities that sum to one, the same token by token and in batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

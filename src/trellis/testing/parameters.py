@@ -1,7 +1,5 @@
 """What every parameterization of an HMM must do: normalised parts, exact gradients, dropout, files, and EM."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from copy import deepcopy

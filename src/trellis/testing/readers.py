@@ -1,7 +1,5 @@
 """What every reader of files must do."""
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from collections.abc import Sequence

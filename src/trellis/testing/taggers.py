@@ -1,7 +1,5 @@
 """What every tagger must answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trellis.testing.close import Check, require

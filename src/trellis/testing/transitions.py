@@ -1,7 +1,5 @@
 """What every transition must do, against the algebra of its matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, cast

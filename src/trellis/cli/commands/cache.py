@@ -1,7 +1,5 @@
 """trellis cache"""
 
-from __future__ import annotations
-
 import argparse
 
 from trellis.cli.console import Answer, Table

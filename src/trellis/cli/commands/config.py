@@ -1,7 +1,5 @@
 """trellis config"""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 

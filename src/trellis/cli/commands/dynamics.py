@@ -1,7 +1,5 @@
 """trellis dynamics"""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """trellis neighbours"""
 
-from __future__ import annotations
-
 import argparse
 
 from trellis.cli.arguments import add_model, positive

@@ -1,7 +1,5 @@
 """trellis sample"""
 
-from __future__ import annotations
-
 import argparse
 
 from trellis.cli.arguments import add_device, add_model, positive, seed

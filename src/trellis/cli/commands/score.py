@@ -1,7 +1,5 @@
 """trellis score"""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """trellis states"""
 
-from __future__ import annotations
-
 import argparse
 
 from trellis.cli.arguments import add_corpus, add_device, add_model, positive

@@ -1,7 +1,5 @@
 """Word representations behind one interface: sentences in, attributes or vectors of every token out."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Neural language models: embeddings of the previous words, a network, and a softmax over the next word."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar, Self
 

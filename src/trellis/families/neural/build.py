@@ -1,7 +1,5 @@
 """Build untrained networks from their configuration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trellis.config import RunConfig, load_config

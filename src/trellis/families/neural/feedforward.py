@@ -1,7 +1,5 @@
 """The feed-forward language model: a window of previous words, hidden layers, and a softmax over the next word."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any, ClassVar
 
