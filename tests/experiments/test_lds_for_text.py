@@ -64,7 +64,7 @@ def test_a_run_from_its_toml_to_its_table(text, tmp_path: Path, monkeypatch, cap
 
 
 def test_vectors_of_an_unknown_kind(text) -> None:
-    with pytest.raises(TrellisError, match="not known"):
+    with pytest.raises(TrellisError, match="not recognised"):
         vectors.measure(vectors.VectorRun(vectors="cbow"), text)
 
 

@@ -206,4 +206,4 @@ def test_runs_of_another_kind_in_one_folder(toys: Path, capsys: pytest.CaptureFi
     assert "cell-3" in show(experiment)
     path.write_text('kinds = { "cell-" = "sparse" }\n' + text)
     assert main(["table", str(toys)]) == 2
-    assert "kind is 'sparse', which is not known" in capsys.readouterr().err
+    assert "kind is 'sparse', which is not recognised" in capsys.readouterr().err

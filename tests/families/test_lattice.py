@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from corpora import hmm
-from oracle import Paths
 from running import run
 from trellis.families.hmm import lattice
 from trellis.families.hmm.lattice import sentence_trellis
 from trellis.models.files import save_model
 from trellis.report.markup import SVG
 from trellis.report.trellis import FAINTEST, draw_trellis
+from trellis.testing.oracle import Paths
 
 EXACT = 1e-9
 SENTENCE = "the cat sees"
