@@ -43,18 +43,22 @@ def train(
     Parameters
     ----------
     data
-            The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), a `Corpus`; or a
-            `RunConfig` or a TOML file, which then set all but `run` and `callbacks`. Taggers take the name of a tagged
-            data set, a file, or sentences of (word, tag) pairs.
+        The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), or a `Corpus`.
+        Taggers take the name of a tagged data set, a file, or sentences of (word, tag) pairs. Alternatively a
+        `RunConfig` or a TOML file, which sets everything except `run`, `resume` and `callbacks`.
     family
-            The model family; `trellis config FAMILY` prints its options.
+        The model family; `trellis config FAMILY` prints its options.
     run
-            A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
+        A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
     resume
-            Resume the training in that folder.
+        Resume the run in that folder.
+    seed, device
+        The random seed; "cpu", "cuda" or "auto" (the GPU if there is one).
+    callbacks
+        Called while training, see `Callback`.
     settings
-            Options by name (`states=512, epochs=3`), or tables of them (`batches={"window": 32}`). A name found in
-            several sections refers to the model's option.
+        Options by name (`states=512, epochs=3`), or dicts of them (`batches={"window": 32}`). A name goes to the first
+        of `model`, `train`, `batches` and `data` that has it.
 
     Examples
     --------

@@ -142,7 +142,7 @@ def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 def smooth(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> Posterior:
-    """Smoothed p(z_t | x) of every step: the gradient of log p(x) in the log-potentials, clamped at 0."""
+    """Smoothed p(z_t | x) of every step: the gradient of log p(x) with respect to the log-potentials."""
     log_norms, probs = run("smooth", live_chain(prior, transition, potentials, lengths))
     return Posterior(log_norms.sum(1, dtype=torch.float64), probs.clamp_(min=0))
 

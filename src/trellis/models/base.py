@@ -209,8 +209,9 @@ class PersistedModel(ABC):
         raise self.refusal("sample", *PROBABILITIES)
 
     def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """Smoothed posteriors p(z_t | x) of every word, [T, K]; the layers of a factorial HMM are concatenated. With
-        `complete` off, the sentence is a prefix without <eos>.
+        """Smoothed posteriors p(z_t | x) of every word, [T, K]; the layers of a factorial HMM are concatenated.
+
+        With `complete=False` the text is a prefix: <eos> is not appended.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.posterior("a b b").shape
         (3, 4)
@@ -229,8 +230,8 @@ class PersistedModel(ABC):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
-        """Fill the gaps (never with <eos>) of a sentence, written ___ or, among ids, -1; with `complete`, <eos> follows
-        the last word.
+        """Fill the gaps of a sentence. A gap is ___ in text or -1 among ids, and is never filled with <eos>. With
+        `complete=True`, <eos> follows the last word.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [len(ranked) for ranked in model.infill("a ___ b ___", n=2).gaps]
@@ -248,8 +249,9 @@ class PersistedModel(ABC):
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """Features of every word, float32 [T, D], of a kind in `embed_kinds` (default: the first). With `complete` off,
-        the sentence is a prefix without <eos>.
+        """A float32 feature vector for each word, [T, D]; `kind` is one of `embed_kinds` (default: the first).
+
+        With `complete=False` the text is a prefix: <eos> is not appended.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.embed("a b b", "viterbi").sum(1)
         array([1., 1., 1.], dtype=float32)

@@ -39,8 +39,9 @@ def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") ->
 @overload
 def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> Any: ...
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
-    """Load a model of any family from its file (n-grams also from ARPA) or its run folder, onto the CPU, the GPU (cuda)
-    or whichever is available (auto); raises if it is not an instance of `kind`.
+    """Load a model of any family from a model file, a run folder or an ARPA file.
+
+    `device` is "cpu", "cuda", or "auto" (the GPU if there is one); a model that is not an instance of `kind` is an error.
 
     >>> import trellis
     >>> model = trellis.load("runs/demo")  # doctest: +SKIP

@@ -21,10 +21,10 @@ class Callback:
     """
 
     def on_step(self, state: TrainState) -> None:
-        """Called after every step; the state's figures may still be on the device, and reading them synchronises."""
+        """Called after every step; values in `state` may still be on the GPU, and reading them waits for it."""
 
     def on_evaluation(self, state: TrainState, metrics: Mapping[str, Any]) -> None:
-        """Called after every evaluation with the line just written to metrics.jsonl, including the valid measure."""
+        """Called after every evaluation with the new line of metrics.jsonl, including the validation metric."""
 
 
 class TensorBoard(Callback):

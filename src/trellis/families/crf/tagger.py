@@ -42,7 +42,7 @@ Words = Sequence[Sequence[str]]
 
 
 class CRFTagger(Tagger):
-    """argmax_y p(y | x) of a CRF.
+    """A linear-chain CRF tagger; returns the most probable tag sequence, argmax_y p(y | x).
 
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="crf").model.tag([["the", "dog"]])

@@ -34,8 +34,8 @@ SWEEPS = 10  # coordinate ascent sweeps for posteriors and features
 class FHMM(GradientModel, StateModel):
     """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), with log-linear or noisy-or emissions.
 
-    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths use the mean field, except for
-    a noisy-or, where they are exact too.
+    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths use a mean-field
+    approximation, except with noisy-or emissions, where they too are exact.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape

@@ -37,7 +37,7 @@ LARGEST_BELIEFS = 1 << 25  # maximum entries of full beliefs in memory while sco
 class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
-    `carry`: the model was trained on a continuous stream, so a new sentence begins in the state after an <eos>.
+    `carry`: the model was trained on a continuous stream, so a new sentence starts from the belief after an <eos>.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> model.posterior("a b b").sum(1).round(3)

@@ -33,7 +33,7 @@ WORDS = slice(1, None)  # the tags of words: all but that of <eos>
 
 
 class HMMTagger(HMM, Tagger):
-    """An HMM whose symbols are words with or without tags (see `Product`).
+    """An HMM tagger: each observation is a word, with its tag where it is known (see `emissions.Product`).
 
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="hmm-tagger", states=0, epochs=2).model.tag([["the", "dog"]])

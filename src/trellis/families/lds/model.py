@@ -32,7 +32,8 @@ class Pair(NamedTuple):
 
 
 class LDS(PersistedModel):
-    """x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), w_t the one-hot word, centred and scaled.
+    """A linear dynamical system over words: x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), where w_t is the one-hot
+    vector of the word, centred and scaled.
 
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs and sees"] * 15
     >>> model = trellis.train(text, family="lds", dim=2, epochs=1).model
