@@ -41,7 +41,7 @@ def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu"
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
     """Load a model of any family from a model file, a run folder or an ARPA file.
 
-    `device` is "cpu", "cuda", or "auto" (the GPU if there is one); a model that is not an instance of `kind` is an error.
+    `device` is "cpu", "cuda", or "auto" (the GPU if there is one); raises if the model is not an instance of `kind`.
 
     >>> import trellis
     >>> model = trellis.load("runs/demo")  # doctest: +SKIP
