@@ -110,7 +110,7 @@ def test_normalisation_of_other_models_and_of_a_broken_one(monkeypatch: pytest.M
 
 
 def test_nothing_to_measure() -> None:
-    with pytest.raises(TrellisError, match="othing to measure"):
+    with pytest.raises(TrellisError, match="Nothing to measure"):
         measure_states(hmm(), [])
-    with pytest.raises(TrellisError, match="othing to measure"):
+    with pytest.raises(TrellisError, match="There is nothing to measure"):
         check_normalisation(hmm(), [])

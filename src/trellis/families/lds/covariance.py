@@ -1,6 +1,6 @@
 """Lagged covariances of one-hot words as implicit operators: sparse minus low rank, diagonal minus rank one.
 
-Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `trellis.families.lds.onehot`."""
+Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `parameters.Whitening`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
