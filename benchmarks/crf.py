@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
         for iterations in ITERATIONS:
             begin = perf_counter()
             config = CRFTrainConfig(learner, l2=0.5, iterations=iterations, tolerance=0.0)
-            train_crf(CRF(len(number), len(tagger.index)), features, gold, config)
+            train_crf(CRF(len(number), len(tagger.index), pairs=tagger.crf.pairs), features, gold, config)
             ends.append(perf_counter() - begin)
         seconds[learner] = (ends[1] - ends[0]) / (ITERATIONS[1] - ITERATIONS[0])
     ours, theirs = seconds.values()

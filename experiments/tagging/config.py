@@ -19,6 +19,7 @@ class TaggingRun:
     scheme: str = "IOB2"
     scale: float = 0.3
     pos: bool = True
+    unseen: bool = True  # weights also for attributes and labels that never occur together
     min_count: int = 1  # tokens that an attribute must have
     l2: float = 0.3
     iterations: int = 60

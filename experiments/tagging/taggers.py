@@ -65,7 +65,7 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     device = choose_device(config.device)
     specs = ";".join(encoder_spec(name, config.text, folder, device) for name in config.representations.split())
     train = CRFTrainConfig(config.learner, l2=config.l2, iterations=config.iterations)
-    same = {name: getattr(config, name) for name in ("template", "scheme", "scale", "pos", "min_count")}
+    same = {name: getattr(config, name) for name in ("template", "scheme", "scale", "pos", "unseen", "min_count")}
     model = CRFTaggerConfig(representations=specs, **same)
     tagger = CRFTagger.train(labelled(config.data, "train", config.tags), model, train, device, config.seed)
     save_model(folder / f"{run}.{config.seed}" / FILE, tagger)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,13 +12,18 @@ import torch
 from torch import Tensor
 
 from trellis.errors import TrellisError
+from trellis.families.crf import model
 from trellis.families.crf.config import CRFTrainConfig
-from trellis.families.crf.learning import copy_crfsuite, loss, sentences, take, train_crf
-from trellis.families.crf.model import CRF, Features
+from trellis.families.crf.learning import copy_crfsuite, sentences, train_crf
+from trellis.families.crf.model import CRF, Features, observed_pairs
+from trellis.kernels import bags
+from trellis.kernels.bags import Pairs
 
 EXACT = 1e-10
 ADAGRAD = 1e-8  # relative: torch adds 1e-10 to the root of the squares
 ALIKE = 1e-6  # nats, of all sentences together
+STEP, DIFFERENCES = 1e-6, 1e-7  # of central differences, and their error
+PENALTY = 0.3
 LABELS, ATTRIBUTES = 3, 12
 
 
@@ -26,28 +32,36 @@ def problem(seed: int = 0, count: int = 12, dense: int = 0, longest: int = 4) ->
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest + 1, count)
     sizes = rng.integers(0, 5, lengths.sum())
-    ids = torch.from_numpy(rng.integers(0, ATTRIBUTES, sizes.sum()))
-    offsets = torch.from_numpy(np.cumsum(sizes) - sizes)
+    ids = torch.from_numpy(rng.integers(0, ATTRIBUTES, sizes.sum()).astype(np.int32))
+    offsets = torch.from_numpy(np.append(0, np.cumsum(sizes)))
     vectors = torch.from_numpy(rng.normal(size=(len(sizes), dense)))
     gold = torch.from_numpy((rng.integers(0, LABELS, len(sizes)) + np.arange(len(sizes))) % LABELS)
     return Features(ids, offsets, vectors, torch.from_numpy(lengths)), gold
 
 
-def random_crf(dense: int = 0) -> CRF:
-    crf = CRF(LABELS, ATTRIBUTES, dense, torch.float64)
+def random_crf(dense: int = 0, pairs: Pairs | None = None) -> CRF:
+    crf = CRF(LABELS, ATTRIBUTES, dense, torch.float64, pairs)
     generator = torch.Generator().manual_seed(1)
     for weight in crf.parameters():
         torch.nn.init.normal_(weight, generator=generator)
     return crf
 
 
+def table_of(crf: CRF) -> Tensor:
+    """The weights of attributes as a dense table, zero for pairs without one."""
+    table = torch.zeros(ATTRIBUTES, LABELS, dtype=torch.float64)
+    for attribute, (begin, end) in enumerate(pairwise(crf.first.tolist())):
+        for pair in range(begin, end):
+            table[attribute, crf.labels[pair]] = crf.attribute.detach()[pair]
+    return table
+
+
 def enumerate_paths(crf: CRF, features: Features) -> list[dict[tuple[int, ...], float]]:
     """The score of every path of every sentence, written down term by term."""
-    bounds = [*features.offsets.tolist(), len(features.ids)]
+    bounds, table = features.offsets.tolist(), table_of(crf)
     scores = [
-        sum((crf.attribute[i] for i in features.ids[bounds[t] : bounds[t + 1]]), torch.zeros(LABELS).double())
-        + features.dense[t] @ crf.dense
-        for t in range(len(features.offsets))
+        sum((table[i] for i in features.ids[begin:end]), torch.zeros(LABELS).double()) + features.dense[t] @ crf.dense
+        for t, (begin, end) in enumerate(pairwise(bounds))
     ]
     tables, first = [], 0
     for length in features.lengths.tolist():
@@ -63,10 +77,12 @@ def enumerate_paths(crf: CRF, features: Features) -> list[dict[tuple[int, ...], 
     return tables
 
 
+@pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dense", [0, 2])
 @torch.no_grad()
-def test_every_quantity_is_that_of_enumeration(dense: int) -> None:
-    (features, gold), crf = problem(dense=dense), random_crf(dense)
+def test_every_quantity_is_that_of_enumeration(dense: int, sparse: bool) -> None:
+    features, gold = problem(dense=dense)
+    crf = random_crf(dense, observed_pairs(features, gold, ATTRIBUTES, LABELS) if sparse else None)
     likelihoods, marginals = crf.log_likelihood(features, gold), crf.marginals(features)
     labels, first = crf.best_labels(features).tolist(), 0
     for sentence, table in enumerate(enumerate_paths(crf, features)):
@@ -83,24 +99,71 @@ def test_every_quantity_is_that_of_enumeration(dense: int) -> None:
         first = span.stop
 
 
-def test_the_inverted_index_gives_the_same_gradient() -> None:
-    (features, gold), crf = problem(dense=2), random_crf(2)
-    gradients = []
-    for given in (features, features.invert(ATTRIBUTES)):
-        crf.zero_grad()
-        loss(crf, given, gold, 0.3).backward()
-        gradients.append([weight.grad.clone() for weight in crf.parameters() if weight.grad is not None])
-    assert len(gradients[0]) == len(gradients[1]) == 3
-    assert all(torch.allclose(a, b, atol=EXACT, rtol=0) for a, b in zip(*gradients, strict=True))
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_gradient_is_that_of_finite_differences(
+    compiled: bool, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled and bags.kernels() is None:
+        pytest.skip("numba is not installed")
+    monkeypatch.setattr(bags, "compiled", lambda values: compiled)
+    monkeypatch.setattr(model, "TOKENS", 10)
+    monkeypatch.setattr(bags, "SHARE", 3)
+    features, gold = problem(dense=2)
+    crf = random_crf(2, observed_pairs(features, gold, ATTRIBUTES, LABELS) if sparse else None)
+    value = crf.backward(features, gold, PENALTY)
+    assert value == pytest.approx(loss(crf, features, gold), abs=EXACT)
+    for weight in crf.parameters():
+        slopes = cast(Tensor, weight.grad).clone()
+        for i in range(weight.numel()):
+            flat = weight.data.view(-1)
+            sides = []
+            for side in (STEP, -STEP):
+                flat[i] += side
+                sides.append(loss(crf, features, gold))
+                flat[i] -= side
+            assert float(slopes.view(-1)[i]) == pytest.approx((sides[0] - sides[1]) / (2 * STEP), abs=DIFFERENCES)
+
+
+def loss(crf: CRF, features: Features, gold: Tensor, l2: float = PENALTY) -> float:
+    """-log p(y | x) + l2 |w|^2."""
+    penalty = sum(float(weight.detach().square().sum()) for weight in crf.parameters())
+    return l2 * penalty - float(crf.log_likelihood(features, gold).sum())
+
+
+def test_chunks_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "TOKENS", 10)
+    features, _ = problem(count=9, dense=2)
+    parts = [some for some, _ in features.chunks()]
+    assert len(parts) > 1
+    assert all(len(part.lengths) * int(part.lengths.max()) <= model.TOKENS for part in parts)
+    for name in ("ids", "dense", "lengths"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(features, name))
+
+
+def test_observed_pairs_are_those_of_the_text() -> None:
+    features, gold = problem()
+    pairs = observed_pairs(features, gold, ATTRIBUTES, LABELS)
+    listed = {
+        (attribute, int(label))
+        for attribute, (begin, end) in enumerate(pairwise(pairs.first.tolist()))
+        for label in pairs.labels[begin:end]
+    }
+    seen = {
+        (int(attribute), int(gold[t]))
+        for t, (begin, end) in enumerate(pairwise(features.offsets.tolist()))
+        for attribute in features.ids[begin:end]
+    }
+    assert listed == seen
+    assert len(pairs.labels) == len(seen)
 
 
 def test_some_of_the_sentences() -> None:
     (features, gold), crf = problem(dense=2), random_crf(2)
     chosen = torch.tensor([5, 0, 7])
-    part, labels = take(features, gold, chosen)
-    with torch.no_grad():
-        whole = crf.log_likelihood(features, gold)[chosen]
-        assert torch.allclose(crf.log_likelihood(part, labels), whole, atol=EXACT, rtol=0)
+    part, tokens = features.take(chosen)
+    whole = crf.log_likelihood(features, gold)[chosen]
+    assert torch.allclose(crf.log_likelihood(part, gold[tokens]), whole, atol=EXACT, rtol=0)
 
 
 def test_likelihood_and_optimum_are_crfsuites(tmp_path: Path) -> None:
@@ -128,10 +191,7 @@ def test_likelihood_and_optimum_are_crfsuites(tmp_path: Path) -> None:
     assert best == [label for attributes, _ in rows for label in tagger.tag(attributes)]
     alone = CRF(LABELS, ATTRIBUTES, dtype=torch.float64)
     train_crf(alone, features, gold, CRFTrainConfig("lbfgs", l2=0.4, tolerance=0.0, iterations=60))
-    with torch.no_grad():
-        assert float(loss(alone, features, gold, 0.4)) == pytest.approx(
-            float(loss(theirs, features, gold, 0.4)), abs=ALIKE
-        )
+    assert loss(alone, features, gold, 0.4) == pytest.approx(loss(theirs, features, gold, 0.4), abs=ALIKE)
 
 
 @pytest.mark.parametrize(("learner", "iterations"), [("lbfgs", 30), ("adagrad", 60), ("crfsuite", 50)])
@@ -139,7 +199,7 @@ def test_learners_find_labels_that_follow_from_attributes(learner: str, iteratio
     if learner == "crfsuite":
         pytest.importorskip("pycrfsuite", reason="python-crfsuite is not installed")
     gold = torch.arange(60) % LABELS
-    features = Features(gold.clone(), torch.arange(60), torch.zeros(60, 0), torch.full((12,), 5))
+    features = Features(gold.int(), torch.arange(61), torch.zeros(60, 0), torch.full((12,), 5))
     config = CRFTrainConfig(learner, l2=0.01, iterations=iterations, batch=4)
     crf = train_crf(CRF(LABELS, ATTRIBUTES), features, gold, config)
     assert torch.equal(crf.best_labels(features), gold)
@@ -163,8 +223,8 @@ def test_the_batches_of_adagrad_share_the_penalty() -> None:
 def test_real_valued_features_are_learned() -> None:
     gold = torch.arange(60) % LABELS
     vectors = torch.eye(LABELS)[gold] + 0.1
-    nothing = torch.zeros(0, dtype=torch.int64)
-    features = Features(nothing, torch.zeros(60, dtype=torch.int64), vectors, torch.full((12,), 5))
+    nothing = torch.zeros(0, dtype=torch.int32)
+    features = Features(nothing, torch.zeros(61, dtype=torch.int64), vectors, torch.full((12,), 5))
     crf = train_crf(CRF(LABELS, 1, LABELS), features, gold, CRFTrainConfig(l2=0.01))
     assert torch.equal(crf.best_labels(features), gold)
     with pytest.raises(TrellisError, match="only sparse features"):

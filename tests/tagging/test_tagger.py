@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
 from trellis.families.crf.tagger import CRFTagger, spread, window
+from trellis.families.crf.templates import TEMPLATES
 from trellis.families.hmm.model import HMM
+from trellis.models.base import Saved
 from trellis.models.files import FILE, load, save_model
 from trellis.models.tagger import Tagger
 
@@ -70,6 +73,37 @@ def test_a_saved_tagger_is_the_same(tmp_path: Path) -> None:
     assert (again.labels, again.index, again.word_counts) == (tagger.labels, tagger.index, tagger.word_counts)
     unseen = [["the", "cat", "sees", "it"], ["dog"]]
     assert again.tag(unseen) == tagger.tag(unseen)
+
+
+def test_weights_of_unseen_pairs_are_optional() -> None:
+    few, all_pairs = (CRFTagger.train(TREE, CRFTaggerConfig(unseen=unseen), QUICK).crf for unseen in (False, True))
+    assert len(all_pairs.attribute) == (len(all_pairs.first) - 1) * len(all_pairs.transition)
+    seen = {(name, tag) for words, tags in zip(TREE.words, TREE.tags, strict=True)
+            for names, tag in zip(TEMPLATES["pos"](words, None), tags, strict=True) for name in names}  # fmt: skip
+    assert len(few.attribute) == len(seen)
+
+
+def test_a_dense_table_of_weights_is_read(tree: CRFTagger) -> None:
+    """As files had it before weights were sparse."""
+    every = CRFTagger.train(TREE, CRFTaggerConfig(unseen=True), QUICK)
+    tensors = every.tensors()
+    old = {name: tensors[name] for name in ("dense", "transition", "names")}
+    old["attribute"] = tensors["attribute"].view(-1, len(every.labels))
+    again = CRFTagger.restore(Saved(every.vocab, every.settings(), old))
+    assert again.tag(TREE.words) == TREE.tags
+    assert again.crf.attribute.equal(every.crf.attribute)
+
+
+def test_rare_attributes_are_dropped() -> None:
+    tagger = CRFTagger.train(TREE, CRFTaggerConfig(min_count=2), QUICK)
+    counts = Counter(name for words in TREE.words for names in TEMPLATES["pos"](words, None) for name in names)
+    often = {name for name, count in counts.items() if count >= 2}
+    assert set(tagger.index) == often
+    assert [counts[name] for name in tagger.index] == sorted((counts[name] for name in often), reverse=True)
+    features = tagger.features(tagger.attributes(TREE.words, None, []), TREE.words, [])
+    names = list(tagger.index)
+    first = [name for name in TEMPLATES["pos"](TREE.words[0], None)[0] if name in often]
+    assert [names[i] for i in features.ids[: features.offsets[1]]] == first
 
 
 def test_representations_stand_in_a_window() -> None:

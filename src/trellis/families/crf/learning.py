@@ -5,20 +5,22 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
+from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from trellis.errors import TrellisError
 from trellis.families.crf import FAMILY
 from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.model import CRF, Features
-from trellis.learning.descent import OPTIMIZERS
 from trellis.options import choose
 from trellis.progress import progress
 from trellis.registry import resolve
 
+EVALUATIONS = 20  # of the loss, at most, per iteration
 PERIOD = 10  # iterations over which the loss must decrease by the fraction `tolerance`
 CURVATURE = 0.1  # typical p (1 - p) of a label
 FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # in crfsuite's files
@@ -33,54 +35,52 @@ def train_crf(
     return crf.cpu()
 
 
-def loss(crf: CRF, features: Features, gold: Tensor, l2: float) -> Tensor:
-    """-log p(y | x) + l2 |w|^2, in float64."""
-    penalty = sum(weight.square().sum(dtype=torch.float64) for weight in crf.parameters())
-    return l2 * penalty - crf.log_likelihood(features, gold).sum()
-
-
 def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
     """L-BFGS towards the unique optimum, in coordinates of roughly equal curvature.
 
     The loss is per token, to suit the optimiser's fixed thresholds."""
-    features = features.invert(len(crf.attribute))
-    weights, scales = list(crf.parameters()), equal_curvature(crf, features, config.l2)
-    free = [(weight.detach() / scale).requires_grad_() for weight, scale in zip(weights, scales, strict=True)]
-    descent = OPTIMIZERS["lbfgs"](free, history_size=config.history)
+    weights, recent = list(crf.parameters()), deque[float](maxlen=PERIOD)
+    scale = equal_curvature(crf, features, config.l2).double().cpu()
 
     @torch.no_grad()
-    def put() -> None:
-        for weight, value, scale in zip(weights, free, scales, strict=True):
-            torch.mul(value, scale, out=weight)
+    def put(point: np.ndarray) -> None:
+        parts = (torch.from_numpy(point) * scale).split([weight.numel() for weight in weights])
+        for weight, part in zip(weights, parts, strict=True):
+            weight.copy_(part.view_as(weight))
 
-    def evaluate() -> float:
-        put()
-        crf.zero_grad()
-        value = loss(crf, features, gold, config.l2) / len(gold)
-        value.backward()
-        for weight, own, scale in zip(weights, free, scales, strict=True):
-            own.grad = None if weight.grad is None else weight.grad * scale
-        return value.item()
+    def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+        put(point)
+        value = crf.backward(features, gold, config.l2)
+        slope = torch.cat([cast(Tensor, weight.grad).flatten() for weight in weights]).double().cpu()
+        return value / len(gold), (slope * scale / len(gold)).numpy()
 
-    recent: deque[float] = deque(maxlen=PERIOD)
     with progress("training the CRF", config.iterations, "iterations") as bar:
-        for _ in range(config.iterations):
-            now = descent.step(evaluate)
+
+        def watch(intermediate_result: OptimizeResult) -> None:
+            now = float(intermediate_result.fun)
             bar.update(loss=now)
             bar.advance(1)
             if len(recent) == PERIOD and recent[0] - now < config.tolerance * abs(now):
-                break
+                raise StopIteration
             recent.append(now)
-    put()
+
+        limits = {"maxiter": config.iterations, "maxfun": EVALUATIONS * config.iterations, "ftol": 0.0, "gtol": 0.0}
+        begin = torch.cat([weight.detach().flatten().double().cpu() for weight in weights]) / scale
+        found = minimize(evaluate, begin.numpy(), jac=True, method="L-BFGS-B", callback=watch,
+                         options=limits | {"maxcor": config.history})  # fmt: skip
+    put(found.x)
+    crf.zero_grad()
 
 
 @torch.no_grad()
-def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
-    """(2 l2 + p (1 - p) c) ** -1/2 for the weights of each feature, where c is the sum of its squares in the text."""
-    counts = features.ids.bincount(minlength=len(crf.attribute)).to(crf.attribute)
+def equal_curvature(crf: CRF, features: Features, l2: float) -> Tensor:
+    """(2 l2 + p (1 - p) c) ** -1/2 for every weight, where c is the sum of its feature's squares in the text."""
+    counts = features.ids.bincount(minlength=len(crf.first) - 1).to(crf.attribute)
     squares = features.dense.square().sum(0).to(crf.dense)
-    moves = torch.full_like(crf.transition[:, 0], len(features.offsets) / len(crf.transition))
-    return [(2 * l2 + CURVATURE * sums).rsqrt().unsqueeze(-1) for sums in (counts, squares, moves)]
+    moves = torch.full_like(crf.transition[:, 0], features.dense.shape[0] / len(crf.transition))
+    counts = counts.repeat_interleave(crf.first.diff())
+    squares, moves = (sums.repeat_interleave(len(crf.transition)) for sums in (squares, moves))
+    return (2 * l2 + CURVATURE * torch.cat([counts, squares, moves])).rsqrt()
 
 
 def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
@@ -90,32 +90,13 @@ def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfi
     count = len(features.lengths)
     with progress("training the CRF", config.iterations, "epochs") as bar:
         for _ in range(config.iterations):
-            total = torch.zeros((), dtype=torch.float64, device=gold.device)
+            total = 0.0
             for chosen in torch.randperm(count, generator=generator).split(config.batch):
-                descent.zero_grad()
-                part, labels = take(features, gold, chosen.to(gold.device))
-                value = loss(crf, part, labels, config.l2 * len(chosen) / count)
-                value.backward()
+                part, tokens = features.take(chosen.to(gold.device))
+                total += crf.backward(part, gold[tokens], config.l2 * len(chosen) / count)
                 descent.step()
-                total += value.detach()
-            bar.update(loss=float(total))
+            bar.update(loss=total)
             bar.advance(1)
-
-
-def take(features: Features, gold: Tensor, chosen: Tensor) -> tuple[Features, Tensor]:
-    """Select some of the sentences."""
-    lengths = features.lengths[chosen]
-    tokens = concatenated_ranges(features.starts[chosen], lengths)
-    ends = torch.cat([features.offsets, features.offsets.new_tensor([len(features.ids)])])
-    sizes = (ends[1:] - ends[:-1])[tokens]
-    ids = features.ids[concatenated_ranges(features.offsets[tokens], sizes)]
-    return Features(ids, sizes.cumsum(0) - sizes, features.dense[tokens], lengths), gold[tokens]
-
-
-def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Concatenate the ranges start, start + 1, ..."""
-    before = lengths.cumsum(0) - lengths
-    return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 
 
 def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
@@ -140,7 +121,7 @@ def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConf
 def sentences(features: Features, gold: Tensor) -> Iterator[tuple[list[list[str]], list[str]]]:
     """The attributes of each token and the labels of each sentence, written as numbers."""
     names = [str(i) for i in range(int(features.ids.max()) + 1)]
-    ids, bounds = features.ids.tolist(), [*features.offsets.tolist(), len(features.ids)]
+    ids, bounds = features.ids.tolist(), features.offsets.tolist()
     labels, first = [str(label) for label in gold.tolist()], 0
     for length in features.lengths.tolist():
         tokens = range(first, first + length)
@@ -159,9 +140,11 @@ def copy_crfsuite(crf: CRF, path: Path) -> None:
     names = dumped_names(path.with_suffix(".txt"))
     labels, attributes = (torch.tensor(names[section]) for section in ("LABELS", "ATTRIBUTES"))
     kinds, sources, targets, weights = stored_features(path.read_bytes())
-    state = kinds == 0
-    targets = labels[targets]
-    crf.attribute[attributes[sources[state]], targets[state]] = weights[state].to(crf.attribute)
+    state, targets = kinds == 0, labels[targets]
+    table = torch.zeros(len(crf.first) - 1, len(crf.transition), dtype=torch.float64)
+    table[attributes[sources[state]], targets[state]] = weights[state]
+    owners = torch.repeat_interleave(crf.first.diff())
+    crf.attribute.copy_(table[owners, crf.labels.long()])
     crf.transition[labels[sources[~state]], targets[~state]] = weights[~state].to(crf.transition)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -23,8 +24,9 @@ from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
 from trellis.families.crf.encoders import ENCODERS, Encoded, split_spec
 from trellis.families.crf.learning import train_crf
-from trellis.families.crf.model import CRF, Features
+from trellis.families.crf.model import CRF, Features, every_pair, observed_pairs
 from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
+from trellis.kernels.bags import Bags, Pairs
 from trellis.models.base import Saved
 from trellis.models.tagger import Tagger, a_few, check_data, check_sentences, lines_to_tensor, tensor_to_lines
 from trellis.options import build
@@ -82,15 +84,28 @@ class CRFTagger(Tagger):
         encoded = self.represent(data.words)
         dense = [(encoder, part) for encoder, part in zip(self.encoders, encoded, strict=True) if not is_sparse(part)]
         self.scales = [scale_of(vectors(x), self.config.scale) if encoder.scaled else 1.0 for encoder, x in dense]
-        attributes = list(self.attributes(data.words, data.pos, encoded))
-        often = Counter(chain.from_iterable(chain.from_iterable(attributes)))
-        kept = (name for name, count in often.items() if count >= self.config.min_count)
-        self.index = {name: i for i, name in enumerate(kept)}
-        features = self.features(attributes, data.words, encoded)
+        attributes = self.attributes(data.words, data.pos, encoded)
+        bags = self.choose_attributes(attributes)
+        features = self.beside_vectors(bags, data.words, encoded)
         number = {label: i for i, label in enumerate(self.labels)}
         gold = torch.tensor([number[tag] for tag in chain.from_iterable(data.tags)])
-        crf = CRF(len(self.labels), len(self.index), features.dense.shape[1])
-        self.crf = train_crf(crf, features, gold, train, device, seed)
+        sizes = len(self.labels), len(self.index)
+        pairs = None if self.config.unseen else observed_pairs(features, gold, sizes[1], sizes[0])
+        self.crf = train_crf(CRF(*sizes, features.dense.shape[1], pairs=pairs), features, gold, train, device, seed)
+
+    def choose_attributes(self, attributes: Iterable[Attributes]) -> Bags:
+        """Number the attributes that occur often enough, most frequent first, and return those of every token."""
+        found: dict[str, int] = {}
+        bags = bags_of(attributes, lambda name: found.setdefault(name, len(found)))
+        counts = bags.ids.bincount(minlength=len(found))
+        order = counts.argsort(descending=True, stable=True)
+        rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+        kept = int((counts >= self.config.min_count).sum())
+        names = list(found)
+        self.index = {names[i]: n for n, i in enumerate(order[:kept].tolist())}
+        ids = rank[bags.ids].int()
+        before = torch.cat([torch.zeros(1, dtype=torch.int64), (ids < kept).cumsum(0)])
+        return Bags(ids[ids < kept], before[bags.offsets])
 
     def represent(self, words: Words) -> list[Encoded]:
         return [encoder.encode(words) for encoder in self.encoders]
@@ -106,14 +121,15 @@ class CRFTagger(Tagger):
 
     def features(self, attributes: Iterable[Attributes], words: Words, encoded: list[Encoded]) -> Features:
         """The input of the CRF."""
-        rows = [[self.index[name] for name in token if name in self.index] for token in chain.from_iterable(attributes)]
-        sizes = torch.tensor([len(row) for row in rows])
-        ids = torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int64))
+        return self.beside_vectors(bags_of(attributes, self.index.get), words, encoded)
+
+    def beside_vectors(self, bags: Bags, words: Words, encoded: list[Encoded]) -> Features:
+        """Add the scaled vectors of the real-valued representations."""
         parts = zip((vectors(part) for part in encoded if not is_sparse(part)), self.scales, strict=True)
         dense = [torch.from_numpy(np.concatenate([window(x) for x in part])) * scale for part, scale in parts]
-        empty = torch.zeros(len(rows), 0)
+        empty = torch.zeros(len(bags.offsets) - 1, 0)
         lengths = torch.tensor([len(sentence) for sentence in words])
-        return Features(ids, sizes.cumsum(0) - sizes, torch.cat([empty, *dense], 1), lengths)
+        return Features(*bags, torch.cat([empty, *dense], 1), lengths)
 
     def tag(self, words: Words, pos: Words | None = None) -> list[list[str]]:
         check_sentences(words, pos)
@@ -169,7 +185,10 @@ class CRFTagger(Tagger):
         specs = ";".join(f"{kind}:{folder / name}" for kind, name in settings["encoders"])
         config = build(CRFTaggerConfig, settings["config"] | {"representations": specs})
         index = {name: i for i, name in enumerate(tensor_to_lines(tensors.pop(NAMES)))}
-        crf = CRF(len(settings["labels"]), len(tensors["attribute"]), len(tensors["dense"]))
+        if tensors["attribute"].dim() == 2:  # all pairs, as in files written before weights were sparse
+            tensors |= every_pair(*tensors["attribute"].shape)._asdict() | {"attribute": tensors["attribute"].flatten()}
+        pairs = Pairs(tensors["first"], tensors["labels"])
+        crf = CRF(len(settings["labels"]), len(index), len(tensors["dense"]), pairs=pairs)
         crf.load_state_dict(tensors)
         return cls(config, settings["labels"], vocab, index, settings["scales"], crf)
 
@@ -209,6 +228,15 @@ def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:
 
 def sections(model: CRFTagger) -> list[Markup]:
     return []
+
+
+def bags_of(attributes: Iterable[Attributes], number: Callable[[str], int | None]) -> Bags:
+    """The attributes of every token that have a number."""
+    ids, offsets = array("i"), array("q", [0])
+    for token in chain.from_iterable(attributes):
+        ids.extend(i for i in map(number, token) if i is not None)
+        offsets.append(len(ids))
+    return Bags(torch.from_numpy(np.array(ids, np.int32)), torch.from_numpy(np.array(offsets, np.int64)))
 
 
 def is_sparse(encoded: Encoded) -> bool:
