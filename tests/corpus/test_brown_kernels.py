@@ -7,8 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trellis.corpus.brown import average_mutual_information, brown_clusters, count_bigrams
 from trellis.corpus.brown_merging import Window

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from experiments.tagging.universal import UNIVERSAL, only, universal
 from trellis.corpus.tagsets import SCHEMES, Span, convert, spans, write_spans
