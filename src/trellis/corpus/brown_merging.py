@@ -5,7 +5,6 @@ from types import ModuleType
 import numpy as np
 from scipy import sparse
 
-from trellis.kernels.brown import naive
 from trellis.kernels.brown.state import Bigrams, Classes, tabulate, xlogx_table
 from trellis.progress import Progress
 
@@ -23,7 +22,7 @@ class Window:
 
     def insert(self, word: int, slot: int, bigrams: Bigrams) -> None:
         """Insert a word as a singleton class; the margins count only bigrams of inserted words."""
-        right, left = naive.neighbours(word, bigrams, self.classes)
+        right, left = self.kernels.neighbours(word, bigrams, self.classes)
         classes, repeats = self.classes, bigrams.repeats[word]
         for counts, margin, here, opposite in (
             (classes.follows, classes.first, right, left),
