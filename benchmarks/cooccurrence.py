@@ -11,8 +11,9 @@ import numpy as np
 from benchmarks.problem import Problem
 from benchmarks.race import options
 from benchmarks.report import emit
-from trellis.families.hmm.parameters.embedding import EmbeddingParams, random_vectors
+from trellis.families.hmm.parameters.embedding import EmbeddingParams
 from trellis.learning.cooccurrence import count_pairs, frequencies, match
+from trellis.testing.problems import random_vectors
 
 STATES, LENGTH, STEPS = 16, 8, 10
 SYMBOLS = (300, 5000)  # a dense matrix, and a sparse one whose cost is that of its different pairs

@@ -193,8 +193,7 @@ class Dynamax:
     def __init__(self, problem: Problem) -> None:
         import jax
         import jax.numpy as jnp
-        from dynamax.hidden_markov_model import CategoricalHMM
-        from dynamax.hidden_markov_model import inference as hmm
+        from dynamax.hidden_markov_model import CategoricalHMM, inference as hmm
 
         self.problem = problem
         start, transition, emission = (jnp.asarray(part, jnp.float32) for part in problem.parameters)

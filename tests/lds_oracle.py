@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from trellis.corpus.moments import Moments, choose_rows, count_moments
+from trellis.families.lds.asos import expect, update
+from trellis.families.lds.covariance import Covariances
 from trellis.families.lds.parameters import Parameters, Whitening
 
 
@@ -64,3 +67,18 @@ def log_density(errors: np.ndarray, dense: Dense, coordinates: Whitening) -> np.
     inside = (errors / coordinates.scale) @ basis
     distance = (inside * np.linalg.solve(S, inside.T).T).sum(1)
     return -0.5 * ((n - 1) * np.log(2 * np.pi) + np.linalg.slogdet(S)[1] + distance)
+
+
+class Step(NamedTuple):
+    """One iteration of EM: the log-likelihood before it, and the parameters after it."""
+
+    log_likelihood: float
+    parameters: Parameters
+
+
+def learn(parameters: Parameters, covariances: Covariances, horizon: int, noise: str = "full") -> Iterator[Step]:
+    """Iterate EM indefinitely."""
+    while True:
+        statistics = expect(parameters, covariances, horizon)
+        parameters = update(statistics, covariances, noise)
+        yield Step(statistics.log_likelihood, parameters)

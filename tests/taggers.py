@@ -16,8 +16,7 @@ from trellis.corpus.lexicon import Lexicon
 from trellis.corpus.tagged import Tagged
 from trellis.families.hmm.parameters.base import Support
 from trellis.families.hmm_tagger.config import HMMTaggerConfig
-from trellis.families.hmm_tagger.fit import Texts
-from trellis.families.hmm_tagger.fit import fit as fit_tagger
+from trellis.families.hmm_tagger.fit import Texts, fit as fit_tagger
 from trellis.families.hmm_tagger.model import HMMTagger
 from trellis.testing.oracle import Paths
 from trellis.training.fit import Job

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trellis.config import DataConfig, RunConfig, TrainConfig, load_config, run_config
 from trellis.errors import TrellisError

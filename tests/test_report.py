@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trellis.corpus import Split, Vocabulary
 from trellis.families.hmm.model import HMM

@@ -16,6 +16,7 @@ from experiments.densehmm.metrics import (
     Probabilities,
     analytic,
     counted,
+    fair_states,
     mean_absolute_deviation,
     normalised_nll,
     sampled,
@@ -24,7 +25,7 @@ from experiments.densehmm.words import words
 from experiments.paper import Job, Outcome
 from experiments.results import Figures
 from trellis.estimators import CategoricalHMM
-from trellis.families.hmm.parameters.embedding import EmbeddingParams, fair_states, random_vectors, stack_counts
+from trellis.families.hmm.parameters.embedding import EmbeddingParams, stack_counts
 from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
 from trellis.inference import discrete
 from trellis.inference.stationary import stationary
@@ -32,6 +33,7 @@ from trellis.learning import cooccurrence
 from trellis.learning.descent import minimise
 from trellis.options import choose
 from trellis.parts import Prior
+from trellis.testing.problems import random_vectors
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 

@@ -1,17 +1,19 @@
-"""How well an HMM of symbols reproduces data: their co-occurrences, and the likelihood of sequences."""
+"""How well an HMM of symbols reproduces data: their co-occurrences, and the likelihood of sequences; and how many
+parameters it has."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
+from experiments.kernel_hmm.spectral import Probabilities
 from trellis.emissions import Categorical
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
 from trellis.learning.cooccurrence import count_pairs
-from trellis.learning.spectral import Probabilities
 from trellis.transitions import Dense
 
 Array = np.ndarray[Any, Any]
@@ -51,3 +53,19 @@ def mean_absolute_deviation(one: Array, other: Array) -> float:
 def normalised_nll(log_likelihood: float, lengths: Array) -> float:
     """-log p over the number of sequences and the length of the longest."""
     return -log_likelihood / (len(lengths) * int(max(lengths)))
+
+
+def standard_freedom(states: int, symbols: int) -> int:
+    """Degrees of freedom of a standard HMM."""
+    return states**2 + states * (symbols - 1) - 1
+
+
+def dense_freedom(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
+    """Degrees of freedom of a DenseHMM: l (3n + m + 1) if both lengths are l."""
+    return length * (2 * states + 1) + (emission_length or length) * (states + symbols)
+
+
+def fair_states(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
+    """n_fair: the number of states of a standard HMM with degrees of freedom nearest to those of a DenseHMM."""
+    half = (symbols - 1) / 2
+    return max(1, round(math.sqrt(half**2 + 1 + dense_freedom(states, symbols, length, emission_length)) - half))

@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 from trellis.errors import TrellisError
 
 if TYPE_CHECKING:
-    from trellis.api import evaluate, load, read_corpus, train
-    from trellis.config import RunConfig
-    from trellis.corpus import Corpus, Vocabulary
+    from trellis.api import evaluate as evaluate, load as load, read_corpus as read_corpus, train as train
+    from trellis.config import RunConfig as RunConfig
+    from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
     from trellis.estimators import (
-        CategoricalHMM,
-        DenseHMM,
-        FactorialHMM,
-        GaussianDenseHMM,
-        GaussianHMM,
-        LDSVectors,
-        PoissonHMM,
+        CategoricalHMM as CategoricalHMM,
+        DenseHMM as DenseHMM,
+        FactorialHMM as FactorialHMM,
+        GaussianDenseHMM as GaussianDenseHMM,
+        GaussianHMM as GaussianHMM,
+        LDSVectors as LDSVectors,
+        PoissonHMM as PoissonHMM,
     )
-    from trellis.families.crf.tagger import CRFTagger
-    from trellis.families.factorial.model import FHMM
-    from trellis.families.hmm.model import HMM
-    from trellis.families.hmm_tagger.model import HMMTagger
-    from trellis.families.lds.model import LDS
-    from trellis.families.neural.feedforward import FeedForward
-    from trellis.families.neural.rnn import LSTM, RNN
-    from trellis.families.ngram.model import NGram
-    from trellis.registry import Family
-    from trellis.tasks.scores import Scores
-    from trellis.training.callbacks import Callback, TensorBoard
-    from trellis.training.run import Trained
+    from trellis.families.crf.tagger import CRFTagger as CRFTagger
+    from trellis.families.factorial.model import FHMM as FHMM
+    from trellis.families.hmm.model import HMM as HMM
+    from trellis.families.hmm_tagger.model import HMMTagger as HMMTagger
+    from trellis.families.lds.model import LDS as LDS
+    from trellis.families.neural.feedforward import FeedForward as FeedForward
+    from trellis.families.neural.rnn import LSTM as LSTM, RNN as RNN
+    from trellis.families.ngram.model import NGram as NGram
+    from trellis.registry import Family as Family
+    from trellis.tasks.scores import Scores as Scores
+    from trellis.training.callbacks import Callback as Callback, TensorBoard as TensorBoard
+    from trellis.training.run import Trained as Trained
 
 __version__ = "0.1.0"
 
@@ -58,37 +58,7 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "FHMM",
-    "HMM",
-    "LDS",
-    "LSTM",
-    "RNN",
-    "CRFTagger",
-    "Callback",
-    "CategoricalHMM",
-    "Corpus",
-    "DenseHMM",
-    "FactorialHMM",
-    "Family",
-    "FeedForward",
-    "GaussianDenseHMM",
-    "GaussianHMM",
-    "HMMTagger",
-    "LDSVectors",
-    "NGram",
-    "PoissonHMM",
-    "RunConfig",
-    "Scores",
-    "TensorBoard",
-    "Trained",
-    "TrellisError",
-    "Vocabulary",
-    "evaluate",
-    "load",
-    "read_corpus",
-    "train",
-]
+__all__ = [*_HOME, "TrellisError"]
 
 
 def __getattr__(name: str) -> Any:

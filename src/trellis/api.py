@@ -18,8 +18,7 @@ from trellis.models.base import LanguageModel, PersistedModel
 from trellis.models.files import load
 from trellis.models.tagger import Tagger
 from trellis.options import build, choose
-from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, join, load_split
-from trellis.tasks.lm import evaluate as score_batches
+from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, evaluate as score_batches, join, load_split
 from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
 from trellis.training.callbacks import Callback

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trellis.errors import TrellisError
-from trellis.extensions import FAMILIES as GROUP
-from trellis.extensions import entries
+from trellis.extensions import FAMILIES as GROUP, entries
 from trellis.options import RENAMED, suggestion
 
 FAMILIES = {

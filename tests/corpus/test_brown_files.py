@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import benchmarks.brown
 import trellis.kernels.brown
 from trellis.corpus.brown import brown_clusters
 from trellis.corpus.brown_paths import Clustering, describe, read_paths
 from trellis.errors import TrellisError
-from trellis.kernels.brown import naive
 
 TEXT = "the cat sat\na dog sat\n\nthe dog ran on "
 WCLUSTER_FILE = "00\tran\t1\n00\tsat\t2\n01\tthe dog\t2\n1\t<eos>\t3\n"
@@ -103,7 +101,15 @@ def test_words_that_the_format_cannot_hold_are_refused_and_leave_the_file_alone(
     assert (tmp_path / "paths").read_text() == "old"
 
 
-def test_without_numba_the_reference_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(trellis.kernels.brown, "numba", raising=False)
-    monkeypatch.setitem(sys.modules, "trellis.kernels.brown.numba", None)
-    assert trellis.kernels.brown.kernels() is naive
+def test_without_numba_the_kernels_run_as_plain_python(monkeypatch, caplog) -> None:
+    compiled, tokens = trellis.kernels.brown.kernels(), np.random.default_rng(0).integers(12, size=200)
+    monkeypatch.delattr(trellis.kernels.brown, "numba")
+    monkeypatch.delitem(sys.modules, "trellis.kernels.brown.numba")
+    monkeypatch.setitem(sys.modules, "numba", None)
+    plain = trellis.kernels.brown.kernels()
+    assert "not installed" in caplog.text
+    assert hasattr(compiled.xlogx, "py_func")
+    assert not hasattr(plain.xlogx, "py_func")
+    ours, theirs = (brown_clusters(tokens, 4, kernels=kernels) for kernels in (plain, compiled))
+    np.testing.assert_array_equal(ours.assignment, theirs.assignment)
+    assert ours.paths == theirs.paths

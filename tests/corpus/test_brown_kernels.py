@@ -7,13 +7,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trellis.corpus.brown import average_mutual_information, brown_clusters, count_bigrams
 from trellis.corpus.brown_merging import Window
-from trellis.kernels.brown import kernels, naive
+from trellis.kernels.brown import kernels
 from trellis.kernels.brown.state import TABLED, split_bigrams, tabulate, xlogx_table
+from trellis.testing import brown as naive
 
 EXACT = 1e-9  # nats: incremental against recomputed mutual information
 BACKENDS = [naive, kernels()]

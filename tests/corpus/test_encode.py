@@ -14,8 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trellis.config import DataConfig
 from trellis.corpus import Corpus, cache_entries, encode, load_corpus

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from trellis.corpus.tagsets import SCHEMES, UNIVERSAL, Span, convert, only, spans, universal, write_spans
+from experiments.tagging.universal import UNIVERSAL, only, universal
+from trellis.corpus.tagsets import SCHEMES, Span, convert, spans, write_spans
 from trellis.errors import TrellisError
 
 EXAMPLE = [Span("NP", 0, 1), Span("NP", 2, 2), Span("VP", 4, 6)]

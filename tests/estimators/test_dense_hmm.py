@@ -14,9 +14,9 @@ from estimator_cases import CATEGORICAL, GAUSSIANS, LENGTHS, assert_close
 from sklearn.base import clone
 
 from cooccurring import cooccurrences
+from experiments.densehmm.metrics import dense_freedom
 from trellis.errors import InputError
 from trellis.estimators import CategoricalHMM, DenseHMM, GaussianDenseHMM
-from trellis.families.hmm.parameters.embedding import dense_freedom
 from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.learning.cooccurrence import DENSE_SYMBOLS
 

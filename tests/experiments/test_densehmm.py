@@ -17,7 +17,7 @@ from experiments.densehmm.cells import dense_em, matrices, summary
 from experiments.densehmm.config import DenseModel, DenseRun, DenseTrain
 from experiments.experiment import find
 from trellis.estimators import DenseHMM
-from trellis.families.hmm.parameters.embedding import random_vectors
+from trellis.testing.problems import random_vectors
 
 TABLES = """
 title = "Toys"

@@ -7,9 +7,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from lds_oracle import counted, log_density, markov_text, one_hot, written_out
+from lds_oracle import counted, learn, log_density, markov_text, one_hot, written_out
 from trellis.errors import TrellisError
-from trellis.families.lds.asos import Filter, expect, learn, maximise
+from trellis.families.lds.asos import Filter, expect, maximise
 from trellis.families.lds.covariance import Covariances, Hankel
 from trellis.families.lds.parameters import NOISES, IndefiniteError, Parameters, restrict_noise
 from trellis.families.lds.subspace import OVERSAMPLING, decompose, identify, randomised_svd

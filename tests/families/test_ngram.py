@@ -10,8 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from corpora import WORDS, split, vocabulary
 from ngram_oracle import KneserNey

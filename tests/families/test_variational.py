@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from layered import Layered, layered
 from trellis.families.factorial import mean_field

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trellis.errors import TrellisError
 from trellis.inference import gaussian, kalman, observing

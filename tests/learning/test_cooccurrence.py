@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cooccurring import cooccurrences
-from trellis.families.hmm.parameters.embedding import EmbeddingParams, random_vectors
+from trellis.families.hmm.parameters.embedding import EmbeddingParams
 from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import (
     DENSE_SYMBOLS,
@@ -21,7 +21,7 @@ from trellis.learning.cooccurrence import (
 )
 from trellis.testing.close import assert_close
 from trellis.testing.oracle import sentences
-from trellis.testing.problems import distributions, seeded
+from trellis.testing.problems import distributions, random_vectors, seeded
 
 STATES, SYMBOLS = 3, 7
 

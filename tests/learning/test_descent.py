@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from trellis.families.hmm.parameters.embedding import ROLES, EmbeddingParams, random_vectors
+from trellis.families.hmm.parameters.embedding import ROLES, EmbeddingParams
 from trellis.learning.descent import OPTIMIZERS, minimise
 from trellis.parts import Prior
 from trellis.testing.close import assert_close
-from trellis.testing.problems import seeded
+from trellis.testing.problems import random_vectors, seeded
 from trellis.types import Counts
 
 RATES = {"adam": 0.01, "sgd": 0.1, "lbfgs": 1.0}

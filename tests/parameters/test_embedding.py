@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.densehmm.metrics import dense_freedom, fair_states, standard_freedom
 from trellis.families.hmm.parameters.embedding import (
     ROLES,
     EmbeddingParams,
-    dense_freedom,
-    fair_states,
-    random_vectors,
-    standard_freedom,
 )
 from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
-from trellis.inference import discrete
 from trellis.testing.close import assert_close
-from trellis.testing.oracle import Paths
-from trellis.testing.problems import seeded
-from trellis.types import Belief
+from trellis.testing.problems import random_vectors, seeded
 
 STATES, SYMBOLS, LENGTH, OTHER = 4, 6, 2, 3
 PLAIN = {
@@ -67,16 +61,6 @@ def test_models_side_by_side_are_what_they_are_alone() -> None:
         assert_close(together.log_start()[run], alone.log_start())
         assert_close(together.log_transition()[run], alone.log_transition())
         assert_close(together.log_emission()[run], alone.log_emission())
-
-
-def test_a_model_for_inference() -> None:
-    params = EmbeddingParams(vectors()).requires_grad_(False)
-    tokens = torch.tensor([[0, 5, 2]])
-    start, transition, emission = params.parts().start, params.parts().transition, params.parts().emission
-    found = discrete.log_likelihood(Belief(start[None]), transition, emission.potentials(tokens))
-    weights = emission.dense().exp()[tokens[0]].numpy()
-    truth = Paths(start.numpy(), np.stack([transition.matrix.numpy()] * 2), weights)
-    assert_close(found, np.log([truth.likelihood]))
 
 
 def test_some_vectors_are_frozen() -> None:

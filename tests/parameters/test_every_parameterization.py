@@ -11,7 +11,7 @@ from corpora import STATES, SUPPORTS, WORDS
 from trellis.emissions import Categorical, Partition
 from trellis.families.hmm.config import PARAMS, HMMConfig
 from trellis.families.hmm.parameters import PartsParams, TableParams
-from trellis.families.hmm.parameters.find import find_params
+from trellis.families.hmm.parameters.base import find_params
 from trellis.testing import check_parameters
 from trellis.testing.parameters import can_drop
 from trellis.testing.problems import distributions, seeded

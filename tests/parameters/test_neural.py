@@ -13,12 +13,12 @@ from trellis.config import TrainConfig
 from trellis.corpus import Streams
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
-from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.model import HMM, LARGEST_BLOCKS
 from trellis.families.hmm.parameters import Draw, NeuralParams, Params, TableParams
 from trellis.families.hmm.parameters.base import WHOLE
 from trellis.families.hmm.parameters.nets import Residual
 from trellis.families.hmm.parameters.neural import TYINGS
+from trellis.families.hmm.states import estimate_long_run
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
 from trellis.learning.gradient import GradientLearner

@@ -10,17 +10,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
 
 from trellis.corpus.brown_counts import BigramCounts, average_mutual_information, count_bigrams
-from trellis.corpus.brown_merging import agglomerate, merge_tree
+from trellis.corpus.brown_merging import Job, Start, agglomerate, merge_tree
 from trellis.corpus.brown_paths import Clustering
 from trellis.corpus.cache import cache_folder
 from trellis.errors import TrellisError
 from trellis.kernels.brown import kernels as fastest_kernels
-from trellis.kernels.brown.state import Bigrams, class_table, split_bigrams, tabulate, xlogx_table
+from trellis.kernels.brown.state import class_table, split_bigrams, tabulate, xlogx_table
 from trellis.options import choose
 from trellis.progress import progress
 from trellis.storage import atomic_write
@@ -95,26 +94,6 @@ def _read_classes(path: Path, classes: int, vocab_size: int) -> np.ndarray | Non
     return found if sound else None
 
 
-class Job(NamedTuple):
-    """Bigram counts and the kernels that process them."""
-
-    counts: BigramCounts
-    bigrams: Bigrams
-    kernels: ModuleType
-
-
-class Start(NamedTuple):
-    """The state of a clustering before the first word is placed."""
-
-    assignment: np.ndarray  # [V] classes assigned beforehand; -1: pending
-    words: np.ndarray  # movable word ids, most frequent first; the first ones seed the classes
-    room: np.ndarray  # [C] capacity of each class in words; 0: closed
-
-    def waiting(self) -> np.ndarray:
-        """The words without a class, most frequent first."""
-        return self.words[self.assignment[self.words] < 0]
-
-
 def _start(counts: np.ndarray, classes: int, alone: set[int], max_size: int | None, min_count: int, seed: int) -> Start:
     """Assign the initial classes: one per seed word and per `alone` word, and one shared by all rare words."""
     if np.count_nonzero(counts) < 2:
@@ -154,7 +133,7 @@ def _check_fit(classes: int, opened: int, closed: int, words: int, max_size: int
 
 def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
     """Agglomerate the first words, place the rest, then sweep over all words until convergence; returns classes [V]."""
-    start = _merge_in(job, start, start.waiting()[:MERGED_FIRST])
+    start = agglomerate(job, start, start.waiting()[:MERGED_FIRST])
     waiting = start.waiting()
     bigrams, classes, total = job.counts.bigrams, len(start.room), int(job.counts.bigrams.sum())
     table = xlogx_table(total)
@@ -186,16 +165,7 @@ def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
         begin = end
 
 
-def _merge_in(job: Job, start: Start, words: np.ndarray) -> Start:
-    """Insert the words one by one, merging a pair of classes after each."""
-    with progress("agglomerating words", len(words), "words") as bar:
-        assignment, room = agglomerate(
-            job.counts.bigrams, job.bigrams, start.assignment, words, start.room, job.kernels, bar
-        )
-    return start._replace(assignment=assignment, room=room)
-
-
 METHODS: dict[str, Callable[[Job, Start, int], np.ndarray]] = {  # the int is the maximum number of sweeps
     "exchange": _exchange,
-    "agglomerative": lambda job, start, max_sweeps: _merge_in(job, start, start.waiting()).assignment,
+    "agglomerative": lambda job, start, max_sweeps: agglomerate(job, start, start.waiting()).assignment,
 }

@@ -1,13 +1,34 @@
 """Greedy merging, cheapest pair first: Brown's windowed clustering, and the tree over finished classes."""
 
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from trellis.kernels.brown import naive
+from trellis.corpus.brown_counts import BigramCounts
 from trellis.kernels.brown.state import Bigrams, Classes, tabulate, xlogx_table
-from trellis.progress import Progress
+from trellis.progress import Progress, progress
+
+
+class Job(NamedTuple):
+    """Bigram counts and the kernels that process them."""
+
+    counts: BigramCounts
+    bigrams: Bigrams
+    kernels: ModuleType
+
+
+class Start(NamedTuple):
+    """The state of a clustering before the first word is placed."""
+
+    assignment: np.ndarray  # [V] classes assigned beforehand; -1: pending
+    words: np.ndarray  # movable word ids, most frequent first; the first ones seed the classes
+    room: np.ndarray  # [C] capacity of each class in words; 0: closed
+
+    def waiting(self) -> np.ndarray:
+        """The words without a class, most frequent first."""
+        return self.words[self.assignment[self.words] < 0]
 
 
 class Window:
@@ -23,7 +44,7 @@ class Window:
 
     def insert(self, word: int, slot: int, bigrams: Bigrams) -> None:
         """Insert a word as a singleton class; the margins count only bigrams of inserted words."""
-        right, left = naive.neighbours(word, bigrams, self.classes)
+        right, left = self.kernels.neighbours(word, bigrams, self.classes)
         classes, repeats = self.classes, bigrams.repeats[word]
         for counts, margin, here, opposite in (
             (classes.follows, classes.first, right, left),
@@ -54,29 +75,19 @@ class Window:
         return a, b, loss
 
 
-def agglomerate(
-    counts: sparse.csr_array,
-    bigrams: Bigrams,
-    assignment: np.ndarray,
-    waiting: np.ndarray,
-    room: np.ndarray,
-    kernels: ModuleType,
-    bar: Progress,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Brown's algorithm: insert each pending word as an extra class, then merge the cheapest pair.
-
-    Returns the classes [V] (-1 for words not inserted) and the remaining capacity of each class [C].
-    """
-    free = len(room)
-    room = np.append(room, room.max())
-    window = Window(tabulate(counts, assignment, len(room)), free, int(counts.sum()), kernels)
+def agglomerate(job: Job, start: Start, words: np.ndarray) -> Start:
+    """Brown's algorithm: insert each of the words as an extra class, then merge the cheapest pair."""
+    bigrams, free, room = job.counts.bigrams, len(start.room), np.append(start.room, start.room.max())
+    window = Window(tabulate(bigrams, start.assignment, len(room)), free, int(bigrams.sum()), job.kernels)
     labels = window.classes.assignment
-    for word in waiting:
-        window.insert(word, free, bigrams)
-        stays, free, _ = window.merge_cheapest(room)
-        labels[labels == free] = stays
-        bar.advance()
-    return np.where(labels < 0, -1, np.searchsorted(window.alive, labels)), room[window.alive]
+    with progress("agglomerating words", len(words), "words") as bar:
+        for word in words:
+            window.insert(word, free, job.bigrams)
+            stays, free, _ = window.merge_cheapest(room)
+            labels[labels == free] = stays
+            bar.advance()
+    assignment = np.where(labels < 0, -1, np.searchsorted(window.alive, labels))
+    return start._replace(assignment=assignment, room=room[window.alive])
 
 
 def merge_tree(table: np.ndarray, kernels: ModuleType, bar: Progress) -> list[str]:

@@ -14,8 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from trellis.corpus.tokenize import DOCUMENT, LINE
 from trellis.errors import TrellisError
-from trellis.extensions import READERS as GROUP
-from trellis.extensions import entries
+from trellis.extensions import READERS as GROUP, entries
 from trellis.options import choose
 from trellis.registry import resolve
 

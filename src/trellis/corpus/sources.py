@@ -15,8 +15,7 @@ from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
 from trellis.corpus.read import READERS, find_reader
 from trellis.errors import TrellisError
-from trellis.extensions import READERS as GROUP
-from trellis.extensions import entries
+from trellis.extensions import READERS as GROUP, entries
 
 SPLITS = "train", "valid", "test"
 WHOLE = "whole"  # the name of the files of a source that has no splits of its own

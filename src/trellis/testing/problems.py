@@ -83,3 +83,17 @@ def random_problem(
         table, ids = table.gather(-1, support), support[rows.clamp(min=0)]
     potentials = Potentials(table.to(dtype), rows, ids)
     return Problem(Belief(prior.to(dtype)), transition_of(matrix.to(dtype)), potentials, lengths)
+
+
+def random_vectors(
+    states: int, symbols: int, length: int, emission_length: int | None = None, seed: int = 0, runs: int | None = None
+) -> dict[str, Tensor]:
+    """Standard normal embeddings of a DenseHMM in float64, of one model or a batch of them."""
+    generator = torch.Generator().manual_seed(seed)
+    other = emission_length or length
+    shapes = {"u": (states, length), "z": (states, length), "z_start": (length,)}
+    shapes |= {"v": (symbols, other), "w": (states, other)}
+    leading = () if runs is None else (runs,)
+    return {
+        role: torch.randn(*leading, *shape, generator=generator, dtype=torch.float64) for role, shape in shapes.items()
+    }

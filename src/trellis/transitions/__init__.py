@@ -1,31 +1,22 @@
 """Transition operators of a hidden Markov chain, as linear maps between states."""
 
-from trellis.transitions.banded import Banded
-from trellis.transitions.base import Countable, Entry, Operator, Samplable, Transition
-from trellis.transitions.dense import Dense, DenseEntry
-from trellis.transitions.kronecker import Kronecker
-from trellis.transitions.lowrank import LowRank
-from trellis.transitions.softmax import Softmax
-from trellis.transitions.stacked import Stacked
-from trellis.transitions.sum import Sum
-from trellis.transitions.varying import Blocks, LogitBlocks, PerStep, TimeVarying
-
-__all__ = [
-    "Banded",
-    "Blocks",
-    "Countable",
-    "Dense",
-    "DenseEntry",
-    "Entry",
-    "Kronecker",
-    "LogitBlocks",
-    "LowRank",
-    "Operator",
-    "PerStep",
-    "Samplable",
-    "Softmax",
-    "Stacked",
-    "Sum",
-    "TimeVarying",
-    "Transition",
-]
+from trellis.transitions.banded import Banded as Banded
+from trellis.transitions.base import (
+    Countable as Countable,
+    Entry as Entry,
+    Operator as Operator,
+    Samplable as Samplable,
+    Transition as Transition,
+)
+from trellis.transitions.dense import Dense as Dense, DenseEntry as DenseEntry
+from trellis.transitions.kronecker import Kronecker as Kronecker
+from trellis.transitions.lowrank import LowRank as LowRank
+from trellis.transitions.softmax import Softmax as Softmax
+from trellis.transitions.stacked import Stacked as Stacked
+from trellis.transitions.sum import Sum as Sum
+from trellis.transitions.varying import (
+    Blocks as Blocks,
+    LogitBlocks as LogitBlocks,
+    PerStep as PerStep,
+    TimeVarying as TimeVarying,
+)

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, 
 class Encoder(ABC):
     """A representation of words, possibly in context, learned from other data than the labelled text."""
 
-    scaled: ClassVar[bool] = False  # whether taggers rescale its vectors; probabilities are kept
+    scaled = False  # whether taggers rescale its vectors; probabilities are kept
 
     @abstractmethod
     def encode(self, sentences: Sentences) -> Encoded:
@@ -94,78 +95,41 @@ def read_vector(numbers: list[str], size: int, where: str) -> np.ndarray:
 class ModelEncoder(Encoder):
     """A representation computed by a trained model on whole sentences."""
 
-    kind: ClassVar[type[PersistedModel]]
+    def __init__(
+        self, kind: type[PersistedModel], compute: Callable[[Any, Sentences], Encoded], file: Path, device: str = "cpu"
+    ) -> None:
+        self.model, self.compute = load(file, kind, device), compute
+        self.scaled = kind in (LDS, FeedForward)
 
-    def __init__(self, file: Path, device: str = "cpu") -> None:
-        self.model: Any = load(file, self.kind, device)
+    def encode(self, sentences: Sentences) -> Encoded:
+        return self.compute(self.model, sentences)
 
 
-class HMMStates(ModelEncoder):
+def hmm_states(model: Any, sentences: Sentences) -> Encoded:
     """Viterbi states."""
-
-    kind = HMM
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        return [[[str(state)] for state in path.states] for path in self.model.viterbi(sentences)]
+    return [[[str(state)] for state in path.states] for path in model.viterbi(sentences)]
 
 
-class HMMPosterior(ModelEncoder):
-    """Smoothed posteriors p(z_t | x)."""
-
-    kind = HMM
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        return self.model.embed(sentences, "posterior")
-
-
-class FHMMStates(ModelEncoder):
+def fhmm_states(model: Any, sentences: Sentences) -> Encoded:
     """The most probable state of every layer."""
-
-    kind = FHMM
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        paths = self.model.viterbi(sentences, sweeps=SWEEPS)
-        return [[[f"{layer}:{z}" for layer, z in enumerate(states)] for states in path.states] for path in paths]
+    paths = model.viterbi(sentences, sweeps=SWEEPS)
+    return [[[f"{layer}:{z}" for layer, z in enumerate(states)] for states in path.states] for path in paths]
 
 
-class FHMMPosterior(ModelEncoder):
+def fhmm_posterior(model: Any, sentences: Sentences) -> Encoded:
     """q(z_m | x) of every layer, concatenated."""
-
-    kind = FHMM
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        return [rows.astype(np.float32) for rows in self.model.posterior(sentences, sweeps=SWEEPS)]
-
-
-class LDSVectors(ModelEncoder):
-    """Smoothed contextual token vectors, whitened, of unit length."""
-
-    kind = LDS
-    scaled = True
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        return self.model.embed(sentences, "smoothed")
-
-
-class WordEmbeddings(ModelEncoder):
-    """The word embeddings of a feed-forward language model."""
-
-    kind = FeedForward
-    scaled = True
-
-    def encode(self, sentences: Sentences) -> Encoded:
-        return self.model.embed(sentences, "type")
+    return [rows.astype(np.float32) for rows in model.posterior(sentences, sweeps=SWEEPS)]
 
 
 Maker = Callable[..., Encoder]  # (file, device) -> encoder
 OF_FILES: dict[str, Maker] = {"brown": BrownPaths, "vectors": WordVectors}
 OF_MODELS: dict[str, Maker] = {
-    "hmm": HMMStates,
-    "hmm-posterior": HMMPosterior,
-    "fhmm": FHMMStates,
-    "fhmm-posterior": FHMMPosterior,
-    "lds": LDSVectors,
-    "feedforward": WordEmbeddings,
+    "hmm": partial(ModelEncoder, HMM, hmm_states),
+    "hmm-posterior": partial(ModelEncoder, HMM, lambda model, sentences: model.embed(sentences, "posterior")),
+    "fhmm": partial(ModelEncoder, FHMM, fhmm_states),
+    "fhmm-posterior": partial(ModelEncoder, FHMM, fhmm_posterior),
+    "lds": partial(ModelEncoder, LDS, lambda model, sentences: model.embed(sentences, "smoothed")),
+    "feedforward": partial(ModelEncoder, FeedForward, lambda model, sentences: model.embed(sentences, "type")),
 }
 ENCODERS = OF_FILES | OF_MODELS
 

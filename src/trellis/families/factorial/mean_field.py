@@ -22,7 +22,7 @@ from torch import Tensor
 from trellis.families.factorial.loglinear import CACHE, HELD, LogLinear, floor, with_floor
 from trellis.inference import discrete
 from trellis.transitions import Blocks, Dense
-from trellis.types import Belief, Potentials
+from trellis.types import Belief, Counts, Potentials
 
 Chain = tuple[Belief, Dense | Blocks, Potentials, Tensor]  # the inputs of `discrete`
 
@@ -244,19 +244,12 @@ def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
     yield slice(first, len(lengths))
 
 
-class Moves(NamedTuple):
-    """Expected starts and transitions of one layer."""
-
-    start: Tensor  # [K_m]
-    transition: Tensor  # [K_m, K_m]
-
-
 @torch.no_grad()
-def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[int]) -> list[Moves]:
-    """Expected starts and transitions of every layer under q, summed over the batch."""
+def expect(chains: Chains, inferred: Inferred, lengths: Tensor, sizes: Sequence[int]) -> list[Counts]:
+    """Expected starts [K_m] and transitions [K_m, K_m] of every layer under q, summed over the batch."""
     parts = inferred.potentials.split(tuple(sizes), -1)
     found = (discrete.counts(*chain(chains, m, part, lengths))[0] for m, part in enumerate(parts))
-    return [Moves(c.start, c.transition.reshape(-1, len(c.start), len(c.start)).sum(0)) for c in found]
+    return [c._replace(transition=c.transition.reshape(-1, len(c.start), len(c.start)).sum(0)) for c in found]
 
 
 @torch.no_grad()

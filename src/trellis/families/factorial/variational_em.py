@@ -166,8 +166,8 @@ class VariationalEMLearner(StepwiseVariationalLearner):
 def count_moves(model: FHMM, inferred: Inferred, batch: Batch) -> dict[str, Tensor]:
     """Expected starts and transitions, keyed start.m and transition.m."""
     lengths = batch.lengths.to(inferred.bound.device, non_blocking=True)
-    moves = mean_field.expect(model.chains(), inferred, lengths, model.sizes)
-    return {f"{name}.{m}": value for m, move in enumerate(moves) for name, value in move._asdict().items()}
+    found = mean_field.expect(model.chains(), inferred, lengths, model.sizes)
+    return {f"{name}.{m}": getattr(one, name) for m, one in enumerate(found) for name in ("start", "transition")}
 
 
 def maximise(model: FHMM, moves: dict[str, Tensor], pseudocount: float) -> None:

@@ -67,7 +67,7 @@ class HMMConfig(ModelConfig):
             if wrong:
                 raise TrellisError(sentence)
         if self.params not in PARAMS:  # only here are its options known
-            from trellis.families.hmm.parameters.find import check_choices
+            from trellis.families.hmm.parameters.base import check_choices
 
             check_choices(self)
 

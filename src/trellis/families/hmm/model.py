@@ -12,12 +12,10 @@ from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
-from trellis.families.hmm.long_run import estimate_long_run
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
-from trellis.families.hmm.parameters.base import WHOLE
-from trellis.families.hmm.parameters.find import find_params
+from trellis.families.hmm.parameters.base import WHOLE, find_params
 from trellis.families.hmm.parameters.support import SUPPORTS
-from trellis.families.hmm.states import summarise_states
+from trellis.families.hmm.states import estimate_long_run, summarise_states
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
 from trellis.learning.base import GradientModel
@@ -45,7 +43,7 @@ class HMM(GradientModel, ChainModel):
     """
 
     family = "hmm"
-    visits: Tensor | None  # [K]: occupancy, if estimated by `long_run.estimate_long_run`
+    visits: Tensor | None  # [K]: occupancy, if estimated by `estimate_long_run`
     ending: Tensor | None  # [k]: the belief after an <eos>, over the states that can emit it
 
     __repr__ = ChainModel.__repr__

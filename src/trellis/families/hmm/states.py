@@ -1,4 +1,4 @@
-"""State diagnostics of an HMM: what states emit, how many a text uses, and their entropies.
+"""State diagnostics of an HMM: what states emit, how many a text uses, their occupancy and their entropies.
 
 Arrays of states x tokens or states x states are never materialised: posteriors are computed per window over the live
 states, and the transition matrix a few rows at a time."""
@@ -124,3 +124,22 @@ def emission_entropies(emission: Categorical) -> tuple[Tensor, Tensor]:
         states = emission.support.flatten().expand(2, -1)
         entropies, mass = both.new_zeros(2, emission.num_states).scatter_add(1, states, both.flatten(1))
     return entropies, mass
+
+
+@torch.no_grad()
+def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
+    """State occupancy [K] and, if the text contains <eos>, the belief after it, estimated from a text: for models too
+    large to iterate their transitions to convergence."""
+    start, transition, emission = model.parts()
+    visits, endings = torch.zeros_like(start, dtype=torch.float64), []
+    for batch in batches:
+        batch = batch.to(model.device)
+        potentials = emission.potentials(batch.tokens)
+        prior = model.start(len(batch.tokens)).prior(start, transition, potentials.first_ids())
+        probs = discrete.filter(prior, transition, potentials, batch.lengths).probs
+        ids = potentials.ids
+        places = ids if ids is not None else torch.arange(model.num_states, device=probs.device).expand_as(probs)
+        visits.scatter_add_(0, places.flatten(), probs.flatten().double())
+        endings.append(probs[(batch.tokens == model.vocab.eos) & potentials.inside(batch.lengths)])
+    ending = torch.cat(endings).sum(0)
+    return (visits / visits.sum()).to(start.dtype), ending / ending.sum() if float(ending.sum()) > 0 else None

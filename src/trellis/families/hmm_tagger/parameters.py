@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from trellis.dirichlet import most_probable
 from trellis.emissions import Partition, Product
 from trellis.families.hmm.parameters import Draw, SavedParams
-from trellis.families.hmm.parameters.base import WHOLE
-from trellis.families.hmm.parameters.find import find_params
+from trellis.families.hmm.parameters.base import WHOLE, find_params
 from trellis.families.hmm.parameters.table import LOG_ZERO, Tables, set_log
 from trellis.learning.base import Maximisable
 from trellis.parts import Parts, Prior

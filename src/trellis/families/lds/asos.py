@@ -7,7 +7,6 @@ At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recurs
 closed at the horizon r by the model's own prediction, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
 independent of the length of the text."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -47,13 +46,6 @@ class Statistics(NamedTuple):
     words: np.ndarray  # E[w_t x_t'] [n, h]
     smoothed: np.ndarray  # E[x-_t x-_t'] [h, h]: the spread of the token vectors
     log_likelihood: float  # nats per token, under the parameters of this E-step
-
-
-class Step(NamedTuple):
-    """One iteration of EM: the log-likelihood before it, and the parameters after it."""
-
-    log_likelihood: float
-    parameters: Parameters
 
 
 class Sweep(NamedTuple):
@@ -155,13 +147,3 @@ def update(statistics: Statistics, covariances: Covariances, noise: str = "full"
     check_stable(parameters.transition)
     parameters.emission(covariances.coordinates)
     return parameters
-
-
-def learn(
-    parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2, noise: str = "full"
-) -> Iterator[Step]:
-    """Iterate EM indefinitely; raises as `update` does."""
-    while True:
-        statistics = expect(parameters, covariances, horizon, workers)
-        parameters = update(statistics, covariances, noise)
-        yield Step(statistics.log_likelihood, parameters)

@@ -11,7 +11,7 @@ import torch
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import Moments, choose_rows, count_moments
 from trellis.errors import TrellisError
-from trellis.families.lds.asos import expect, learn, update
+from trellis.families.lds.asos import expect, update
 from trellis.families.lds.config import LDSConfig
 from trellis.families.lds.covariance import Covariances
 from trellis.families.lds.model import LDS
@@ -92,8 +92,10 @@ def best_start(candidates: dict[str, Parameters], covariances: Covariances, conf
     reached = {}
     for name, parameters in candidates.items():
         try:
-            trial = islice(learn(parameters, covariances, config.horizon, noise=config.noise), TRIAL)
-            reached[name] = [step.log_likelihood for step in trial][-1]
+            for _ in range(TRIAL):
+                statistics = expect(parameters, covariances, config.horizon)
+                parameters = update(statistics, covariances, config.noise)
+            reached[name] = statistics.log_likelihood
         except TrellisError as problem:
             log.info("Skipped the initialisation %r: %s", name, problem)
     if not reached:

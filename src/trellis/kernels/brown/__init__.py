@@ -1,18 +1,16 @@
-"""Kernels of Brown clustering: compiled if numba is installed, otherwise plain NumPy with identical results."""
+"""Kernels of Brown clustering."""
 
 import logging
+from importlib.util import find_spec
 from types import ModuleType
-
-from trellis.kernels.brown import naive
 
 logger = logging.getLogger(__name__)
 
 
 def kernels() -> ModuleType:
-    """The fastest module that provides `exchange` and the merging functions of `naive`."""
-    try:
-        from trellis.kernels.brown import numba
-    except ImportError:
-        logger.warning("numba is not installed; Brown clustering runs in plain NumPy, which is many times slower.")
-        return naive
+    """The functions that move and merge words; without numba they are not compiled."""
+    if find_spec("numba") is None:
+        logger.warning("numba is not installed; Brown clustering runs in plain Python, which is many times slower.")
+    from trellis.kernels.brown import numba
+
     return numba

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from trellis.emissions import Categorical, Partition
-from trellis.families.hmm.config import HMMConfig
+from trellis.errors import TrellisError
+from trellis.extensions import PARAMETERS, entries
+from trellis.families.hmm.config import PARAMS, HMMConfig
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
-from trellis.options import Options, parse_options
+from trellis.options import Options, choose, parse_options
 from trellis.parts import Parts
+from trellis.registry import resolve
 
 WHOLE = Draw()  # no dropout
 Support = Tensor | Partition | None
@@ -76,6 +79,26 @@ class WordParams(SavedParams):
     def set_support(self, support: Support) -> None:
         self.partition = support if isinstance(support, Partition) else None
         self.register_buffer("support", None if isinstance(support, Partition) else support)
+
+
+def find_params(name: str) -> type[WordParams]:
+    """The parameterization of that name, ours or that of an installed package."""
+    path = choose(entries(PARAMETERS) | PARAMS, name, "model.params")
+    found = resolve(path)
+    if not (isinstance(found, type) and issubclass(found, WordParams)):
+        raise TrellisError(f"The entry point {name!r} of {PARAMETERS} is {path!r}, which is not a WordParams.")
+    return found
+
+
+def check_choices(config: HMMConfig) -> None:
+    """Refuse options that the parameterization has not."""
+    params = find_params(config.params)
+    params.options(config)
+    if config.dropout not in ("none", *params.drops):
+        allowed = " or ".join(f'"{kind}"' for kind in ("none", *params.drops))
+        raise TrellisError(
+            f'model.params = "{config.params}" allows no model.dropout = "{config.dropout}": use {allowed}.'
+        )
 
 
 def restored_support(tensors: Mapping[str, Tensor]) -> Support:

@@ -4,17 +4,14 @@
 
 u and z represent a state as a successor and as a predecessor, w represents it to symbols, and v is a symbol."""
 
-import math
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from trellis.emissions import Categorical
 from trellis.families.hmm.parameters.kernels import KERNELS, log_probabilities
 from trellis.learning.descent import minimise
-from trellis.parts import Parts, Prior
-from trellis.transitions import Dense
+from trellis.parts import Prior
 from trellis.types import Counts
 
 ROLES = ("u", "z", "z_start", "v", "w")
@@ -24,7 +21,7 @@ NO_PRIOR = Prior()
 class EmbeddingParams(nn.Module):
     """Embeddings u, z [..., n, l], z_start [..., l] and, if emissions are composed too, v [..., m, l'], w [..., n, l'].
 
-    Leading dimensions batch several models; only a single model has `parts`."""
+    Leading dimensions batch several models."""
 
     u: Tensor
     z: Tensor
@@ -37,7 +34,6 @@ class EmbeddingParams(nn.Module):
         self.kernel, self.emission_kernel = KERNELS[kernel], KERNELS[emission_kernel or kernel]
         for role in ROLES:
             self.register_parameter(role, nn.Parameter(vectors[role].clone()) if role in vectors else None)
-        self.num_states = vectors["u"].shape[-2]
 
     def weights(self, roles: Iterable[str] = ROLES) -> list[Tensor]:
         """The embeddings of these roles; all others are frozen."""
@@ -62,11 +58,6 @@ class EmbeddingParams(nn.Module):
     def log_chain(self) -> tuple[Tensor, Tensor]:
         """log pi and log A."""
         return self.log_start(), self.log_transition()
-
-    def parts(self) -> Parts:
-        """The parts of a single model."""
-        emission = Categorical(self.log_emission().T, None, self.num_states)
-        return Parts(self.log_start().exp(), Dense(self.log_transition().exp()), emission)
 
     def expected_log_likelihood(self, counts: Counts) -> Tensor:
         """The expected complete-data log-likelihood of each model: [...].
@@ -99,33 +90,3 @@ class EmbeddingParams(nn.Module):
 def stack_counts(counts: Iterable[Counts]) -> Counts:
     """Stack the counts of several models."""
     return Counts(*(torch.stack(values) for values in zip(*counts, strict=True)))
-
-
-def random_vectors(
-    states: int, symbols: int, length: int, emission_length: int | None = None, seed: int = 0, runs: int | None = None
-) -> dict[str, Tensor]:
-    """Standard normal embeddings in float64, of one model or a batch of them."""
-    generator = torch.Generator().manual_seed(seed)
-    other = emission_length or length
-    shapes = {"u": (states, length), "z": (states, length), "z_start": (length,)}
-    shapes |= {"v": (symbols, other), "w": (states, other)}
-    leading = () if runs is None else (runs,)
-    return {
-        role: torch.randn(*leading, *shape, generator=generator, dtype=torch.float64) for role, shape in shapes.items()
-    }
-
-
-def standard_freedom(states: int, symbols: int) -> int:
-    """Degrees of freedom of a standard HMM."""
-    return states**2 + states * (symbols - 1) - 1
-
-
-def dense_freedom(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
-    """Degrees of freedom of a DenseHMM: l (3n + m + 1) if both lengths are l."""
-    return length * (2 * states + 1) + (emission_length or length) * (states + symbols)
-
-
-def fair_states(states: int, symbols: int, length: int, emission_length: int | None = None) -> int:
-    """n_fair: the number of states of a standard HMM with degrees of freedom nearest to those of a DenseHMM."""
-    half = (symbols - 1) / 2
-    return max(1, round(math.sqrt(half**2 + 1 + dense_freedom(states, symbols, length, emission_length)) - half))

@@ -2,14 +2,14 @@
 over embeddings (`LowRankParams`), or as tables (`LowRankTable`), which EM can re-estimate."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trellis.families.hmm.config import HMMConfig
-from trellis.families.hmm.parameters.base import Support, restored_support
+from trellis.families.hmm.parameters.base import Support
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.families.hmm.parameters.features import FEATURE_MAPS
 from trellis.families.hmm.parameters.neural import SETTINGS, NeuralParams
@@ -70,6 +70,7 @@ class LowRankTable(Tables):
 
     kind = "lowrank-table"
     drops = ("state",)
+    sizes = ("features", "band")
     row_logits: nn.Parameter
     column_logits: nn.Parameter
 
@@ -83,10 +84,6 @@ class LowRankTable(Tables):
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:
         rows = (self.num_states, self.num_features + self.width)  # features, then band
         return {"row_logits": rows, "column_logits": (self.num_states, self.num_features)}
-
-    @classmethod
-    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
-        return cls(config.states, len(words), support, seed=seed, features=config.features, band=config.band)
 
     def factors(self, rows: Tensor | None, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
         """p(f | z) of the states `rows` (None: all), p(z' | f) of the states that the draw keeps, and log N_z."""
@@ -123,10 +120,3 @@ class LowRankTable(Tables):
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"features": self.num_features, "band": self.width}
-
-    @classmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
-        sizes = {name: int(settings[name]) for name in ("features", "band")}
-        params = cls(int(settings["states"]), len(words), restored_support(tensors), **sizes)
-        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
-        return params

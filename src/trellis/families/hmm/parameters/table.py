@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ LOG_ZERO = -1e30  # the logit of a zero probability estimated by EM: exp is 0, g
 class Tables(WordParams, Maximisable):
     """Logits of the start [K] and of the emissions [V, k] (see `Categorical`); subclasses add the transitions."""
 
+    sizes: ClassVar[tuple[str, ...]] = ()  # options of the transitions, also arguments and settings
+
     def __init__(self, num_states: int, num_words: int, support: Support = None, init_std: float = 1.0, seed: int = 0):
         super().__init__()
         self.num_states = num_states
@@ -36,6 +38,18 @@ class Tables(WordParams, Maximisable):
         for name, shape in self.transition_shapes().items():
             self.register_parameter(name, logits(*shape))
         self.emission_logits = logits(num_words, live)
+
+    @classmethod
+    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
+        sizes = {name: getattr(config, name) for name in cls.sizes}
+        return cls(config.states, len(words), support, seed=seed, **sizes)
+
+    @classmethod
+    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
+        sizes = {name: int(settings[name]) for name in cls.sizes}
+        params = cls(int(settings["states"]), len(words), restored_support(tensors), **sizes)
+        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
+        return params
 
     @abstractmethod
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -96,10 +110,6 @@ class TableParams(Tables):
     drops = ("state", "unstructured")
     transition_logits: nn.Parameter
 
-    @classmethod
-    def new(cls, words: Sequence[str], config: HMMConfig, support: Support, seed: int) -> Self:
-        return cls(config.states, len(words), support, seed=seed)
-
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"transition_logits": (self.num_states, self.num_states)}
 
@@ -127,12 +137,6 @@ class TableParams(Tables):
                 raise TrellisError(f"The {name} probabilities do not sum to one along the last axis; normalise them.")
         table = emission.T if self.sets is None else emission.T.gather(1, self.sets)
         self.write(Parts(start, Dense(transition), Categorical(table.log(), None, self.num_states)))
-
-    @classmethod
-    def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
-        params = cls(int(settings["states"]), len(words), restored_support(tensors))
-        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
-        return params
 
 
 def set_log(logits: Tensor, probs: Tensor) -> None:

@@ -7,13 +7,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from experiments.kernel_hmm.spectral_hmm import error, fit, random_hmm, sampled
-from trellis.config import TrainConfig
-from trellis.corpus import Vocabulary
-from trellis.errors import TrellisError
-from trellis.families.hmm.model import HMM
-from trellis.learning.gradient import GradientLearner
-from trellis.learning.spectral import (
+from experiments.kernel_hmm.spectral import (
     SMALLEST,
     SMOOTHING,
     Moments,
@@ -28,6 +22,12 @@ from trellis.learning.spectral import (
     misfit,
     moments,
 )
+from experiments.kernel_hmm.spectral_hmm import error, fit, random_hmm, sampled
+from trellis.config import TrainConfig
+from trellis.corpus import Vocabulary
+from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
+from trellis.learning.gradient import GradientLearner
 from trellis.testing.oracle import sentences
 from trellis.types import Batch
 

@@ -1,4 +1,4 @@
-"""Exchange and agglomeration in plain NumPy: the reference for the compiled kernels, and the fallback without numba.
+"""Brown clustering in plain NumPy: the reference for `trellis.kernels.brown.numba`.
 
 Up to a constant, N times the average mutual information of a partition is
 Σ f(N(c, d)) - Σ f(N(c, ·)) - Σ f(N(·, d)) with f(n) = n log n, so that a move or a merge changes few terms.
@@ -6,9 +6,8 @@ Up to a constant, N times the average mutual information of a partition is
 
 import numpy as np
 
+from trellis.kernels.brown.numba import RAISES
 from trellis.kernels.brown.state import Bigrams, Classes
-
-RAISES = 1e-13  # minimum gain of a move as a fraction of f(N), well above rounding errors
 
 
 def xlogx(n: np.ndarray, table: np.ndarray) -> np.ndarray:
