@@ -1,4 +1,4 @@
-"""Evaluation and reports shared by all language models: perplexity against n-gram baselines, and samples."""
+"""Evaluation and reports shared by all language models: perplexity, n-gram baselines, samples."""
 
 import time
 from typing import Any

@@ -40,9 +40,9 @@ def loss(crf: CRF, features: Features, gold: Tensor, l2: float) -> Tensor:
 
 
 def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
-    """L-BFGS towards the unique optimum, in coordinates of roughly equal curvature.
+    """Find the unique optimum by L-BFGS, in coordinates of roughly equal curvature.
 
-    The loss is per token, to suit the optimiser's fixed thresholds."""
+    The loss is per token, because the optimiser has absolute thresholds."""
     features = features.invert(len(crf.attribute))
     weights, scales = list(crf.parameters()), equal_curvature(crf, features, config.l2)
     free = [(weight.detach() / scale).requires_grad_() for weight, scale in zip(weights, scales, strict=True)]
@@ -76,7 +76,7 @@ def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig,
 
 @torch.no_grad()
 def equal_curvature(crf: CRF, features: Features, l2: float) -> list[Tensor]:
-    """(2 l2 + p (1 - p) c) ** -1/2 for the weights of each feature, where c is the sum of its squares in the text."""
+    """(2 l2 + p (1 - p) c) ** -1/2 for each feature, where c is the sum of its squares over the text."""
     counts = features.ids.bincount(minlength=len(crf.attribute)).to(crf.attribute)
     squares = features.dense.square().sum(0).to(crf.dense)
     moves = torch.full_like(crf.transition[:, 0], len(features.offsets) / len(crf.transition))
@@ -113,7 +113,7 @@ def take(features: Features, gold: Tensor, chosen: Tensor) -> tuple[Features, Te
 
 
 def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Concatenate the ranges start, start + 1, ..."""
+    """Concatenate the ranges start, ..., start + length - 1."""
     before = lengths.cumsum(0) - lengths
     return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 
@@ -166,7 +166,7 @@ def copy_crfsuite(crf: CRF, path: Path) -> None:
 
 
 def dumped_names(path: Path) -> dict[str, list[int]]:
-    """The names behind crfsuite's numbers, by section of its dump; here the names are numbers too."""
+    """The names of crfsuite's internal ids, by section of its dump; these names are our ids."""
     names: dict[str, list[int]] = {}
     section = ""
     for line in path.read_text().splitlines():

@@ -14,7 +14,7 @@ from trellis.types import Belief, Potentials
 
 
 class Inverted(NamedTuple):
-    """The same bags, indexed by attribute."""
+    """The tokens of each attribute, as bags."""
 
     tokens: Tensor  # [M] int64: the tokens that have each attribute
     offsets: Tensor  # [F] int64: start of each attribute's tokens
@@ -34,7 +34,7 @@ class Features(NamedTuple):
         return Features(ids.to(device), offsets.to(device), dense.to(device), lengths.to(device))
 
     def invert(self, attributes: int) -> Features:
-        """Add an index by attribute, which speeds up repeated training steps on the same text."""
+        """Add an index by attribute, which speeds up training steps on the same text."""
         sizes = torch.diff(self.offsets, append=self.offsets.new_tensor([len(self.ids)]))
         order = self.ids.argsort()
         counts = self.ids.bincount(minlength=attributes)
@@ -47,7 +47,7 @@ class Features(NamedTuple):
         return self.lengths.cumsum(0) - self.lengths
 
     def rows(self) -> Tensor:
-        """The token indices of every sentence, padded with the last ones: [S, T]."""
+        """The token indices of every sentence, padded by repeating the last: [S, T]."""
         steps = torch.arange(int(self.lengths.max()), device=self.lengths.device)
         return self.starts[:, None] + torch.minimum(steps, self.lengths[:, None] - 1)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
-    """State occupancy [K] and, if the text contains <eos>, the belief after it, estimated from a text."""
+    """State occupancy [K] and, if the text contains <eos>, the state distribution after it, estimated from a text."""
     start, transition, emission = model.parts()
     visits, endings = torch.zeros_like(start, dtype=torch.float64), []
     for batch in batches:

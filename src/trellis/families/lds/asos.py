@@ -1,6 +1,6 @@
-"""EM with approximate second-order statistics (ASOS): E-step averages over a text from its lagged covariances alone.
+"""EM with approximate second-order statistics (ASOS): the E-step needs only the lagged covariances of a text.
 
-At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recursions, and so do their covariances:
+At the steady state x^_t = E[x_t | w_<=t] and x-_t = E[x_t | w] follow linear recursions, and so do their covariances:
     Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
     Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
     X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
@@ -65,8 +65,8 @@ class Sweep(NamedTuple):
 
 
 def sweep(model: Filter, covariances: Covariances, horizon: int, workers: int) -> Sweep:
-    """The only part that touches the words: two products with every lag, Psi_k K' and Psi_k' K', with only a few [n, h]
-    arrays in memory."""
+    """The only part whose cost depends on the words: two products with every lag, Psi_k K' and Psi_k' K', with only a
+    few [n, h] arrays in memory."""
     _, _, _, H, J, P = model.steady
     gain = model.gain
     ahead = now = np.zeros_like(gain)  # Y_{k+1}, Y_k
@@ -136,7 +136,7 @@ def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> floa
 
 
 def maximise(statistics: Statistics) -> Parameters:
-    """The M-step, in coordinates where the state noise is white again."""
+    """The M-step, transformed to coordinates in which the state noise is white."""
     inverse = np.linalg.inv(statistics.state)
     transition = statistics.moved @ inverse
     noise = symmetric(statistics.state - transition @ statistics.moved.T)
@@ -160,7 +160,7 @@ def update(statistics: Statistics, covariances: Covariances, noise: str = "full"
 def learn(
     parameters: Parameters, covariances: Covariances, horizon: int = 7, workers: int = 2, noise: str = "full"
 ) -> Iterator[Step]:
-    """Iterate EM indefinitely; raises as `update` does."""
+    """Yield the steps of EM without end; raises as `update` does."""
     while True:
         statistics = expect(parameters, covariances, horizon, workers)
         parameters = update(statistics, covariances, noise)

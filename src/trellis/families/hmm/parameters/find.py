@@ -1,4 +1,4 @@
-"""Parameterizations by name: those of the package, and those that other packages add by entry points."""
+"""Find parameterizations by name, in this package and in other packages' entry points."""
 
 from trellis.errors import TrellisError
 from trellis.extensions import PARAMETERS, entries
@@ -9,20 +9,20 @@ from trellis.registry import resolve
 
 
 def find_params(name: str) -> type[WordParams]:
-    """The parameterization of that name, ours or that of an installed package."""
+    """The parameterization of that name, built in or from an installed package."""
     path = choose(entries(PARAMETERS) | PARAMS, name, "model.params")
     found = resolve(path)
     if not (isinstance(found, type) and issubclass(found, WordParams)):
-        raise TrellisError(f"The entry point {name!r} of {PARAMETERS} is {path!r}, which is not a WordParams.")
+        raise TrellisError(f"The entry point {name!r} of {PARAMETERS} names {path!r}, which is not a WordParams.")
     return found
 
 
 def check_choices(config: HMMConfig) -> None:
-    """Refuse options that the parameterization has not."""
+    """Raise if the parameterization does not support the given options."""
     params = find_params(config.params)
     params.options(config)
     if config.dropout not in ("none", *params.drops):
         allowed = " or ".join(f'"{kind}"' for kind in ("none", *params.drops))
         raise TrellisError(
-            f'model.params = "{config.params}" allows no model.dropout = "{config.dropout}": use {allowed}.'
+            f'model.params = "{config.params}" does not support model.dropout = "{config.dropout}": use {allowed}.'
         )
