@@ -43,7 +43,7 @@ def fits_gpu(transition: Dense | Blocks) -> bool:
 
 
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T] and the last belief; differentiable."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     if better_on_host(transition, potentials):
         there = potentials.table.device
         here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
@@ -53,7 +53,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 
 
 def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
-    """Whether to run on the CPU: a few long sequences leave a GPU idle between launches, compiled code does not."""
+    """Whether to run on the CPU, because a few long sequences would leave the GPU idle between kernel launches."""
     batch, steps = potentials.rows.shape
     few_and_long = potentials.table.is_cuda and steps >= LONG * batch
     small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
@@ -65,7 +65,7 @@ def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last belief."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
     return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
 
 

@@ -167,7 +167,7 @@ def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
 
 
 def with_kinds(word_class: Tensor, lexicon: Lexicon, rare: int) -> Tensor:
-        """Word classes [V] in which each rare word is in the same class as its spelling class."""
+    """Word classes [V] in which each rare word is in the same class as its spelling class."""
     kinds = torch.from_numpy(lexicon.kinds())
     moved = (torch.tensor(lexicon.vocab.counts) <= rare) & (kinds >= 0)
     return torch.where(moved, word_class[kinds.clamp(min=0)], word_class)

@@ -15,7 +15,7 @@ class LDSConfig(ModelConfig):
     blocks: int = option(4, "number of lags in subspace identification", within="[2, inf)")
     horizon: int = option(7, "lags used by EM", within="[1, inf)")
     pseudocounts: float = option(5.0, "pseudocounts per word in the whitening scale", within="[0, inf)")
-    noise_prior: float = option(5.0, "pseudocounts per word in the noise, which regularise rare words", within="[0, inf)")
+    noise_prior: float = option(5.0, "pseudocounts per word in the noise, for rare words", within="[0, inf)")
     noise: str = option("full", "covariance of the observation noise", choices="full diagonal spherical bohning")
     whiten: bool = option(True, "scale words by their frequency in subspace identification")
     init: str = option("subspace", "initialisation of EM", choices="subspace random")

@@ -110,7 +110,7 @@ def choose(
 
 
 def targets_of(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> Array:
-    """The best class of each word, all against the same table."""
+    """The best class of each word, all computed with the same class table."""
     targets = np.empty(len(words), np.int64)
     distinct = bigrams.right_start[words + 1] - bigrams.right_start[words]
     cells = int(distinct.sum()) * len(room)
