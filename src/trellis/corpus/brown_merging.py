@@ -11,7 +11,7 @@ from trellis.progress import Progress
 
 
 class Window:
-    """Classes in slots with a pairwise merge-cost table, maintained incrementally under insertions and merges."""
+    """Classes in slots, with a table of the cost of merging each pair, updated after insertions and merges."""
 
     def __init__(self, classes: Classes, used: int, total: int, kernels: ModuleType) -> None:
         slots = len(classes.size)

@@ -1,4 +1,4 @@
-"""The cache folder: encoded corpora, downloads, generated texts and word classes, all reproducible."""
+"""The cache folder: encoded corpora, downloads, generated texts and word classes. It can be deleted at any time."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
 def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield an empty folder that becomes `target` if the block exits without an error.
 
-    If another process has written an intact `target` first, that one is kept; a broken one is replaced.
+    If another process has written an intact `target` in the meantime, that one is kept; a damaged one is replaced.
     """
     with writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)

