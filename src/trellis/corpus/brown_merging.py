@@ -22,7 +22,7 @@ class Window:
             kernels.fill_rises(slot, self.alive[slot + 1 :], self.alive, classes, self.table, self.rises)
 
     def insert(self, word: int, slot: int, bigrams: Bigrams) -> None:
-        """Insert a word as a singleton class; the margins count only bigrams of inserted words."""
+        """Insert a word as a class of its own; class totals count only bigrams of inserted words."""
         right, left = naive.neighbours(word, bigrams, self.classes)
         classes, repeats = self.classes, bigrams.repeats[word]
         for counts, margin, here, opposite in (

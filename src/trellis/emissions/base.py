@@ -29,8 +29,7 @@ class Emission(ABC):
 
     @abstractmethod
     def potentials(self, observations: Any, all_observed: bool = False) -> Potentials:
-        """log p(x_t | z) of every step. `all_observed` promises that none is missing. Must not synchronise with the
-        device."""
+        """log p(x_t | z) of every step; `all_observed`: none is missing. Must not synchronise with the device."""
 
     @abstractmethod
     def statistics(self, observations: Any, visits: Tensor) -> Tensor:

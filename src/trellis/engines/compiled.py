@@ -1,4 +1,4 @@
-"""The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward pass."""
+"""The functions of reference.py for dense transitions on a CPU, compiled by numba; see there for a_t and c_t."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext

@@ -67,7 +67,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
         return given | {"n_features": None} if self._inferred == self.n_features else given
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Read symbols; unknown ones raise an error or, if they are handled, all become symbol V."""
+        """Read symbols; unknown ones raise an error or, with `handle_unknown="uniform"`, become symbol V."""
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
             self._set_n_features(int(observed.seen.max()) + 1)

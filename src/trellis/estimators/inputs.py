@@ -163,7 +163,7 @@ def as_columns(flat: Array) -> Array:
 
 
 def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
-    """Values with a natural dtype, zero (or empty) where missing, and the mask of missing ones."""
+    """Values with their natural dtype, zero (or empty) where missing, and the mask of missing values."""
     missing = np.ma.getmaskarray(flat).copy()
     values = np.ma.getdata(flat)
     if values.dtype == object:

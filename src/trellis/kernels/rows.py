@@ -101,8 +101,7 @@ def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor
 
 
 class LowProduct(torch.autograd.Function):
-    """X Y in a lower precision, given Y [a, b] and a copy of it in that precision: [n, a] -> [n, b]; gradients are
-    float32."""
+    """X Y in a lower precision, given Y and a copy of it in that precision: [n, a], [a, b] -> [n, b]."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, low: Tensor) -> Tensor:

@@ -183,9 +183,8 @@ def misfit(given: Moments, model: Probabilities) -> float:
 
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
-    """An estimate that assumes that each state has an anchor, a word that no other state emits. The neighbour
-    distribution of a word x is then a mixture of those of the anchors, with weights p(z | x). Anchors are extreme
-    points among the words with a relative frequency of at least `smallest`."""
+    """Assumes that each state has an anchor, a word that no other state emits. The neighbours of a word x are then a
+    mixture of those of the anchors, with weights p(z | x). Anchors are extreme points, of a frequency >= `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:

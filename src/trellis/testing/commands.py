@@ -25,7 +25,7 @@ def check_command(name: str, module: ModuleType, *words: object) -> None:
 
 
 class Case:
-    """A command to be checked, and its arguments."""
+    """A command and its arguments."""
 
     def __init__(self, name: str, module: ModuleType, words: list[str]) -> None:
         self.name, self.module, self.words = name, module, words

@@ -92,7 +92,7 @@ class Case:
         return (given.rows if isinstance(given, Vectors) else given) < 0
 
     def text(self) -> Any:
-        """Enough observations to re-estimate every state; vectors are sampled."""
+        """Enough observations to re-estimate every state."""
         if not isinstance(self.observations, Vectors):
             return self.observations
         drawn = self.emission.sample(torch.arange(self.states).repeat(LONG), seeded(9)).double()

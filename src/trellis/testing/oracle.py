@@ -52,7 +52,7 @@ class Paths:
         return np.eye(self.num_states)[self.states]
 
     def prefix(self, steps: int) -> Paths:
-        """The first steps alone."""
+        """The paths of the first `steps` steps."""
         return Paths(self.prior, self.matrices[: max(steps - 1, 0)], self.potentials[:steps])
 
     def without(self, step: int) -> Paths:

@@ -71,8 +71,7 @@ class Step(NamedTuple):
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """The step of a tilted bound. weights [n, K_m]: sum_x of the other layers' activities times exp(theta - shift);
-    total [n, 1]: sum_x of all layers' activities."""
+    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: sum_x of all layers'."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 
@@ -142,9 +141,8 @@ class Ascent:
         return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Multiply the layers `enter` into the product of activities and divide by that of layer m. Returns sum_x of
-        the product times layer m's table, [n, K_m + 1]. Works on a few tokens at a time, to read and write [n, V]
-        once."""
+        """Multiply the layers `enter` into the product of activities and divide by that of layer m; returns sum_x of
+        the product times layer m's table: [n, K_m + 1]. Processes a few tokens at a time."""
         changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
         changes += [(m, Tensor.div_)] if m != self.out else []
         reach = self.others.new_empty(len(self.words), len(self.tables[m]))

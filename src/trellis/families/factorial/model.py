@@ -62,8 +62,7 @@ class FHMM(GradientModel, StateModel):
         seed: int = 0,
         combine: str = "log-linear",
     ) -> FHMM:
-        """An untrained model with layers of `sizes` states, word probabilities near their frequencies, and noise that
-        breaks the symmetry of the layers."""
+        """An untrained model with layers of `sizes` states, and random word probabilities near their frequencies."""
         params = LayeredParams(sizes, len(vocab), dim, seed, combine)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
         params.set_unigram((frequency / frequency.sum()).log())

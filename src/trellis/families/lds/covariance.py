@@ -77,7 +77,7 @@ class Hankel(LinearOperator):
         return self._product(x, flipped=True)
 
     def _product(self, x: np.ndarray, flipped: bool) -> np.ndarray:
-        """A few columns at a time, so that intermediate results stay in cache."""
+        """Multiply a few columns at a time, so that intermediate results stay in cache."""
         out, begins = np.empty_like(x), range(0, x.shape[1], COLUMNS)
         pieces = x.reshape(self.blocks, self.size, -1)
         found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], flipped), begins)

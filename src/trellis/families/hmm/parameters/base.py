@@ -21,8 +21,7 @@ Support = Tensor | Partition | None
 
 
 class Params(nn.Module, ABC):
-    """Parameters of K states and V words. A word can be emitted by all states (`support` and `partition` are None), by
-    the states of its row of `support` [V, k], or by those of its class in `partition`."""
+    """Parameters of K states and V words; a word is emitted by all states, those in `support` [V, k], or its class's."""
 
     support: Tensor | None
     partition: Partition | None

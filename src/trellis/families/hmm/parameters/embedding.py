@@ -22,8 +22,7 @@ NO_PRIOR = Prior()
 
 
 class EmbeddingParams(nn.Module):
-    """Embeddings u, z [..., n, l], z_start [..., l] and, if emissions have embeddings too, v [..., m, l'], w [..., n,
-    l'].
+    """Embeddings u, z [..., n, l], z_start [..., l] and, for emissions, possibly v [..., m, l'] and w [..., n, l'].
 
     Leading dimensions batch several models; `parts` requires a single model."""
 

@@ -134,7 +134,7 @@ class NeuralParams(WordParams):
         return self.embeddings[self.roles[role]](ids, self.state_class)
 
     def embed_roles(self, ids: Tensor | None, *roles: str) -> list[Tensor]:
-        """The same for several roles, reading each table once."""
+        """`embed` for several roles, reading each table once."""
         first = {self.roles[role]: role for role in roles}
         tables = {table: self.embed(role, ids) for table, role in first.items()}
         return [tables[self.roles[role]] for role in roles]
