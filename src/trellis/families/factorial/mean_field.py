@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: sum_x of all layers'."""
+    """weights [n, K_m]: sum_x of the other layers' activity times exp(theta - shift); total [n, 1]: of all layers'."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 

@@ -118,8 +118,7 @@ def rnn_weights(lds: LDS, reach: float = 0.5) -> dict[str, Tensor]:
     it has unit variance; then h = 1/2 + reach z / 4. The input u of the sigmoid stays within about `reach` of zero,
     where the sigmoid is nearly linear, 1/2 + u / 4 (relative error u^2 / 12). The last unit is 1/2 after any word and 0
     before the first: it cancels the offsets of the other units and provides the word frequencies. The LDS predicts that
-    a word's probability mu changes by d = C A z; log p changes by d / (mu + standard deviation of d), about 1 at
-    most."""
+    a word's probability mu changes by d = C A z; log p changes by d / (mu + deviation of d), at most about 1."""
     A, tables = lds.parameters.transition, {name: value.cpu().numpy() for name, value in lds.tables.items()}
     forget = steady_state(A, np.eye(lds.dim), tables["information"]).forget
     whiten, colour, step = tables["whiten"], np.linalg.inv(tables["whiten"]), reach / 4

@@ -21,7 +21,7 @@ Support = Tensor | Partition | None
 
 
 class Params(nn.Module, ABC):
-    """Parameters of K states and V words; a word is emitted by all states, those in `support` [V, k], or its class's."""
+    """Parameters of K states and V words; a word is emitted by all states, `support` [V, k], or those of its class."""
 
     support: Tensor | None
     partition: Partition | None
