@@ -24,7 +24,7 @@ class CacheEntry(NamedTuple):
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """The given folder, else $TRELLIS_CACHE, else trellis/ in the user's cache directory."""
+    """The given folder, or $TRELLIS_CACHE, or trellis/ in the user's cache directory."""
     if cache or os.environ.get("TRELLIS_CACHE"):
         return Path(cache or os.environ["TRELLIS_CACHE"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trellis"

@@ -112,7 +112,7 @@ def data_folder(name: str) -> Path:
 
 
 def _find_splits(name: str, root: Path) -> Source:
-    """A corpus in three files: from $TRELLIS_DATA, else downloaded once into the cache."""
+    """A corpus in three files, from $TRELLIS_DATA or downloaded once into the cache."""
     files = _splits_in(data_folder(name))
     if not files:
         files = {split: [root / "sources" / name / f"{split}.txt"] for split in SPLITS}
@@ -123,7 +123,7 @@ def _find_splits(name: str, root: Path) -> Source:
 
 
 def _find_text8(name: str, root: Path) -> Source:
-    """The single file text8-* in $TRELLIS_DATA/text8, else downloaded once into the cache."""
+    """The single file text8-*, from $TRELLIS_DATA/text8 or downloaded once into the cache."""
     found = sorted(data_folder(name).glob("text8*"))
     if not found:
         found = [root / "sources" / name / name]

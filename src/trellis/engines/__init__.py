@@ -1,5 +1,6 @@
-"""The recursions over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of
-live states on a GPU; else plain torch: homogeneous.py for one transition with all states live, reference.py for all."""
+"""Choose the engine that runs the recursions over time: compiled.py (numba) for dense transitions on a CPU, triton.py
+for blocks of live states on a GPU, homogeneous.py (torch) for a constant transition with all states live, and
+reference.py (torch) for everything else."""
 
 from types import ModuleType
 
@@ -85,7 +86,7 @@ def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, le
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
+    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, k] and uniform numbers [B, T]."""
     chosen = engine(transition, filtered)
     plain = chosen in (reference, homogeneous)
     return chosen.sample(transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype))

@@ -16,7 +16,7 @@ from trellis.types import Belief, Potentials
 FLOOR = -1e300  # replaces -inf, so that differences are finite
 IMPOSSIBLE = -1e299  # anything below contains a FLOOR
 WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that may underflow
-LARGEST = 1 << 24  # maximum entries of a materialised transition matrix
+LARGEST = 1 << 24  # maximum entries of a dense transition matrix
 CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps up to which recomputing is always tried
 MOST = 1 << 28  # maximum exponentials if states are far apart
 

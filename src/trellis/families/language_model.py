@@ -12,7 +12,7 @@ from trellis.report.markup import Markup, element, section
 from trellis.tasks import lm
 from trellis.tasks.scores import Scores
 
-SENTENCES, LONGEST = 3, 40  # sentences drawn, and their maximum length in tokens
+SENTENCES, LONGEST = 3, 40  # number of samples, and their maximum length in tokens
 SPLITS = "train", "valid", "test"
 
 

@@ -96,7 +96,7 @@ class EMLearner:
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         if not isinstance(model.params, Maximisable) or model.dropout.draws_anything:
             raise TrellisError(
-                "EM requires table parameters without dropout; for neural or lowrank ones, or with dropout, use "
+                "EM requires table parameters without dropout; for neural or lowrank parameters, or dropout, use "
                 'train.learner = "gradient".'
             )
         self.model, self.params = model.eval(), model.params

@@ -39,7 +39,7 @@ class Infilled(NamedTuple):
 
     gaps: list[Ranked]  # for each gap, its most probable words given all observed words
     best: str  # the words of the jointly most probable (states, words)
-    samples: list[str]  # drawn jointly from the posterior
+    samples: list[str]  # sampled jointly from the posterior
 
 
 class StateSummary(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
-DRAWS = 1 << 22  # sentences drawn at a time
+DRAWS = 1 << 22  # sentences sampled at a time
 
 
 @dataclass

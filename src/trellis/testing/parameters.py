@@ -145,7 +145,7 @@ def dropout_of_states(case: Case) -> None:
     params = case.params
     whole, draw = params.parts(), a_draw("state", params)
     parts, ids = params.parts(draw), draw.ids
-    require(parts.kept is not None and parts.kept.equal(ids), "`kept` are not the states of the draw")
+    require(parts.kept is not None and parts.kept.equal(ids), "`kept` differs from the kept states")
     assert_normalised(parts)
     assert_close(parts.start, shares(whole.start[ids]), what="start")
     assert_close(parts.transition.dense(), shares(whole.transition.dense()[ids][:, ids]), what="transition")

@@ -84,7 +84,7 @@ class Case:
 
     @property
     def ids(self) -> tuple[Tensor, Tensor]:
-        """Live states before and after every transition, of different numbers: [BATCH, STEPS - 1, k]."""
+        """Live states before and after every transition, in different numbers: [BATCH, STEPS - 1, k]."""
         order = torch.rand(2, BATCH, STEPS - 1, self.states, generator=seeded(2)).argsort(-1)
         return order[0, ..., :LIVE], order[1, ..., : LIVE + 1]
 

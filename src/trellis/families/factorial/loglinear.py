@@ -141,7 +141,7 @@ def floor(dtype: torch.dtype, layers: int) -> float:
 
 
 def with_floor(scores: Tensor, shift: Tensor) -> Tensor:
-    """exp(theta - shift) [V, K] by states, with a last row of ones for the floor: [K + 1, V]."""
+    """exp(theta - shift), transposed, with a last row of ones for the floor: [V, K] -> [K + 1, V]."""
     return torch.nn.functional.pad((scores - shift).exp(), (0, 1), value=1.0).T.contiguous()
 
 

@@ -23,7 +23,7 @@ class HMMConfig(ModelConfig):
     family: str = "hmm"
     states: int = option(256, "number of hidden states", within="[1, inf)")
     emission: str = option(
-        "full", "words are emitted by all states, a class's, random or own ones", choices="full brown uniform cloned"
+        "full", "states that can emit a word: all, its class's, random, its own", choices="full brown uniform cloned"
     )
     classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, inf)")
     singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, inf)")
@@ -66,7 +66,7 @@ class HMMConfig(ModelConfig):
         for wrong, sentence in self.conflicts():
             if wrong:
                 raise TrellisError(sentence)
-        if self.params not in PARAMS:  # only here are its options known
+        if self.params not in PARAMS:  # from another package: its options need an import
             from trellis.families.hmm.parameters.find import check_choices
 
             check_choices(self)

@@ -28,7 +28,7 @@ from trellis.parts import Parts
 from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
-LARGEST_WRITTEN = 1 << 24  # maximum entries of a materialised transition matrix
+LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
 LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # maximum entries of transition blocks in memory while scoring
 OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
 LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory while scoring

@@ -109,7 +109,7 @@ def expect(parameters: Parameters, covariances: Covariances, horizon: int, worke
 def close_horizon(
     transition: np.ndarray, forget: np.ndarray, power: np.ndarray, inner: np.ndarray, known: np.ndarray
 ) -> np.ndarray:
-    """X = A X H' + H^(2r+1) X' (K C A)' + known."""
+    """The X with X = A X H' + H^(2r+1) X' (K C A)' + known."""
     term = total = stein(transition, known, forget)
     for _ in range(ROUNDS):
         term = stein(transition, power @ term.T @ inner.T, forget)
