@@ -89,7 +89,7 @@ class Lexicon:
         return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
-        """Joint ids x + V (y + 1) of words and tags (or untagged), <eos> and its tag last; see `emissions.Product`."""
+        """Ids x + V (y + 1) of tagged words, x of untagged ones, then <eos> and its tag; see `emissions.Product`."""
         size, number = len(self.vocab), self.numbers
         unknown = next((tag for tag in tags or () if tag not in number), None)
         if unknown is not None:

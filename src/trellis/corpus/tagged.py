@@ -168,7 +168,7 @@ def _word_tag(path: Path, column: int | str | None) -> Iterator[Sentence]:
 
 
 def _joined(path: Path, number: int, line: str) -> Sentence:
-    """Tokens word_TAG, split at the last underscore."""
+    """Split the tokens word_TAG of a line at the last underscore."""
     pairs = [token.rpartition("_") for token in line.split()]
     for token, (word, _, tag) in zip(line.split(), pairs, strict=True):
         if not word or not tag:

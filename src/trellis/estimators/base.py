@@ -85,7 +85,7 @@ class BaseHMM(FittedHMM):
     def partial_fit(self, X: Any, lengths: Any = None) -> Self:
         """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. Priors count once for all observations so far."""
+        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
         self._check_settings()
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:

@@ -91,7 +91,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
 
 def choose_inner(name: str, factored: bool) -> str:
-    """The emission update; scaling updates each theta independently, which a factored theta does not allow."""
+    """The emission update of this name; scaling, which updates each theta separately, rejects a factored theta."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
     if factored and name == "scaling":
         raise TrellisError('train.inner = "scaling" needs model.params = "table"; use adam or lbfgs.')
