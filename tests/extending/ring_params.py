@@ -1,4 +1,4 @@
-"""The parameterization `model.params = "ring"`, trained by EM or by gradient."""
+"""The parameterisation `model.params = "ring"`, trained by EM or by gradient."""
 
 from __future__ import annotations
 

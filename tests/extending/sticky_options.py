@@ -1,4 +1,4 @@
-"""The options of a parameterization, in a file that does not import torch."""
+"""The options of a parameterisation, in a file that does not import torch."""
 
 from dataclasses import dataclass
 

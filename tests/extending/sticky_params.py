@@ -1,4 +1,4 @@
-"""The parameterization p(z' | z) = s_z [z' = z] + (1 - s_z) softmax(logits_z)[z'], trained by gradient."""
+"""The parameterisation p(z' | z) = s_z [z' = z] + (1 - s_z) softmax(logits_z)[z'], trained by gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transition from outside in two files: ring.py and its parameterization, ring_params.py."""
+"""A transition from outside in two files: ring.py and its parameterisation, ring_params.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance suites for transitions, emissions, parameterizations, families, readers and commands.
+"""Conformance suites for transitions, emissions, parameterisations, families, readers and commands.
 
 Each is a function that raises an AssertionError listing all failed checks, so that any test framework can call it. The
 suites need no additional dependencies."""

@@ -1,4 +1,4 @@
-"""Checks of HMM parameterizations: normalised parts, exact gradients, dropout, saving, and EM."""
+"""Checks of HMM parameterisations: normalised parts, exact gradients, dropout, saving, and EM."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def check_parameters(params: Params, words: Sequence[str] | None = None) -> None
         Random parameters of 4 to 10 states. The kinds of dropout in `drops` are checked; `SavedParams` must be restored
         from settings and tensors; and EM must never lower the likelihood of `Maximisable` parameters.
     words
-        The vocabulary, if the parameterization depends on the words.
+        The vocabulary, if the parameterisation depends on the words.
 
     >>> from trellis.families.hmm.parameters import TableParams
     >>> from trellis.testing import check_parameters
@@ -204,7 +204,7 @@ def tables(parts: Parts) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def named(case: Case) -> None:
-    """The settings contain the name of the parameterization and the number of states."""
+    """The settings contain the name of the parameterisation and the number of states."""
     settings = case.given.settings()  # type: ignore[operator]
     require(settings.get("params") == case.given.kind, f'settings()["params"] is {settings.get("params")!r}')
     require(settings.get("states") == case.given.num_states, f'settings()["states"] is {settings.get("states")!r}')

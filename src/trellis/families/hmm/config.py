@@ -30,9 +30,9 @@ class HMMConfig(ModelConfig):
     class_sizes: str = option("equal", "brown: states of a class, by its token count", choices="equal log root")
     states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, inf)")
     params: str = option(
-        "table", "parameterization: tables, nets over embeddings, or low-rank", choices=PARAMS, group=PARAMETERS
+        "table", "parameterisation: tables, nets over embeddings, or low-rank", choices=PARAMS, group=PARAMETERS
     )
-    params_options: str = option("", "options of a parameterization from another package: key=value, ...")
+    params_options: str = option("", "options of a parameterisation from another package: key=value, ...")
     dropout: str = option(
         "none", "training drops states of each class, or single transitions", choices="none state unstructured"
     )

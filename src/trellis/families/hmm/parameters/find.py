@@ -1,4 +1,4 @@
-"""Find parameterizations by name, in this package and in other packages' entry points."""
+"""Find parameterisations by name, in this package and in other packages' entry points."""
 
 from trellis.errors import TrellisError
 from trellis.extensions import PARAMETERS, entries
@@ -9,7 +9,7 @@ from trellis.registry import resolve
 
 
 def find_params(name: str) -> type[WordParams]:
-    """The parameterization of that name, built in or from an installed package."""
+    """The parameterisation of that name, built in or from an installed package."""
     path = choose(entries(PARAMETERS) | PARAMS, name, "model.params")
     found = resolve(path)
     if not (isinstance(found, type) and issubclass(found, WordParams)):
@@ -18,7 +18,7 @@ def find_params(name: str) -> type[WordParams]:
 
 
 def check_choices(config: HMMConfig) -> None:
-    """Raise if the parameterization does not support the given options."""
+    """Raise if the parameterisation does not support the given options."""
     params = find_params(config.params)
     params.options(config)
     if config.dropout not in ("none", *params.drops):
