@@ -78,7 +78,7 @@ class Drawn(Dense):
     ("kind", "claim"),
     [
         (Transposed, "`backward` is A m"),
-        (Detached, "difference quotients"),
+        (Detached, "finite differences"),
         (Hasty, "lowers the likelihood"),
         (Drawn, "draws from the rows"),
     ],

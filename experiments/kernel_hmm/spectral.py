@@ -4,9 +4,9 @@ All methods need a stationary text, at least as many symbols as states m, and ma
 rank m; errors decrease as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near
 rank deficiency, or with too little text, they all fail:
     ObservableOperators (Hsu, Kakade, Zhang)  only scores sequences; negative probabilities can occur and are reported
-    by_eigenvectors (Anandkumar, Hsu, Kakade)  O from eigenvalues, which noise can make complex or misorder
-    by_anchors (Stratos, Collins, Hsu)  for states that each have an anchor word; biased if some have none
-    by_cooccurrence (Huang, Fu, Sidiropoulos)  pairs alone, by descent: it iterates, and may end in a local optimum
+    by_eigenvectors (Anandkumar, Hsu, Kakade)  finds O as eigenvalues, which noise can make complex or reorder
+    by_anchors (Stratos, Collins, Hsu)  assumes that each state has an anchor word; biased if some have none
+    by_cooccurrence (Huang, Fu, Sidiropoulos)  uses pairs only; iterates, and may end in a local optimum
 The last three return estimates projected onto valid distributions, which can initialise EM or gradient training.
 """
 
@@ -100,7 +100,7 @@ class Scores(NamedTuple):
 
 class ObservableOperators:
     """p(x_1, ..., x_T) = b_inf' B_{x_T} ... B_{x_1} b_1, with b_1 = U' P1, b_inf = (P21' U)^+ P1 and
-    B_x = (U' P3x1) (U' P21)^+, U the leading left singular vectors of P21: states observed through symbols."""
+    B_x = (U' P3x1) (U' P21)^+, where U has the leading left singular vectors of P21."""
 
     def __init__(self, given: Moments, states: int, seed: int = 0) -> None:
         basis, _ = subspaces(given.pairs, states, seed)
@@ -149,8 +149,8 @@ def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities
 
 
 def initial(given: Moments, states: int, seed: int = 0, draws: int = 10) -> Probabilities:
-    """An initialisation for EM or gradient training: the anchor estimate and several eigenvector estimates, the best of
-    them refined by EM on the triples, and of those the best fit, smoothed to have no zeros."""
+    """An initialisation for EM or gradient training. Of the anchor estimate and several eigenvector estimates, the best
+    are refined by EM on the triples; the one that then fits best is smoothed to have no zeros and returned."""
     found = by_anchors(given, states), *(by_eigenvectors(given, states, seed + draw) for draw in range(draws))
     best = sorted(found, key=lambda model: misfit(given, model))[:IMPROVED]
     return min((improved(given, model) for model in best), key=lambda model: misfit(given, model)).smoothed(SMOOTHING)
@@ -183,8 +183,8 @@ def misfit(given: Moments, model: Probabilities) -> float:
 
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
-    """Each state has an anchor, a word that no other state emits: the neighbours of any word are a mixture of those of
-    the anchors, with weights p(z | x). Anchors are extreme points among words with a share of at least `smallest`."""
+    """Assumes that each state has an anchor, a word that no other state emits. The neighbours of a word x are then a
+    mixture of those of the anchors, with weights p(z | x). Anchors are extreme points, of a frequency >= `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:
@@ -199,8 +199,8 @@ def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabili
 def by_cooccurrence(
     given: Moments, states: int, seed: int = 0, penalty: float = PENALTY, starts: int = 10, steps: int = 3000
 ) -> Probabilities:
-    """A model whose pairs are close to the counted ones in KL, with a small |det Theta| of the joint distribution of
-    adjacent states, as pairs alone do not identify a model. The best of several starts, run in a batch."""
+    """A model whose pairs are close to the counted ones in KL. Since pairs alone do not identify a model, a penalty
+    prefers a small |det Theta|, Theta being the joint distribution of adjacent states. The best of several starts."""
     generator = torch.Generator().manual_seed(seed)
     shapes = (starts, states, states), (starts, states, len(given.single))
     moves, words = (torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes)

@@ -31,7 +31,7 @@ class KalmanStep(NamedTuple):
 def learn_exactly(
     prior: Normal, dynamics: Dynamics, observation: Observation, values: Tensor, noise: str = "full"
 ) -> Iterator[KalmanStep]:
-    """Iterate EM indefinitely on sequences [B, T, p] of equal length without gaps."""
+    """Yield the iterations of EM, without end, on sequences [B, T, p] of equal length without missing values."""
     restrict = choose(NOISES, noise, "The noise")
     if values.shape[1] < 2 or bool(values.isnan().any()):
         raise TrellisError("Exact EM needs sequences of at least two steps, without missing values.")

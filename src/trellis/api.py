@@ -42,9 +42,9 @@ def train(
     Parameters
     ----------
     data
-        The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), or a `Corpus`.
-        Taggers take the name of a tagged data set, a file, or sentences of (word, tag) pairs. Alternatively a
-        `RunConfig` or a TOML file, which sets everything except `run`, `resume` and `callbacks`.
+        The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), or a `Corpus`; for
+        taggers, the name of a tagged data set, a file, or sentences of (word, tag) pairs. Or a `RunConfig` or TOML
+        file, which determines everything except `run`, `resume` and `callbacks`.
     family
         The model family; `trellis config FAMILY` prints its options.
     run
@@ -54,7 +54,7 @@ def train(
     seed, device
         The random seed; "cpu", "cuda" or "auto" (the GPU if there is one).
     callbacks
-        Called while training, see `Callback`.
+        Called during training, see `Callback`.
     settings
         Options by name (`states=512, epochs=3`), or dicts of them (`batches={"window": 32}`). A name goes to the first
         of `model`, `train`, `batches` and `data` that has it.
@@ -76,7 +76,7 @@ def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConf
     path = str(data) if isinstance(data, str | PathLike) else None
     if isinstance(data, RunConfig) or (path is not None and path.endswith(".toml")):
         if (family, settings) != ("hmm", {"seed": 0, "device": "auto"}):
-            raise TrellisError("A RunConfig or a TOML file has all options: change them there, not by arguments.")
+            raise TrellisError("A RunConfig or a TOML file contains all options; change them there, not by arguments.")
         return data if isinstance(data, RunConfig) else load_config(str(path)), None
     check_sentences([] if path is not None else data)
     settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
@@ -85,7 +85,7 @@ def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConf
 
 
 def fingerprint(data: Any) -> str:
-    """A hash of a text passed from Python, so that a resumed training can check it."""
+    """A hash of a text passed from Python, which is checked when a run is resumed."""
     digest = hashlib.sha256()
     texts = {Corpus: lambda: [split.tokens for split in data.splits.values()], Tagged: lambda: [data.words, data.tags]}
     for part in texts.get(type(data), lambda: data)():
@@ -112,7 +112,7 @@ def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
 def evaluate(
     model: PersistedModel | str | PathLike[str], data: Any = None, split: str | None = None, device: str = "cpu"
 ) -> Evaluation | TagScores:
-    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; the default is
+    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; by default on
     the test split of the model's training corpus.
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a

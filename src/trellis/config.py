@@ -11,17 +11,17 @@ from trellis.errors import TrellisError
 from trellis.options import Options, build, choose, option, parse_value, put, read_toml, split_override
 from trellis.registry import Family, find_family
 
-GIVEN = "<python"  # how the data.source of a text passed from Python begins
+GIVEN = "<python"  # prefix of data.source for a text passed from Python
 
 
 @dataclass(frozen=True)
 class DataConfig(Options):
-    """The text and its preprocessing; None defers to the source's default (see trellis.corpus.sources)."""
+    """The text and its preprocessing; None means the default of the source (see trellis.corpus.sources)."""
 
     prefix: ClassVar[str] = "data."
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
-    reader: str | None = option(None, "text | fasta | csv, or that of another package")
-    column: str | None = option(None, 'csv: header or index of the sequences; "id:event" joins the rows of one id')
+    reader: str | None = option(None, "text | fasta | csv, or a reader of another package")
+    column: str | None = option(None, 'csv: name or index of the column; "id:event" joins the rows of each id')
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "document boundaries: file | blank | heading")
     heading: str | None = option(None, 'documents = "heading": regular expression matching a document\'s first line')
@@ -60,7 +60,7 @@ class ModelConfig(Options):
         return ""
 
     def check(self, run: RunConfig) -> None:
-        """Raise on combinations of options that are incompatible across the run."""
+        """Raise on incompatible options in different sections of the run."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class TrainConfig(FitConfig):
     schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
     lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, inf)")
-    lr_factor: float = option(0.5, "plateau: factor applied to lr ...", within="[0, inf)")
-    lr_patience: int = option(1, "plateau: ... after this many evaluations without improvement", within="[0, inf)")
+    lr_factor: float = option(0.5, "plateau: factor by which lr is reduced", within="[0, inf)")
+    lr_patience: int = option(1, "plateau: evaluations without improvement before lr is reduced", within="[0, inf)")
     average: float = option(0.0, "gradient: decay of the exponential moving average of the weights", within="[0, 1)")
     pseudocount: float = option(1e-4, "em: added to the expected counts of an epoch or batch", within="[0, inf)")
     em_power: float = option(0.5, "stepwise-em: step k has rate (k + 2) ** -em_power", within="[0, inf)")
@@ -212,8 +212,8 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def with_settings(family: str, settings: Mapping[str, Any]) -> RunConfig:
-    """A run from keyword arguments: tables of options, or options by name, each assigned to the first section that has
-    it among model, train, batches and data."""
+    """A run from keyword arguments: tables of options, or options by name. Each name belongs to the first of the
+    sections model, train, batches and data that has it."""
     tables: dict[str, Any] = {"model": {"family": family}}
     kinds = sections_of(tables)
     own = {one.name for one in fields(RunConfig)} - set(kinds)

@@ -1,4 +1,4 @@
-"""Device selection, and random draws that are identical on every device."""
+"""Device selection, and random numbers that are identical on every device."""
 
 import re
 
@@ -24,14 +24,14 @@ def choose_device(device: str | torch.device) -> str:
 
 
 class Draws:
-    """Uniform draws for `copies` of every sequence of a batch, independent of how sequences are batched."""
+    """Uniform numbers for `copies` of every sequence of a batch; they do not depend on the other sequences."""
 
     def __init__(self, seed: int, lengths: list[int], copies: int) -> None:
         self.lengths, self.copies = lengths, copies
         self.generators = {length: torch.Generator().manual_seed(seed) for length in lengths}
 
     def draw(self) -> Tensor:
-        """[sequences, copies, T], zero in the padding."""
+        """The next numbers: [sequences, copies, T], zero in the padding."""
         found = {n: torch.rand((self.copies, n), generator=g, dtype=torch.float64) for n, g in self.generators.items()}
         return torch.stack([pad(found[n], (0, max(self.lengths) - n)) for n in self.lengths])
 
@@ -39,7 +39,7 @@ class Draws:
 def draw_uniform(
     shape: tuple[int, ...], device: torch.device, generator: torch.Generator | Draws | None = None
 ) -> Tensor:
-    """Float64 numbers in [0, 1); drawn with a CPU generator, so that every device gets the same."""
+    """Uniform float64 numbers in [0, 1), from a CPU generator, so that they are the same on every device."""
     if isinstance(generator, Draws):
         return generator.draw().view(shape).to(device)
     source = device if generator is None else generator.device

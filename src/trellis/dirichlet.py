@@ -9,8 +9,8 @@ def most_probable(
 ) -> Tensor:
     """argmax of sum (counts + pseudocount) log p over distributions p along `dim`: [..., n].
 
-    Structural zeros (an `old` probability of zero) stay zero unless `keep_zeros` is off; a distribution without counts
-    stays unchanged."""
+    Where the `old` probability is zero it stays zero, unless `keep_zeros` is False. A distribution without counts is
+    unchanged."""
     weights = (counts + pseudocount).clamp(min=0)
     if keep_zeros:
         weights = weights.masked_fill(old == 0, 0.0)

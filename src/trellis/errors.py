@@ -1,4 +1,4 @@
-"""The exceptions that users see: one sentence saying what, where and what to do."""
+"""User errors, with one-sentence messages: what is wrong, where, and what to do."""
 
 
 class TrellisError(Exception):

@@ -1,4 +1,4 @@
-"""What other packages add to the library by entry points: names and import strings, of which nothing is loaded here."""
+"""Extensions from other packages, found through entry points; nothing is imported here."""
 
 from importlib.metadata import entry_points
 
@@ -9,5 +9,5 @@ COMMANDS = "trellis.commands"  # of the command line: a module, see `trellis.cli
 
 
 def entries(group: str) -> dict[str, str]:
-    """The import string of everything in a group that an installed package has, by name."""
+    """The import strings of a group's entry points in all installed packages, by name."""
     return {entry.name: entry.value for entry in entry_points(group=group)}

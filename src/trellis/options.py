@@ -39,7 +39,7 @@ class Option:
     doc: str
     choices: tuple[str, ...] = ()
     within: str = ""  # an interval, as in "[0, 1)"
-    group: str = ""  # entry points whose names are choices too, see `trellis.extensions`
+    group: str = ""  # a group of entry points whose names are choices too, see `trellis.extensions`
 
     def check(self, value: Any, name: str) -> None:
         """Raise if a value is not among the choices or is out of range."""
@@ -60,13 +60,13 @@ class Option:
         return tuple(entries(self.group)) if self.group else ()
 
     def describe(self) -> str:
-        """What it does, and what it may be."""
+        """The documentation, with the choices or the range."""
         choices = " | ".join(filter(None, (*self.choices, *self.added)))
         return "; ".join(filter(None, (self.doc, choices, self.within and phrase(self.within))))
 
 
 def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "", group: str = "") -> Any:
-    """A dataclass field that is an option of a run; choices may be written as one string, with spaces between them."""
+    """A dataclass field that is an option of a run; choices may be one string, separated by spaces."""
     names = choices.split() if isinstance(choices, str) else choices
     return field(default=default, metadata={"option": Option(doc, tuple(names), within, group)})
 
@@ -90,13 +90,13 @@ def inside(value: float, within: str) -> bool:
 
 
 def phrase(within: str) -> str:
-    """An interval in words if it has only a lower bound."""
+    """An interval, in words if it has only a lower bound."""
     low, high = within[1:-1].split(", ")
     return f"in {within}" if high != "inf" else f"{'at least' if within[0] == '[' else 'above'} {low}"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the nearest valid one, or all of them."""
+    """The end of an error message about an unknown name: the most similar valid name, or all of them."""
     choices = list(known)
     nearest = difflib.get_close_matches(str(name), choices, n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else f"; choose from {', '.join(choices)}."
@@ -110,8 +110,7 @@ def choose(options: Mapping[str, T], name: str, what: str) -> T:
 
 
 def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
-    """Build a config dataclass from a table, checking every key and value; `owner` is appended to the error about an
-    unknown key."""
+    """Build a config dataclass from a table, checking every key and value; errors about keys end with `owner`."""
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
     hints = get_type_hints(cls)
@@ -166,8 +165,8 @@ def put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def parse_value(text: str, kind: Any, path: list[str]) -> Any:
-    """Parse a command-line value as TOML. Text that is not TOML stays a string, as does any value of a string field,
-    looked up in the dataclass `kind` along the path of keys."""
+    """Parse a command-line value as TOML. Text that is not valid TOML stays a string, and so does the value of a string
+    field, which is found by following the path of keys in the dataclass `kind`."""
     for key in path:
         kind = get_type_hints(kind).get(key) if is_dataclass(kind) else None
     if str in (kind, *get_args(kind)):
@@ -179,7 +178,7 @@ def parse_value(text: str, kind: Any, path: list[str]) -> Any:
 
 
 def parse_options(kind: type[T], text: str, where: str) -> T:
-    """An instance of a config dataclass from "key=value, key=value", every key and value checked."""
+    """Build a config dataclass from "key=value, key=value", checking every key and value."""
     table: dict[str, Any] = {}
     for keys, value in map(split_override, filter(None, (part.strip() for part in text.split(",")))):
         put(table, keys, parse_value(value.strip(), kind, keys))

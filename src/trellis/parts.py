@@ -31,10 +31,10 @@ class Prior(NamedTuple):
 
 
 class Parts:
-    """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be a function, evaluated lazily.
+    """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be a function that is called on first use.
 
     Under state dropout they describe the submodel over the states `kept` [K'], and `entry(ids)` returns the
-    transitions from arbitrary states [R] of the full model into these."""
+    transitions from any states [R] of the full model into these."""
 
     def __init__(
         self,

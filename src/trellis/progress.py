@@ -1,4 +1,4 @@
-"""Progress reporting: a rich bar on a terminal, periodic plain lines elsewhere, nothing when quiet."""
+"""Progress reports: a rich bar in a terminal, plain lines elsewhere, nothing if quiet."""
 
 import importlib.util
 import sys
@@ -19,14 +19,14 @@ def set_quiet(quiet: bool = True) -> None:
 
 
 class Progress:
-    """The interface a running job reports to; this base class prints nothing."""
+    """The interface of progress reports; this base class prints nothing."""
 
     def __init__(self, description: str, total: float | None, unit: str) -> None:
         self.description, self.total, self.unit = description, total, unit
         self.done, self.fields = 0.0, dict[str, object]()
 
     def advance(self, n: float = 1) -> None:
-        """Mark `n` more units as done."""
+        """Count `n` more units as done."""
         self.done += n
         self.show()
 

@@ -36,20 +36,20 @@ class Family:
     """
 
     name: str
-    title: str  # display name
-    config: str  # a subclass of `trellis.config.ModelConfig`: all its options of [model]
+    title: str  # name in tables and reports
+    config: str  # a subclass of `trellis.config.ModelConfig`: the options of [model]
     model: str  # a subclass of `trellis.models.base.PersistedModel`
     learners: Mapping[str, str]  # keyed by train.learner, default first: (model, TrainConfig, total_steps) -> Learner
     build: str = ""  # (RunConfig, corpus) -> untrained model
-    read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data: passed from Python, or None
+    read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data is a text passed from Python, or None
     fit: str = "trellis.training.fit:by_steps"  # (Job) -> Fitted
     evaluate: str = "trellis.families.language_model:evaluate"  # (model, corpus, RunConfig) -> Scores
     report: str = "trellis.families.language_model:sections"  # (model) -> sections of the report
     exports: Mapping[str, str] = field(default_factory=dict)  # keyed by format, default first: (model, path) -> None
     imports: Mapping[str, str] = field(default_factory=dict)  # keyed by file suffix: (path) -> model
     order: str = "streams"  # default order of the batches
-    data: str = "trellis.config:DataConfig"  # the options of [data] ...
-    train: str = "trellis.config:TrainConfig"  # ... and of [train]
+    data: str = "trellis.config:DataConfig"  # the options of [data]
+    train: str = "trellis.config:TrainConfig"  # the options of [train]
 
     def load(self, part: str) -> Any:
         """Import a component."""
@@ -66,7 +66,7 @@ def resolve(path: str) -> Any:
 
 
 def find_family(name: str) -> Family:
-    """The family of that name, ours or that of an installed package."""
+    """The family of that name, built in or from an installed package."""
     if name in KNOWN:
         return KNOWN[name]
     if name in FAMILIES:
@@ -83,13 +83,13 @@ def find_family(name: str) -> Family:
 
 
 def families() -> dict[str, str]:
-    """The import string of every family, those of installed packages last."""
+    """The import string of every family, by name; those of other packages come last."""
     return FAMILIES | entries(GROUP) | dict.fromkeys(KNOWN, "")
 
 
 @contextmanager
 def known(family: Family) -> Iterator[None]:
-    """Inside this block the family is found by its name, installed or not: for tests, and for notebooks."""
+    """A context in which a family can be found by its name without being installed, for tests and notebooks."""
     KNOWN[family.name] = family
     try:
         yield

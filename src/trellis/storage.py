@@ -86,7 +86,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def clear_partial(folder: str | Path) -> None:
-    """Remove files that killed writers left unfinished in `folder`; call only while nobody else writes there."""
+    """Remove unfinished files of killed processes from `folder`, to which no other process may be writing."""
     for partial in Path(folder).glob(f".*{PARTIAL}"):
         partial.unlink(missing_ok=True)
 
@@ -102,7 +102,7 @@ def save_tensors(
 def write_tensors(
     file: BinaryIO, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """The same, to an open file."""
+    """`save_tensors` to an open file."""
     arrays = {name: _as_tensor(name, value) for name, value in tensors.items()}
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].element_size(), item[0])))
     header: dict[str, Any] = {"__metadata__": {key: str(value) for key, value in (metadata or {}).items()}}
@@ -141,7 +141,7 @@ def read_metadata(path: str | Path) -> dict[str, str]:
         return header.metadata
 
 
-def check_schema(what: object, found: object, ours: int, advice: str = "make it again") -> None:
+def check_schema(what: object, found: object, ours: int, advice: str = "create it again") -> None:
     """Raise if a file has the schema of a different version of Trellis."""
     if str(found) == str(ours):
         return
@@ -174,7 +174,7 @@ def _opened(path: str | Path) -> Iterator[tuple[BufferedReader, _Header]]:
 
 
 def _read_header(file: BufferedReader, size: int) -> _Header:
-    """Parse the header and check it against the file size, so that a corrupt header causes no allocation."""
+    """Parse the header and check it against the file size, before any memory is allocated."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(MAX_HEADER, size - 8):
         raise ValueError("no header")
@@ -234,7 +234,7 @@ def _sync_file(path: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush directory entries to disk, where the system supports it."""
+    """Flush directory entries to disk, if the system supports it."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -32,7 +32,7 @@ class Belief(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The live states of every step as rows of a few distinct sets, ids[b, t] = sets[rows[b, t]]; sets share work."""
+    """The live states of every step, as rows of a few distinct sets: ids[b, t] = sets[rows[b, t]]."""
 
     sets: Tensor  # [G, k] int64
     rows: Tensor  # [B, T] int64
@@ -44,7 +44,7 @@ class Groups(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """log o_t(z) = table[rows[b, t], z]: indices into one table, so that a vocabulary is exponentiated once.
+    """log o_t(z) = table[rows[b, t], z]: steps refer to rows of a table, such as one row per word.
 
     A row of -1 is a missing observation (o_t = 1 for every state). If `ids` is given, column i of step t refers to the
     live state ids[b, t, i], and every other state has o_t = 0; if None, all states are live.
@@ -75,7 +75,7 @@ class Potentials(NamedTuple):
         return not self.all_observed and bool(self.gaps(lengths).any())
 
     def gather(self) -> Tensor:
-        """Materialise log o_t(z): [B, T, k], zero where the observation is missing."""
+        """log o_t(z) of every step: [B, T, k], zero where the observation is missing."""
         if self.all_observed:
             return take(self.table, self.rows)
         return take(self.table, self.rows.clamp(min=0)).masked_fill((self.rows < 0).unsqueeze(-1), 0.0)
@@ -111,12 +111,12 @@ class Posterior(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Expected sufficient statistics; closed under addition and scaling, so they can be accumulated."""
+    """Expected sufficient statistics, which can be added and scaled."""
 
     log_likelihood: Tensor  # scalar, float64
     start: Tensor  # [K]
-    transition: Tensor  # statistics of the operator's type; [K, K] if dense
-    emission: Tensor  # expected visits [N, k] of (table row, state); after an E-step, of the emission's type
+    transition: Tensor  # statistics in the layout of the transition; [K, K] if dense
+    emission: Tensor  # expected visits [N, k] of (table row, state); after an E-step, in the layout of the emission
 
     def plus(self, other: Counts, scale: float = 1.0) -> Counts:
         """self + scale * other."""

@@ -210,7 +210,7 @@ def test_settings_refused(settings: dict[str, Any], sentence: str) -> None:
 def test_cooccurrences_refused() -> None:
     with pytest.raises(InputError, match="sum to one"):
         DenseHMM(2).fit_cooccurrence(np.eye(2))
-    with pytest.raises(InputError, match="partial_fit is EM"):
+    with pytest.raises(InputError, match="partial_fit uses EM"):
         DenseHMM(2, learning="cooccurrence").partial_fit([0, 1])
     with pytest.raises(InputError, match="no pair of adjacent"):
         DenseHMM(2, learning="cooccurrence").fit([[0, None, 1], [2]])

@@ -1,4 +1,4 @@
-"""A reader: one JSON object a line, each a document whose text is under the key `data.column`, "text" by default."""
+"""A reader of JSON Lines: each object is a document; its text is under the key `data.column` ("text" by default)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transition: states on a ring, and one distribution of how far ahead the next one is."""
+"""A transition over states on a ring: the distance to the next state has the same distribution everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trellis.transitions.base import invert
 
 
 class Ring(Countable, Samplable):
-    """A[z, (z + j) mod K] = jumps[j] for j < J, O(K J) a step; its statistics are expected counts of the jumps [J]."""
+    """A[z, (z + j) mod K] = jumps[j] for j < J: O(K J) per step. The statistics are expected counts of jumps [J]."""
 
     def __init__(self, jumps: Tensor, num_states: int) -> None:
         self.jumps, self.num_states = jumps, num_states
@@ -23,7 +23,7 @@ class Ring(Countable, Samplable):
         return sum(q * message.roll(-j, -1) for j, q in enumerate(self.jumps))
 
     def ahead(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-        """How far each pair of states is apart, and whether one jump leads there: [..., k, k'] both."""
+        """The distance between each pair of states, and whether one jump covers it: two tensors [..., k, k']."""
         distance = (after.unsqueeze(-2) - before.unsqueeze(-1)) % self.num_states
         return distance.clamp(max=len(self.jumps) - 1), distance < len(self.jumps)
 

@@ -1,4 +1,4 @@
-"""Its parameterization: `model.params = "ring"`, trained by EM and by gradient."""
+"""The parameterisation `model.params = "ring"`, trained by EM or by gradient."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trellis.transitions import DenseEntry
 
 @dataclass(frozen=True)
 class RingOptions(Options):
-    reach: int = option(2, "states that can come next, this one included", within="[1, inf)")
+    reach: int = option(2, "number of states that can follow a state, itself included", within="[1, inf)")
 
 
 class RingParams(Tables):
-    """Logits of the jumps [J]; those of the start and of the words are the tables' own."""
+    """Logits of the jumps [J]. The logits of start and words are inherited from `Tables`."""
 
     kind = "ring"
     Options = RingOptions

@@ -1,4 +1,4 @@
-"""The options of a parameterization, apart from it: this file needs no torch."""
+"""The options of a parameterisation, in a file that does not import torch."""
 
 from dataclasses import dataclass
 
@@ -7,4 +7,4 @@ from trellis.options import Options, option
 
 @dataclass(frozen=True)
 class StickyOptions(Options):
-    stay: float = option(0.5, "probability of staying in a state, before training", within="(0, 1)")
+    stay: float = option(0.5, "initial probability of staying in a state", within="(0, 1)")

@@ -1,4 +1,4 @@
-"""A parameterization: p(z' | z) = s_z [z' = z] + (1 - s_z) softmax(logits_z), every number learned by gradient."""
+"""The parameterisation p(z' | z) = s_z [z' = z] + (1 - s_z) softmax(logits_z)[z'], trained by gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trellis.transitions import Dense
 
 
 class StickyParams(WordParams):
-    """Logits of the start [K], of staying [K], of moves [K, K] and of words [V, k]."""
+    """Logits of start [K], staying [K], moving [K, K] and words [V, k]."""
 
     kind = "sticky"
     Options = StickyOptions

@@ -1,4 +1,4 @@
-"""A transition from outside in two files: ring.py and its parameterization, ring_params.py."""
+"""A transition from outside in two files: ring.py and its parameterisation, ring_params.py."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_its_options_are_checked_before_any_text_is_read(installed: Path) -> Non
     }.items():
         with pytest.raises(TrellisError, match=message):
             HMMConfig(params="ring", params_options=text)
-    with pytest.raises(TrellisError, match=r'"ring" allows no model.dropout = "state": use "none"'):
+    with pytest.raises(TrellisError, match=r'"ring" does not support model.dropout = "state": use "none"'):
         HMMConfig(params="ring", dropout="state")
-    with pytest.raises(TrellisError, match='"table" has none of its own'):
+    with pytest.raises(TrellisError, match='"table" has no such options'):
         HMMConfig(params_options="reach=2")
     with pytest.raises(TrellisError, match="did you mean 'ring'"):
         HMMConfig(params="rings")

@@ -1,4 +1,4 @@
-"""A parameterization from outside in two files: sticky_params.py and sticky_options.py."""
+"""A parameterisation from outside in two files: sticky_params.py and sticky_options.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An emission: every state has a direction, from which angles spread."""
+"""An emission for angles: each state has a mean direction and a concentration."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from torch.special import i0e, i1e
 from trellis.emissions import Emission, Vectors
 from trellis.types import Potentials
 
-STEPS, LONGEST = 30, 1 - 1e-9  # of Newton's method; of a mean resultant
+STEPS = 30  # of Newton's method
+LONGEST = 1 - 1e-9  # upper limit of the mean resultant length
 
 
 class VonMises(Emission):
-    """p(x | z) = exp(kappa_z cos(x - mu_z)) / (2 pi I_0(kappa_z)) of angles x [n, 1]; means and kappas [K].
+    """p(x | z) = exp(kappa_z cos(x - mu_z)) / (2 pi I_0(kappa_z)) for angles x [n, 1], with means mu and kappas [K].
 
-    Its statistics are expected sums of 1, cos x and sin x: [K, 3]."""
+    The sufficient statistics are expected sums of 1, cos x and sin x: [K, 3]."""
 
     def __init__(self, means: Tensor, kappas: Tensor) -> None:
         self.means, self.kappas, self.num_states = means, kappas, len(means)
@@ -34,7 +35,7 @@ class VonMises(Emission):
         return visits.T @ torch.cat([torch.ones_like(x), x.cos(), x.sin()], 1)
 
     def maximised(self, statistics: Tensor, prior: Any) -> VonMises:
-        """Without a prior; a state that was never visited stays."""
+        """The M-step, without a prior. States without expected counts keep their parameters."""
         count, cos, sin = statistics.T
         resultant = (torch.hypot(cos, sin) / count.clamp(min=1e-300)).clamp(max=LONGEST)
         seen = count > 0
@@ -48,7 +49,7 @@ class VonMises(Emission):
 
 
 def concentration(resultant: Tensor) -> Tensor:
-    """The kappa for which I_1(kappa) / I_0(kappa) is the mean resultant, by Newton's method."""
+    """The kappa for which I_1(kappa) / I_0(kappa) equals the mean resultant length, by Newton's method."""
     kappa = resultant * (2 - resultant**2) / (1 - resultant**2)
     for _ in range(STEPS):
         ratio = i1e(kappa) / i0e(kappa)

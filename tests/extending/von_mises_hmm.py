@@ -1,4 +1,4 @@
-"""Its estimator, with the interface of scikit-learn; EM and all the answers are those of the library."""
+"""The estimator for it, with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trellis.estimators.inputs import Observations, read_numbers
 
 @dataclass(repr=False, eq=False)
 class VonMisesHMM(BaseHMM):
-    """An HMM of angles; fitted attributes `startprob_`, `transmat_`, `means_` [K] and `kappas_` [K]."""
+    """An HMM over angles. Fitted attributes: `startprob_`, `transmat_`, `means_` [K] and `kappas_` [K]."""
 
     _: KW_ONLY
     params: str = "stmk"

@@ -1,4 +1,4 @@
-"""Every parameterization of the package does what one must, whichever states a word may come from."""
+"""Every parameterisation of the package does what one must, whichever states a word may come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `trellis` program: finds commands, parses their arguments and prints their answers."""
+"""The `trellis` program: finds commands, parses their arguments and prints their results."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
 FIRST = "train", "eval", "sample", "score", "infill", "embed", "states", "draw", "info", "export", "tag", "cluster"
-PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # of the module of a command: two lines, and two functions
+PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # what the module of a command defines: two strings and two functions
 
 
 def find_commands() -> dict[str, ModuleType]:

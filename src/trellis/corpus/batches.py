@@ -1,4 +1,4 @@
-"""Splits as batches: resumable at any batch, with a shuffle that depends on (seed, epoch) alone."""
+"""Batches of a split, resumable at any batch; the shuffle depends only on the seed and the epoch."""
 
 import heapq
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from trellis.types import Batch
 
 
 class Windows(NamedTuple):
-    """Row b holds the `lengths[b]` tokens of the split that start at `starts[b]`."""
+    """A batch whose row b holds the `lengths[b]` tokens of the split that start at `starts[b]`."""
 
     starts: np.ndarray  # [B]
     lengths: np.ndarray  # [B], each at least 1
@@ -24,7 +24,8 @@ class Windows(NamedTuple):
 
 
 class Batches(ABC):
-    """Each iteration is one epoch. After `restore`, or a loop left early, the next one yields the remaining batches."""
+    """Each iteration over this object is one epoch. After `restore`, or after leaving a loop early, the next iteration
+    yields the remaining batches."""
 
     def __init__(self, split: Split) -> None:
         if not split.tokens.size:
@@ -86,8 +87,9 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    Lane lengths differ by at most one token; the last window takes the remainder, up to `window` + 1 tokens. `rotate`
-    makes the text circular and starts each epoch at a different offset, so that window boundaries vary.
+    The lengths of the streams differ by at most one token; the last window has the remainder, up to `window` + 1
+    tokens. `rotate` makes the text circular and starts each epoch at a different offset, so that window boundaries
+    vary.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
@@ -109,7 +111,7 @@ class Streams(Batches):
 
 
 class Sentences(Batches):
-    """Batches of whole sentences of similar length: at most `tokens_per_batch` padded tokens, at least one row."""
+    """Batches of whole sentences of similar length, with at most `tokens_per_batch` tokens including padding."""
 
     def __init__(self, split: Split, tokens_per_batch: int, seed: int = 0, shuffle: bool = True) -> None:
         super().__init__(split)
@@ -129,17 +131,17 @@ class Sentences(Batches):
         return Windows(self.split.sentences[chosen], self.lengths[chosen], np.ones(chosen.size, bool))
 
     def _order_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The sentences, longest first with ties in random order; and the random order of the batches."""
+        """The sentences, longest first with ties in random order, and the random order of the batches."""
         order = _permuted(self.lengths.size, self.seed, epoch, self.shuffle)
         sentences = order[np.argsort(-self.lengths[order], kind="stable")]
         return sentences, _permuted(len(self), self.seed, epoch, self.shuffle)
 
 
 class Documents(Batches):
-    """Whole documents in random order, read in windows by `lanes` rows; `fresh` marks the start of a document.
+    """Documents in random order, read in windows by `lanes` parallel rows; `fresh` marks the start of a document.
 
-    Each row reads one document after another. Near the end of an epoch rows run out, the last ones first: a batch of B
-    rows continues the first B rows of the previous one.
+    Each row reads one document after another. Near the end of an epoch there are fewer rows: a batch of B rows
+    continues the first B rows of the previous one.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, shuffle: bool = True) -> None:
@@ -170,7 +172,7 @@ class Documents(Batches):
         return sorted(rows, key=lambda row: -row.starts.size)
 
     def _cut_into_windows(self, documents: np.ndarray, counts: np.ndarray) -> Windows:
-        """The windows of the given documents in order, as if each window were a row."""
+        """The windows of the given documents, in order."""
         number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # within its document
         skipped = number * self.window
         starts = np.repeat(self.split.documents[documents], counts) + skipped
@@ -183,7 +185,7 @@ def _permuted(size: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 def _cut_by_padded_size(lengths: np.ndarray, budget: int) -> np.ndarray:
-    """Start offsets of batches over sentences sorted longest first, with rows x longest row within the budget."""
+    """Start offsets of batches of sentences, sorted longest first, with rows x longest row within the budget."""
     cuts = [0]
     while cuts[-1] < lengths.size:
         cuts.append(min(cuts[-1] + max(1, budget // int(lengths[cuts[-1]])), lengths.size))

@@ -1,9 +1,9 @@
 """Brown clustering: word classes that maximise the mutual information of adjacent words, and a binary tree over them.
 
-Words are inserted by frequency: the first few hundred as classes that merge, the rest each into the best class. Then
-words are exchanged between classes while that raises the average mutual information I(c; d). Finally the classes are
-merged, cheapest pair first, into a binary tree whose paths name them. The class bigram log-likelihood per token is
-I(c; d) - H(w), so the best partition is also the maximum-likelihood class bigram model.
+Words are inserted in order of frequency: the first few hundred as classes of their own, which are then merged, and each
+of the others into the best class. Then words are moved between classes as long as that raises the average mutual
+information I(c; d). Finally the classes are merged, cheapest pair first, into a binary tree, whose paths name them.
+Since the class bigram log-likelihood per token is I(c; d) - H(w), the best partition also has the maximum likelihood.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from trellis.options import choose
 from trellis.progress import progress
 from trellis.storage import atomic_write
 
-TOLERANCE = 1e-5  # stop exchanging after a sweep whose relative gain in mutual information is below this
-MERGED_FIRST = 512  # words agglomerated at O(C²) each; the rest are placed at O(C) per distinct bigram
+TOLERANCE = 1e-5  # stop after a sweep with a smaller relative gain in mutual information
+MERGED_FIRST = 512  # words that are merged, at O(C²) each; the others are placed, at O(C) per distinct bigram
 CACHE_FORMAT = 1  # increment when the algorithm's output changes
 LARGEST_CHUNK = 256  # words that choose their classes in parallel
 
@@ -45,8 +45,8 @@ def brown_clusters(
 ) -> Clustering:
     """Partition the words of a corpus (word ids, an iterable of chunks, or bigram counts) into classes with a tree.
 
-    `alone`: ids that each get a singleton class; `max_class_size`: most words per class; `min_count`: rarer words (by
-    default, unseen ones) share one class of unlimited size; `seed` breaks frequency ties.
+    `alone` lists ids that get a class of their own; `max_class_size` limits the words of a class; words rarer than
+    `min_count` (by default, unseen ones) share one class of unlimited size; `seed` breaks ties in frequency.
     Method "exchange" moves words between classes until convergence; "agglomerative" is Brown's windowed merging.
     """
     cluster = choose(METHODS, method, "The clustering method")
@@ -71,7 +71,7 @@ def cloned(vocab_size: int, counts: np.ndarray | None = None) -> Clustering:
 def brown_classes(
     tokens: np.ndarray, classes: int, vocab_size: int, seed: int, alone: tuple[int, ...] = ()
 ) -> np.ndarray:
-    """The class of each word [V], with singletons for `alone`; read from the cache if a valid entry exists."""
+    """The class of each word [V], where each word in `alone` has its own; read from the cache if possible."""
     choices = CACHE_FORMAT, classes, vocab_size, seed, str(tokens.dtype), *alone
     digest = hashlib.sha256(repr(choices).encode())
     digest.update(np.ascontiguousarray(tokens).data)
@@ -157,7 +157,7 @@ def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
 
 
 def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
-    """Chunks small relative to the number of words already placed, so that parallel choices stay consistent."""
+    """Chunks of words, small relative to the number already placed, that can choose their classes in parallel."""
     begin = 0
     while begin < len(words):
         end = begin + min(max((placed + begin) // 16, 1), LARGEST_CHUNK)

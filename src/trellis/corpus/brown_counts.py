@@ -1,4 +1,4 @@
-"""Streaming word bigram counts, and the mutual information that a partition of the words retains."""
+"""Count word bigrams in a stream, and compute the mutual information of a partition of the words."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

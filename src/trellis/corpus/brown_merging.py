@@ -32,7 +32,7 @@ class Start(NamedTuple):
 
 
 class Window:
-    """Classes in slots with a pairwise merge-cost table, maintained incrementally under insertions and merges."""
+    """Classes in slots, with a table of the cost of merging each pair, updated after insertions and merges."""
 
     def __init__(self, classes: Classes, used: int, total: int, kernels: ModuleType) -> None:
         slots = len(classes.size)

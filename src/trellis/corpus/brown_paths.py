@@ -1,4 +1,4 @@
-"""A clustering in memory and in the de facto file format, one `path<TAB>word<TAB>count` line per word."""
+"""Clusterings in memory, and in the usual file format: one `path<TAB>word<TAB>count` line per word."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

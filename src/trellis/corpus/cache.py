@@ -1,4 +1,4 @@
-"""The cache folder: encoded corpora, downloads, generated texts and word classes, all reproducible."""
+"""The cache folder: encoded corpora, downloads, generated texts and word classes. It can be deleted at any time."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ class CacheEntry(NamedTuple):
 
 
 def cache_folder(cache: Path | None = None) -> Path:
-    """The given folder, else $TRELLIS_CACHE, else trellis/ in the user's cache directory."""
+    """The given folder, or $TRELLIS_CACHE, or trellis/ in the user's cache directory."""
     if cache or os.environ.get("TRELLIS_CACHE"):
         return Path(cache or os.environ["TRELLIS_CACHE"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trellis"
@@ -53,7 +53,7 @@ def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
 def new_entry(target: Path, intact: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield an empty folder that becomes `target` if the block exits without an error.
 
-    If another process has written an intact `target` first, that one is kept; a broken one is replaced.
+    If another process has written an intact `target` in the meantime, that one is kept; a damaged one is replaced.
     """
     with writing(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Encode text as integer arrays on disk, without holding the corpus in memory.
 
-The text is tokenised once into provisional ids, numbered by first appearance. The splits and the vocabulary follow
-from these, and a lookup table maps provisional ids to final ones.
+The text is tokenised once into provisional ids, numbered by first appearance. From these the splits and the vocabulary
+are determined; a lookup table then maps provisional ids to final ones.
 """
 
 import os
@@ -131,7 +131,7 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
 
 
 def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
-    """Assign documents to splits by a fixed shuffle; fewer than three are cut by sentence, a lone sentence by token."""
+    """Assign documents to splits by a fixed shuffle; if there are fewer than three, divide sentences or tokens."""
     valid, test = recipe.valid_fraction, recipe.test_fraction
     shares = {name: share for name, share in zip(SPLITS, (1 - valid - test, valid, test), strict=True) if share > 0}
     if stream.documents.size > len(shares):
@@ -173,7 +173,7 @@ def _selected(stream: Split, documents: np.ndarray) -> Part:
 
 
 def _mostly_letters(part: Part, table: dict[str, int], share: float) -> Part:
-    """The sentences with at least this share of letters a-z among their characters; adjacent ones form one range."""
+    """The sentences in which at least this share of the characters are letters a-z; adjacent ones form one range."""
     stream, ends = part.stream, np.asarray(part.stream.sentences)
     words = ["" if word in PROVISIONAL else word for word in table]
     sizes = np.array([(len(word), sum("a" <= letter <= "z" for letter in word)) for word in words])
@@ -210,7 +210,7 @@ def _final_ids(table: dict[str, int], vocab: Vocabulary) -> np.ndarray:
 
 
 def _lacks_end(part: Part) -> bool:
-    """Whether the part stops mid-sentence, which happens when a single sentence was divided."""
+    """Whether the part ends in the middle of a sentence, because a single sentence was divided."""
     return bool(part.ranges and part.stream.tokens[part.ranges[-1][1] - 1] != PROVISIONAL[EOS])
 
 

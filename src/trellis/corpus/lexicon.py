@@ -29,7 +29,7 @@ Sentence = Sequence[str]
 
 
 def kinds_of(word: str, first: bool = False) -> list[str]:
-    """The spelling classes of a word, narrowest first: its marks with the last 4, 3, ... and 0 letters."""
+    """The spelling classes of a word, most specific first: its spelling features with the last 4, 3, ..., 0 letters."""
     marks = "".join(mark for mark, has in MARKS.items() if has(word)) + "^" * (first and word[:1].isupper())
     suffixes = [word[-n:].lower() for n in range(LONGEST_SUFFIX, 0, -1) if len(word) > n]
     return [f"{KIND}{marks}:{suffix}>" for suffix in [*suffixes, ""]]
@@ -52,8 +52,8 @@ class Lexicon:
         rare: int = 2,
         common: int = 5,
     ) -> Lexicon:
-        """Keep all words of the sentences, the non-rare words of the untagged text, and the spelling classes to which
-        rare words (seen at most `rare` times) contribute at least `common` tokens."""
+        """A lexicon with all words of the tagged sentences, the words of the untagged text that are not rare, and the
+        spelling classes with at least `common` tokens of rare words (those seen at most `rare` times)."""
         texts = [*sentences, *untagged]
         seen = Counter(chain.from_iterable(texts))
         kinds = Counter(
@@ -70,14 +70,14 @@ class Lexicon:
         return cls(vocab, [EOS, *sorted(set(chain.from_iterable(tags)))], [known[word] for word in vocab.words])
 
     def kind(self, word: str, first: bool = False) -> int:
-        """The id of a word's narrowest spelling class in the vocabulary, else <unk>."""
+        """The id of a word's most specific spelling class in the vocabulary, or else of <unk>."""
         index, unknown = self.vocab.index, self.vocab.unk
         assert unknown is not None
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
     def word(self, word: str, first: bool = False, rare: int = 0) -> int:
-        """The id of a word seen more than `rare` times, else that of its spelling class. Sentence-initial or
-        all-capitals words are also looked up in lower case."""
+        """The id of a word seen more than `rare` times, or else of its spelling class. The first word of a sentence and
+        words in all capitals are also looked up in lower case."""
         spellings = [word, word.lower()] if first or word.isupper() else [word]
         for id in (self.vocab.index.get(spelling, -1) for spelling in spellings):
             if id >= 0 and self.vocab.counts[id] > rare:
@@ -89,7 +89,7 @@ class Lexicon:
         return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
-        """Joint ids x + V (y + 1) of words and tags (or untagged), <eos> and its tag last; see `emissions.Product`."""
+        """Ids x + V (y + 1) of tagged words, x of untagged ones, then <eos> and its tag; see `emissions.Product`."""
         size, number = len(self.vocab), self.numbers
         unknown = next((tag for tag in tags or () if tag not in number), None)
         if unknown is not None:

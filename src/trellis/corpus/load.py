@@ -1,4 +1,4 @@
-"""Load a corpus: from the cache if it has been encoded before, otherwise encode it now."""
+"""Load a corpus from the cache, or encode it if it is not there."""
 
 import hashlib
 import json
@@ -47,8 +47,7 @@ class Corpus:
 def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None) -> Corpus:
     """Load the corpus described by `config`, encoded once and then memory-mapped from the cache.
 
-    The cache key covers the contents of the files, the recipe, the format and, if it is given rather than chosen from
-    the training split, the vocabulary.
+    The cache key covers the contents of the files, the recipe, the format and, if one is passed, the vocabulary.
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix)
@@ -60,12 +59,13 @@ def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary
 
 
 def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:
-    """Build a corpus from Python sentences: strings or sequences of tokens (possibly numbers); a Corpus is kept as is.
+    """Build a corpus from sentences (strings or sequences of tokens, which may be integers); a Corpus is returned as
+    is.
 
-    With the vocabulary `known`, the sentences are encoded as its training text was."""
+    With a vocabulary `known`, the sentences are preprocessed like its training text."""
     if isinstance(data, Corpus):
         if known is not None and data.vocab.words != known.words:
-            raise TrellisError("The corpus has another vocabulary than the model; pass its sentences instead.")
+            raise TrellisError("The corpus has a different vocabulary from the model; pass its sentences instead.")
         return data
     check_sentences(data)
     recipe = make_recipe(replace(config, source=""), "")

@@ -20,15 +20,15 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class Moments:
-    """Co-occurrence counts of a text of T tokens, the sufficient statistics for learning; counts of several texts add.
+    """Co-occurrence counts of a text of T tokens, from which an LDS is learned; those of several texts can be added.
 
-    Word v has row `rows[v]`: rare words share the last row, words that never occur have none.
+    Word v has row `rows[v]`. Rare words share the last row; words that never occur have none.
     `lags[k - 1]` [n, n] counts how often row i occurs k positions after row j."""
 
     rows: np.ndarray  # [V] int64
     counts: np.ndarray  # [n] int64
     lags: list[sparse.csr_array]
-    circular: bool  # the text wraps around, so that the margins of every lag equal `counts`
+    circular: bool  # the text wraps around, so that the marginals of every lag equal `counts`
 
     @property
     def tokens(self) -> int:
@@ -36,7 +36,7 @@ class Moments:
 
     @property
     def pairs(self) -> int:
-        """Distinct pairs over all lags: the cost of a learning iteration."""
+        """The number of distinct pairs over all lags, to which the cost of a learning iteration is proportional."""
         return sum(lag.nnz for lag in self.lags)
 
     def __add__(self, other: Moments) -> Moments:
@@ -47,7 +47,7 @@ class Moments:
 
 
 def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
-    """The row of each word [V] given the word counts: the `most` - 1 most frequent words get their own; 0: all do."""
+    """The row of each word [V], given word counts. The `most` - 1 most frequent words have their own (0: all words)."""
     order = np.argsort(-counts, kind="stable")
     rows = np.empty(len(counts), np.int64)
     rows[order] = np.arange(len(counts))
@@ -78,7 +78,7 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
 
 
 def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True) -> Moments:
-    """The same, chunk by chunk on dask's scheduler; needs the extra `dask`."""
+    """`count_moments` with chunks distributed by dask; needs the extra `dask`."""
     try:
         from dask import compute, delayed
     except ImportError as error:
@@ -118,7 +118,7 @@ def read(tokens: np.ndarray, begin: int, end: int, circular: bool) -> np.ndarray
 
 
 def count_pairs(found: np.ndarray, length: int, lag: int, size: int) -> sparse.csr_array:
-    """Count how often each row occurs `lag` after each of the first `length`, given rows [length + lag] or fewer."""
+    """Count pairs of each of the first `length` rows with the row `lag` positions later; `found` may end earlier."""
     later = found[lag:]
     return to_sparse(later * size + found[: min(length, len(later))], size)
 
@@ -146,8 +146,8 @@ def to_sparse(keys: np.ndarray, size: int) -> sparse.csr_array:
 
 
 class Sums:
-    """A running sum of sparse counts: partial sums on a stack, each at least twice the size of the next, so that adding
-    n entries costs O(n log n) in total."""
+    """A running sum of sparse counts. It keeps a stack of partial sums, each at least twice the size of the next, so
+    that adding n entries costs O(n log n) in total."""
 
     def __init__(self, plus: Callable[[Any, Any], Any] = add, size: Callable[[Any], int] = attrgetter("nnz")) -> None:
         self.stack: list[Any] = []

@@ -1,4 +1,4 @@
-"""A corpus that is always available: the documentation in the running interpreter's standard library."""
+"""A built-in corpus: the documentation in the standard library of the running Python interpreter."""
 
 import ast
 import hashlib
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"(\b[A-Za-z]+(?:'[a-z]+)?\b)|\w+|[^\w\s]")
 
 
 def describe_python() -> str:
-    """The interpreter whose documentation this is."""
+    """A description of the corpus, with the version of the interpreter."""
     return f"the documentation inside {platform.python_implementation()} {platform.python_version()}"
 
 
@@ -101,7 +101,7 @@ def _is_prose(text: str) -> bool:
 def _documents() -> dict[str, list[str]]:
     """Docstrings by module or topic, in a fixed order."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old sources have odd escapes, old modules announce their end
+        warnings.simplefilter("ignore")  # old sources have invalid escapes, old modules are deprecated
         return _from_sources() | _from_compiled_modules() | _from_help_topics()
 
 
@@ -129,7 +129,7 @@ def _docs_of_file(path: Path) -> Iterator[str]:
     try:
         source = path.read_text("utf-8")
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # templates and deliberately broken samples
+    except (SyntaxError, ValueError):  # templates and samples with deliberate errors
         return
     yield from _docstrings(tree)
     yield from (_COMMENT_SIGN.sub("", comment) for comment in _COMMENT.findall(source))

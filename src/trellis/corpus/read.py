@@ -1,4 +1,4 @@
-"""Streaming file readers; each yields text in which a newline ends a sentence and a NUL begins a document."""
+"""File readers. Each yields text in which a newline ends a sentence and a NUL begins a document."""
 
 from __future__ import annotations
 
@@ -101,16 +101,16 @@ def _checked_rows(rows: Iterable[list[str]], last: int, path: Path) -> Iterator[
 
 @dataclass(frozen=True)
 class Reader:
-    """How files of a format are read; another package adds one by an entry point of the group `trellis.readers`.
+    """A file format; other packages add readers through the entry point group `trellis.readers`.
 
-    `read` yields the text of one file in pieces of moderate size that end between two words. In it a newline ends a
-    sentence, and DOCUMENT begins a document; one has begun where the file does. It tells `report` how many bytes of the
-    file it has read. `lines_of` does most of that for formats made of lines."""
+    `read` yields the text of a file in pieces of moderate size that end between two words. A newline ends a sentence,
+    and DOCUMENT begins a document; the first document begins with the file. It calls `report` with the number of bytes
+    it has read. For line-based formats, `lines_of` does most of this."""
 
     read: Callable[[Path, Recipe, Report], Iterator[str]]
-    suffixes: tuple[str, ...] = ()  # of files that are read so unless data.reader says otherwise
-    choices: Mapping[str, Any] = field(default_factory=dict)  # options of [data] with another default in this format
-    version: str = ""  # change it where the same file is read otherwise, so that the cache is not asked
+    suffixes: tuple[str, ...] = ()  # of the files that it reads unless data.reader is set
+    choices: Mapping[str, Any] = field(default_factory=dict)  # defaults of [data] options in this format
+    version: str = ""  # change it when the reader changes, so that files are encoded again
 
 
 READERS = {
@@ -121,7 +121,7 @@ READERS = {
 
 
 def find_reader(name: str) -> Reader:
-    """The reader of that name, ours or that of an installed package."""
+    """The reader of that name, built in or from an installed package."""
     if name in READERS:
         return READERS[name]
     path = choose(dict.fromkeys(READERS, "") | entries(GROUP), name, "data.reader")
@@ -132,7 +132,7 @@ def find_reader(name: str) -> Reader:
 
 
 def reader_of_suffix(suffix: str) -> str:
-    """The name of the reader of files whose names end so, ours first; plain text where nobody claims them."""
+    """The name of the reader for a file suffix, preferring built-in ones; plain text by default."""
     own = (name for name, reader in READERS.items() if suffix in reader.suffixes)
     others = (name for name in entries(GROUP) if suffix and suffix in find_reader(name).suffixes)
     return next(chain(own, others), "text")
@@ -158,7 +158,7 @@ def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """A document begins at each heading match; the last lines of a block are held back until the next arrives."""
+    """A document begins at each heading; the last lines of a block are held back until the next block arrives."""
     heading = re.compile(recipe.heading, re.MULTILINE)
     kept = ""
     for block in chain(blocks, [None]):
@@ -178,7 +178,7 @@ DOCUMENT_MARKERS: dict[str, Callable[[Iterator[str], Recipe], Iterator[str]]] = 
 
 
 def _cut_point(text: str) -> int:
-    """Length of the text without its last lines, where a heading may begin; all of it if lines are overlong."""
+    """The length of the text without its last lines, in which a heading may begin; all of it if lines are very long."""
     position = len(text)
     for _ in range(LOOK_AHEAD + 1):
         position = max(text.rfind(LINE, 0, position), 0)

@@ -1,4 +1,4 @@
-"""The fully resolved preprocessing options: the user's choice, else the source's default, else the general default."""
+"""Resolved preprocessing options: the user's choice, or the default of the source, or the general default."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ SOURCE_CHOICES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The fields of DataConfig with every option resolved; see there."""
+    """The options of DataConfig, all resolved."""
 
     reader: str = "text"
     column: str = ""
@@ -42,7 +42,7 @@ class Recipe:
 
 
 def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
-    """Resolve the options that `config` leaves open; `suffix` is that of the source's first file."""
+    """Resolve the options that are None in `config`; `suffix` is that of the source's first file."""
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
     reader = chosen.get("reader") or reader_of_suffix(suffix)

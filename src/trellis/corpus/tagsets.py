@@ -25,8 +25,8 @@ def units_of(tags: Collection[str]) -> str:
 
 
 def spans(tags: Iterable[str]) -> list[Span]:
-    """The spans of a sentence in any scheme, by conlleval's rules: a span extends while its label stays the same and no
-    prefix begins or ends one; an I without a B also begins one."""
+    """The spans of a sentence in any scheme, by conlleval's rules: a span continues as long as its label stays the same
+    and no prefix begins or ends a span; an I without a B also begins one."""
     found: list[Span] = []
     kind, first, place = "", 0, "O"
     for t, tag in enumerate([*tags, OUTSIDE]):
@@ -56,7 +56,7 @@ def convert(tags: list[str], scheme: str) -> list[str]:
     return write_spans(spans(tags), len(tags), scheme)
 
 
-SCHEMES: dict[str, Callable[[int, bool], str]] = {  # prefixes of n words; whether one of its kind ends before
+SCHEMES: dict[str, Callable[[int, bool], str]] = {  # prefixes of n words; whether a span of this kind ends just before
     "IOB1": lambda n, touching: ("B" if touching else "I") + "I" * (n - 1),
     "IOB2": lambda n, touching: "B" + "I" * (n - 1),
     "IOBES": lambda n, touching: "S" if n == 1 else "B" + "I" * (n - 2) + "E",

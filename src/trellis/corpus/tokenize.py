@@ -31,7 +31,7 @@ def _split_bytes(text: str) -> list[str]:
 
 
 def _join_bytes(tokens: Iterable[str]) -> str:
-    """Join byte tokens; tokens such as <unk>, which are not bytes, are written out."""
+    """Join byte tokens; other tokens, such as <unk>, are written as they are."""
     return "".join(tokens).encode("latin-1", "replace").decode("utf-8", "replace")
 
 

@@ -17,7 +17,7 @@ GAP = "___"  # in a query: one missing token, with any tokenizer
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Word i is `words[i]`, seen `counts[i]` times in training; most frequent first, ties in alphabetical order.
+    """Word i is `words[i]`, seen `counts[i]` times in training; ordered by frequency, then alphabetically.
 
     >>> vocab = trellis.Vocabulary.choose({"a": 3, "b": 1, "<eos>": 2})
     >>> vocab.words
@@ -41,7 +41,7 @@ class Vocabulary:
         lower: bool = False,
         digits: bool = False,
     ) -> Vocabulary:
-        """Keep the words seen at least `min_count` times, at most `max_size` including <eos> and, optionally, <unk>.
+        """Keep the words seen at least `min_count` times, at most `max_size` of them, including <eos> and <unk>.
 
         The count of <unk> is the total count of the excluded words.
         """
@@ -99,8 +99,8 @@ class Vocabulary:
     def split(self, line: str, gap: str | None = None) -> list[str]:
         """Tokenise a line with the preprocessing of the training text.
 
-        Each occurrence of the mark `gap` (usually GAP) is one token, with any tokenizer: in "th___ cat" it stands for a
-        missing word of any length, or for one character, byte or symbol.
+        Each occurrence of the mark `gap` (usually GAP) is one token, with any tokenizer: a missing word, character,
+        byte or symbol.
         """
         split = TOKENIZERS[self.tokenizer].split
         first, *rest = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]

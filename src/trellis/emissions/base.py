@@ -16,7 +16,7 @@ ENTRIES = 1 << 26  # table entries in memory at a time
 
 
 class Vectors(NamedTuple):
-    """Observations as rows of numbers: that of sequence b at step t is values[rows[b, t]], missing if -1."""
+    """Real-valued observations: that of sequence b at step t is values[rows[b, t]]; a row of -1 is missing."""
 
     values: Tensor  # [n, F]
     rows: Tensor  # [B, T] int64
@@ -29,12 +29,12 @@ class Emission(ABC):
 
     @abstractmethod
     def potentials(self, observations: Any, all_observed: bool = False) -> Potentials:
-        """log p(x_t | z) of every step; `all_observed`: nothing is missing. Does not synchronise with the device."""
+        """log p(x_t | z) of every step; `all_observed`: none is missing. Must not synchronise with the device."""
 
     @abstractmethod
     def statistics(self, observations: Any, visits: Tensor) -> Tensor:
-        """Sufficient statistics from expected visits [N, k] of the rows of the potentials: one tensor in an
-        emission-specific layout, closed under addition and scaling."""
+        """Sufficient statistics from expected visits [N, k] of the rows of the potentials: one tensor, in a layout of
+        the emission's choice, that can be added and scaled."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, prior: Any) -> Self:
@@ -48,8 +48,8 @@ class Emission(ABC):
 class SymbolEmission(Emission):
     """p(x | z) over V symbols: tokens [B, T], -1 where missing.
 
-    Besides its statistics and M-step, a subclass must only define `dense`; one that should never materialise [V, K]
-    overrides the rest."""
+    A subclass must define only `dense`, its statistics and its M-step; if it should never form [V, K], it overrides the
+    rest."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -61,7 +61,7 @@ class SymbolEmission(Emission):
 
     @property
     def has_support(self) -> bool:
-        """Whether some state cannot emit some symbol, so that there is a `support`."""
+        """Whether there is a `support`: some state cannot emit some symbol."""
         return False
 
     @property
@@ -101,7 +101,7 @@ class SymbolEmission(Emission):
         return Categorical(self.dense().masked_fill(~allowed.unsqueeze(-1), -torch.inf), None, self.num_states)
 
     def log_totals(self) -> Tensor:
-        """log sum over symbols of p(symbol | state), zero unless symbols were removed: [K]."""
+        """log of the sum over symbols of p(symbol | state), zero unless symbols were removed: [K]."""
         return torch.cat([some.logsumexp(0) for some in self.by_state()])
 
     def sample(self, states: Tensor, generator: torch.Generator | Draws | None = None) -> Tensor:

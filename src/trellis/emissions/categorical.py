@@ -49,7 +49,7 @@ class Categorical(SymbolEmission):
     def maximised(self, statistics: Tensor, prior: float | Tensor) -> Categorical:
         """The MAP distribution of each state over the words it can emit; the pseudocount is a scalar or [V, k].
 
-        Unlike for transitions, zeros can become positive: only the support constrains."""
+        Unlike in transitions, probabilities of zero can become positive, within the support."""
         weights, support = (statistics + prior).clamp(min=0), self.support
         allowed = None if self.partition is None else self.partition.allowed
         weights = weights if allowed is None else weights * allowed

@@ -18,7 +18,7 @@ SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
 
 
 class GaussianPrior(NamedTuple):
-    """Normal prior on the means, inverse gamma (diagonal) or Wishart (full) prior on the covariances."""
+    """A normal prior on the means, and an inverse gamma (diagonal) or Wishart (full) prior on the covariances."""
 
     mean: Tensor
     mean_weight: Tensor
@@ -27,7 +27,7 @@ class GaussianPrior(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Expected visits [K, 1], sums of x [K, F], and sums of its squares or products [K, ...] over the visits."""
+    """Expected visits [K, 1], and expected sums of x [K, F] and of its squares or products [K, ...]."""
 
     visits: Tensor
     first: Tensor

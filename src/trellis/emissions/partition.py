@@ -13,8 +13,8 @@ from trellis.types import Groups
 class Partition(nn.Module):
     """Class c of C has sizes[c] consecutive states, and the words x with word_class[x] = c.
 
-    `windows` [C, k] lists k states per class, k the size of the largest: its own, then the ones that follow; `own`
-    [C, k] masks its own, and is None if all are (classes of equal size)."""
+    `windows` [C, k] lists k states per class, where k is the size of the largest class: its own, then the states that
+    follow. `own` [C, k] masks its own states, and is None if all classes have the same size."""
 
     word_class: Tensor  # [V]
     words: Tensor  # [V]: ordered by class
@@ -62,14 +62,14 @@ class Partition(nn.Module):
         )
 
     def thinned(self, rate: float) -> Partition:
-        """The same words, with that fraction of the states of each class removed; at least one stays."""
+        """The partition with a fraction `rate` of the states of each class removed; at least one remains."""
         if rate not in self.thinner:
             sizes = [max(1, round(size * (1 - rate))) for size in self.counts]
             self.thinner = {rate: Partition(self.word_class, sizes).to(self.sizes.device)}
         return self.thinner[rate]
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
-        """The highest-scoring states by scores [K], as many per class as in `thin`: [K'], ascending."""
+        """The states with the highest scores [K], as many per class as `thin` has: [K'], ascending."""
         by_class = scores[self.windows]
         if self.own is not None:
             by_class = by_class.masked_fill(~self.own, -1)

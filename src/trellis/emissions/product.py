@@ -14,16 +14,16 @@ from trellis.types import Potentials
 class Product(Categorical):
     """A `Categorical` over words combined with log p(tag | state) [Y, K].
 
-    A word x with tag y is the symbol x + V (y + 1); a word without a tag is the symbol x, so that the tag is
-    marginalised and untagged text needs no special case. -1 is missing altogether. The statistics are expected visits
-    of (word, state) [V, k] and of (tag, state) [Y, K], flattened and concatenated."""
+    A word x with tag y is the symbol x + V (y + 1); a word without a tag is the symbol x, whose tag is marginalised. -1
+    is a missing word. The statistics are expected visits of (word, state) [V, k] and of (tag, state) [Y, K], flattened
+    and concatenated."""
 
     def __init__(self, words: Categorical, tags: Tensor) -> None:
         super().__init__(words.table, words.partition or words.sets, words.num_states)
         self.tags = tags
 
     def split(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        """The word of each symbol, and its tag index from 1, or 0 if untagged."""
+        """The word of each symbol, and its tag: 1, 2, ..., or 0 if untagged."""
         tags, words = symbols.clamp(min=0) // len(self.table), symbols % len(self.table)
         return words.masked_fill(symbols < 0, -1), tags
 

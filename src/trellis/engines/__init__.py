@@ -1,5 +1,6 @@
-"""The recursions over time, dispatched: compiled.py (numba) for dense transitions on a CPU, triton.py for blocks of
-live states on a GPU; else plain torch: homogeneous.py for one transition with all states live, reference.py for all."""
+"""Choose the engine that runs the recursions over time: compiled.py (numba) for dense transitions on a CPU, triton.py
+for blocks of live states on a GPU, homogeneous.py (torch) for a constant transition with all states live, and
+reference.py (torch) for everything else."""
 
 from types import ModuleType
 
@@ -43,7 +44,7 @@ def fits_gpu(transition: Dense | Blocks) -> bool:
 
 
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T] and the last belief; differentiable."""
+    """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     if better_on_host(transition, potentials):
         there = potentials.table.device
         here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
@@ -53,7 +54,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 
 
 def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
-    """Whether to run on the CPU: a few long sequences leave a GPU idle between launches, compiled code does not."""
+    """Whether to run on the CPU, because a few long sequences would leave the GPU idle between kernel launches."""
     batch, steps = potentials.rows.shape
     few_and_long = potentials.table.is_cuda and steps >= LONG * batch
     small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
@@ -65,7 +66,7 @@ def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last belief."""
+    """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
     return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
 
 
@@ -85,7 +86,7 @@ def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, le
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, k] and uniform draws [B, T]."""
+    """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, k] and uniform numbers [B, T]."""
     chosen = engine(transition, filtered)
     plain = chosen in (reference, homogeneous)
     return chosen.sample(transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype))

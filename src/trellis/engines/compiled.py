@@ -1,4 +1,4 @@
-"""The engine for dense transitions on a CPU, compiled by numba: zero-copy views, explicit backward pass."""
+"""The functions of reference.py for dense transitions on a CPU, compiled by numba; see there for a_t and c_t."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -169,14 +169,14 @@ def run_adjoint(
     last_grad: Array | None = None,
     smoothing: bool = False,
 ) -> Gradient:
-    """The backward pass for L = sum_t weights_t log c_t + <last_grad, last belief>.
+    """The backward pass for L = sum_t weights_t log c_t + <last_grad, last state distribution>.
 
     For smoothing, a_t b_t replace the alphas, and only the gradient of the prior is computed."""
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = num_threads(len(alphas), problem.rows.shape, states)
     copies = workers if problem.strides[0] == 0 else 1
-    added = np.dtype(np.float64) if problem.layout is serial else dtype  # token by token, a long text exceeds float32
+    added = np.dtype(np.float64) if problem.layout is serial else dtype  # float32 is too coarse for a long text
     d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
     d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), added)
     passed = norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
@@ -207,7 +207,7 @@ def possible(logs: Tensor) -> Array:
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last belief [B, K]) as a differentiable function of prior, matrix and log table."""
+    """(log c_t [B, T], last a_t [B, K]) as a differentiable function of prior, matrix and log table."""
 
     @staticmethod
     def forward(ctx: Any, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Any:
@@ -226,7 +226,7 @@ class Score(torch.autograd.Function):
 
 
 def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief; differentiable."""
+    """log c_t [B, T] and the last a_t; differentiable."""
     norms, last = Score.apply(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     return norms, Belief(last)
 
@@ -234,7 +234,7 @@ def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, len
 def filter(
     prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
+    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last a_t."""
     problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))

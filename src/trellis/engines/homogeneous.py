@@ -1,5 +1,5 @@
-"""The functions of reference.py for homogeneous transitions with all states live: the operator is applied step by step,
-and everything else, including the gradient of the transitions, for all steps at once.
+"""The functions of reference.py for homogeneous transitions with all states live. The operator is applied step by step;
+everything else, including the gradient of the transitions, is computed for all steps at once.
 
 See reference.py for the recursions. Arrays are time-major, [T, B, K], so that each step is contiguous.
 """
@@ -39,7 +39,7 @@ class Run:
         return reference.last_step(self.filtered.transpose(0, 1), self.lengths)
 
     def adjoint(self, grads: Tensor, last: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """a_t b_t and w_t [T, B, K], given g [B, T] and dL/d(last belief) [B, K]."""
+        """a_t b_t and w_t [T, B, K], given g [B, T] and dL/d(last a_t) [B, K]."""
         futures, pulls = torch.empty_like(self.filtered), self.weights * (self.inside / self.norms)
         grads = grads.T.unsqueeze(-1) * self.inside
         message = torch.zeros_like(pulls[0])
@@ -54,8 +54,8 @@ class Run:
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last belief [B, K]) of a `Run`, differentiable in its prior [B, K], its predictions a_{t-1} A
-    [B, T-1, K] for given a_{t-1}, and its log-potentials [T, B, K]."""
+    """(log c_t [B, T], last a_t [B, K]) of a `Run`, differentiable in its prior [B, K], its predictions a_{t-1} A
+    [B, T-1, K] for fixed a_{t-1}, and its log-potentials [T, B, K]."""
 
     @staticmethod
     def forward(ctx: Any, prior: Tensor, predicted: Tensor, log_weights: Tensor, run: Run) -> Any:
@@ -78,7 +78,7 @@ def time_major(prior: Belief, transition: Transition, potentials: Potentials, le
 
 
 def score(prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief; differentiable."""
+    """log c_t [B, T] and the last a_t; differentiable."""
     begin, log_weights = time_major(prior, transition, potentials, lengths)
     with torch.no_grad():
         run = Run(begin, transition, log_weights, lengths)
@@ -93,7 +93,7 @@ def score(prior: Belief, transition: Transition, potentials: Potentials, lengths
 def filter(
     prior: Belief, transition: Transition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
+    """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last a_t."""
     if torch.is_grad_enabled():
         return reference.filter(prior, transition, potentials, lengths)
     begin, log_weights = time_major(prior, transition, potentials, lengths)

@@ -1,7 +1,8 @@
-"""The engine for probabilities that underflow scaled arithmetic: forward in log space, the rest by its gradients.
+"""The engine for sequences that underflow in scaled arithmetic: the forward pass in log space, the rest by its
+gradients.
 
-An emission may make one state exp(1000) times likelier than the next; if only the next is reachable, all scaled
-values are zero and the sequence looks impossible. Slow, in float64, with the matrix materialised.
+An emission may make one state exp(1000) times likelier than another; if only the other is reachable, all scaled values
+are zero and the sequence looks impossible. This engine is slow: it uses float64 and a dense matrix.
 """
 
 import torch
@@ -15,14 +16,14 @@ from trellis.types import Belief, Potentials
 FLOOR = -1e300  # replaces -inf, so that differences are finite
 IMPOSSIBLE = -1e299  # anything below contains a FLOOR
 WIDE = {torch.float32: 60.0, torch.float64: 600.0}  # nats between states at one step that may underflow
-LARGEST = 1 << 24  # maximum entries of a materialised transition matrix
-CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps that are always worth a try
+LARGEST = 1 << 24  # maximum entries of a dense transition matrix
+CHEAP, SHORT = 1 << 20, 1 << 10  # exponentials and steps up to which recomputing is always tried
 MOST = 1 << 28  # maximum exponentials if states are far apart
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
-    """Whether sequences that look impossible may have underflowed: some observation separates states so far that scaled
-    arithmetic may have lost one, or checking is cheap."""
+    """Whether to recompute sequences that look impossible: either some observation separates states so far that scaled
+    arithmetic may have underflowed, or recomputing is cheap."""
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
     if not written or isinstance(transition, Stacked):  # sequences are assigned to stacked chains by position
         return False
@@ -72,7 +73,7 @@ class Run:
         return (self.scores.softmax(-1) * (possible & self.inside.unsqueeze(-1))).detach()
 
     def belief(self, prior: Belief) -> Belief:
-        """The belief after each sequence's last step."""
+        """The state distribution after each sequence's last step."""
         probs = self.filtered().to(prior.probs.dtype)
         return Belief(or_prior(last_step(probs, self.lengths), prior.probs, self.lengths))
 
@@ -86,7 +87,7 @@ class Run:
 
 @torch.no_grad()
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief."""
+    """log c_t [B, T] and the last a_t."""
     run = Run(prior, transition, potentials, lengths)
     return run.log_norms(), run.belief(prior)
 
@@ -95,7 +96,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last belief."""
+    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last a_t."""
     run = Run(prior, transition, potentials, lengths)
     return run.log_norms(), run.filtered(), run.belief(prior)
 
@@ -138,7 +139,7 @@ def sample(
 
 @torch.no_grad()
 def cavity(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> Tensor:
-    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where the others are impossible."""
+    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where those are impossible."""
     run = Run(prior, transition, potentials, lengths)
     (start, _, weights), steps = run.leaves, run.scores.shape[1]
     rest, found = torch.zeros_like(start), []

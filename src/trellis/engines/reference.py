@@ -1,13 +1,13 @@
 """The reference engine: recursions over time in plain torch, for any operator and device, differentiable throughout.
 
-Scaled arithmetic: with p_t = a_{t-1} A the prediction and o_t the potentials of step t,
+Arithmetic is scaled: with the prediction p_t = a_{t-1} A and the potentials o_t of step t,
     a_t = p_t o_t / c_t,    c_t = sum_z p_t(z) o_t(z) = p(x_t | x_<t).
-The adjoint of L = sum_t g_t log c_t runs backwards; with m_t = dL/da_t the message from the future,
+The adjoint of L = sum_t g_t log c_t runs backwards; with the message m_t = dL/da_t from the future,
     b_t = g_t + m_t - <m_t, a_t>,    w_t = o_t b_t / c_t,    m_{t-1} = A w_t,
 and then dL/dlog o_t = a_t b_t (the posterior when g = 1), dL/dA = sum_t a_{t-1} w_t', dL/dprior = w_0.
 
-Each step has its live states (`ids`), or all states if any sequence in the batch has a missing observation there:
-sparse models pay only for live states, and gaps are still exact.
+A step runs over its live states (`ids`), or over all states if any sequence in the batch has a missing observation
+there.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ def step_operator(transition: AnyTransition, step: int) -> Any:
 
 
 def written_step(transition: AnyTransition, step: int) -> Any:
-    """The same, materialised as a matrix if it is time-varying."""
+    """`step_operator`, as a dense matrix if it is time-varying."""
     return DenseStep(transition.at(step).dense()) if isinstance(transition, TimeVarying) else transition
 
 
@@ -60,7 +60,7 @@ def at_states(full: Tensor, ids: Tensor | None) -> Tensor:
 
 
 def first_step(prior: Belief, ids: Tensor | None, num_states: int) -> Tensor:
-    """The prior at the live states of step 0: [B, k]; if given at live states, they must be the same ones."""
+    """The prior at the live states of step 0: [B, k]. If the prior is over live states, they must be those."""
     if prior.ids is not None and ids is not None:
         return prior.probs
     return at_states(to_dense(prior, num_states), ids)
@@ -103,7 +103,7 @@ class Steps:
         return (log_weights - scale.unsqueeze(-1)).exp(), scale
 
     def stack(self, values: list[Tensor]) -> Tensor:
-        """[B, T, k], or [B, T, K] if a gap made some step wide."""
+        """[B, T, k], or [B, T, K] if a gap made all states live at some step."""
         if not self.full and any(self.wide):
             beliefs = [Belief(v, self.ids(t)) for t, v in enumerate(values)]
             values = [to_dense(b, self.num_states) for b in beliefs]
@@ -139,7 +139,7 @@ def last_step(values: Tensor, lengths: Tensor) -> Tensor:
 
 
 def or_prior(last: Tensor, prior: Tensor, lengths: Tensor) -> Tensor:
-    """The belief after each sequence's last step [B, k]; the prior if it has none."""
+    """`last` [B, k], or the prior for sequences without steps."""
     return torch.where((lengths == 0).unsqueeze(-1), prior, last)
 
 
@@ -150,7 +150,7 @@ def last_belief(stacked: Tensor, steps: Steps) -> Belief:
 
 
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief."""
+    """log c_t [B, T] and the last a_t."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
     return torch.stack(log_norms, 1), last_belief(steps.stack(filtered), steps)
@@ -159,7 +159,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last belief."""
+    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last a_t."""
     steps = Steps(potentials, transition.num_states, lengths)
     log_norms, filtered = run_forward(prior, transition, steps)
     stacked = steps.stack(filtered)

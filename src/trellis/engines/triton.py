@@ -25,7 +25,7 @@ def last_belief(prior: Tensor, alphas: Tensor, lengths: Tensor) -> Tensor:
 
 
 class Score(torch.autograd.Function):
-    """(log c_t [B, T], last belief [B, k]) as a differentiable function of everything but the lengths."""
+    """(log c_t [B, T], last a_t [B, k]) as a differentiable function of everything but the lengths."""
 
     @staticmethod
     def forward(
@@ -45,13 +45,13 @@ class Score(torch.autograd.Function):
 
 
 def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
-    """log c_t [B, T] and the last belief; differentiable."""
+    """log c_t [B, T] and the last a_t; differentiable."""
     norms, last = Score.apply(*operands(prior, transition, potentials, lengths))
     return norms, Belief(last)
 
 
 def filter(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
-    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last belief."""
+    """log c_t [B, T], a_t [B, T, k] (zero in the padding) and the last a_t."""
     norms, alphas = Run(*operands(prior, transition, potentials, lengths)).forward()
     return norms, alphas, Belief(last_belief(prior.probs, alphas, lengths))
 

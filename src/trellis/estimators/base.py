@@ -1,4 +1,4 @@
-"""Training of HMM estimators: everything but the emission."""
+"""The training of HMM estimators with any emission."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ class BaseHMM(FittedHMM):
     startprob_prior: Any = 1.0  # Dirichlet parameter; 1: no prior
     transmat_prior: Any = 1.0
     n_iter: int = 10  # maximum number of iterations
-    tol: float = 1e-2  # stop when the log-likelihood gains less
+    tol: float = 1e-2  # stop when the gain in log-likelihood is smaller
     verbose: bool = False
     n_init: int = 1  # random restarts; the best is kept
-    early_stopping: bool = False  # stop by the log-likelihood of held-out sequences
+    early_stopping: bool = False  # stop when the log-likelihood of held-out sequences no longer improves
     validation_fraction: float = 0.1  # fraction held out
     n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
     learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has step size (k + 2) ** -decay
@@ -51,7 +51,7 @@ class BaseHMM(FittedHMM):
         """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Estimate the parameters by EM; those in `init_params`, and those not yet set, are initialised first."""
+        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first."""
         self._check_settings()
         observed = self._read(X, lengths, fitting=True)
         random = check_random_state(self.random_state)
@@ -83,9 +83,9 @@ class BaseHMM(FittedHMM):
         return self
 
     def partial_fit(self, X: Any, lengths: Any = None) -> Self:
-        """One step of stepwise EM on a mini-batch; running expected statistics persist between calls.
+        """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
 
-        Parameters not yet set are initialised on the first call. Priors are weighed against all observations so far."""
+        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
         self._check_settings()
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
@@ -103,7 +103,7 @@ class BaseHMM(FittedHMM):
         return self
 
     def _expect(self, models: Sequence[Parts], blocks: Sequence[Block]) -> list[Counts]:
-        """The E-step of every restart: batched on a GPU, sequential where a compiled pass handles each."""
+        """The E-step of every restart: in one batch on a GPU, one after the other in compiled code."""
         totals: list[Counts] = []
         for block in blocks:
             together = len(models) > 1 and block.lengths.is_cuda
@@ -169,7 +169,7 @@ class BaseHMM(FittedHMM):
 
     @property
     def monitor_(self) -> ConvergenceMonitor:
-        """The record of the last fit; assign your own before `fit` to change the stopping rule."""
+        """The convergence monitor of the last fit; to change the stopping rule, assign one before `fit`."""
         return self._own_monitor or self._monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
 
     @monitor_.setter

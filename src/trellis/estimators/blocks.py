@@ -15,7 +15,7 @@ LARGEST = 1 << 24  # maximum size of one block's posteriors
 class Block(NamedTuple):
     """B sequences padded to T steps."""
 
-    observations: Tensor | Vectors  # symbols [B, T], or rows of numbers; -1 where missing
+    observations: Tensor | Vectors  # symbols [B, T], or rows of vectors; -1 where missing
     lengths: Tensor  # [B]
     order: Array  # [n]: source index of each unpadded step
 
@@ -26,7 +26,7 @@ class Block(NamedTuple):
 
 
 def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
-    """Group all sequences into blocks, longest first; in a block none is shorter than half the longest."""
+    """Group sequences into blocks, longest first; all sequences of a block are at least half as long as its longest."""
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [

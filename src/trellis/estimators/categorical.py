@@ -36,7 +36,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     n_features: int | None = None  # number of symbols; default: inferred from the data
     params: str = "ste"
     init_params: str = "ste"
-    handle_unknown: str = "error"  # symbols unseen in fitting: error | uniform (the same for every state)
+    handle_unknown: str = "error"  # symbols unseen in fitting: error | uniform (equally probable in every state)
 
     letters = BaseHMM.letters | {"e": "emissionprob_"}
     _inferred = None  # n_features if inferred by fitting
@@ -67,7 +67,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
         return given | {"n_features": None} if self._inferred == self.n_features else given
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Read symbols; unknown ones raise, or all map to the row past the last symbol."""
+        """Read symbols; unknown ones raise an error or, with `handle_unknown="uniform"`, become symbol V."""
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
             self._set_n_features(int(observed.seen.max()) + 1)
@@ -79,7 +79,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
         return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
 
     def _set_n_features(self, found: int) -> None:
-        """Set the number of symbols: as given, else from `emissionprob_` if that is kept, else from the data."""
+        """Set the number of symbols: as given, or from `emissionprob_` if that is kept, or from the data."""
         if self.n_features is None or self.n_features == self._inferred:
             kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
             self.n_features = self._inferred = np.shape(self.emissionprob_)[-1] if kept else found
@@ -103,7 +103,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
 
 
 class OpenCategorical(Categorical):
-    """Symbols V and above, and those that no state emits, have probability 1 / V in every state."""
+    """A categorical emission in which unknown symbols, and those that no state emits, have probability 1 / V."""
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
         even = self.table.new_full((1, self.num_states), -np.log(len(self.table)))

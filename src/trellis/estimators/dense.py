@@ -63,7 +63,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
     emission_kernel: str | None = None  # None: kernel
     learning: str = "em"  # em | cooccurrence (of adjacent symbols; startprob_ is then the stationary distribution)
     loss: str = "frobenius"  # cooccurrence: frobenius | kl
-    penalty: float = 0.0  # cooccurrence: weight of log|det| of the joint distribution of adjacent states
+    penalty: float = 0.0  # cooccurrence: weight of log|det Theta|, Theta the joint distribution of adjacent states
     n_epochs: int = 10_000  # cooccurrence: gradient steps
     params: str = "uzsvw"
     init_params: str = "uzsvw"
@@ -90,7 +90,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
     def partial_fit(self, X: Any, lengths: Any = None) -> Self:
         """One step of stepwise EM on a mini-batch."""
         if self.learning != "em":
-            raise InputError("partial_fit is EM only; for co-occurrences, pass accumulated counts to fit_cooccurrence.")
+            raise InputError("partial_fit uses EM; for co-occurrences, pass accumulated counts to fit_cooccurrence.")
         return super().partial_fit(X, lengths)
 
     def fit_cooccurrence(self, omega: Any) -> Self:
@@ -147,12 +147,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return self
 
     def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
-        """The parts of each restart, with composed emissions."""
+        """The parts of each restart, with emissions computed from embeddings."""
         tables = module.log_emission().detach().mT
         return super()._unpack(module, [self._categorical(table) for table in tables])
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
-        """Return the current emission: all embeddings are trained jointly."""
+        """The current emission, whose embeddings are trained with those of the chain."""
         return parts.emission
 
     def _composed_prior(self) -> Tensor | float:

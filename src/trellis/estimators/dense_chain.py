@@ -47,11 +47,11 @@ class DenseChain(BaseHMM):
 
     @property
     def state_embeddings_(self) -> Array:
-        """u, z and, if emissions are composed too, w of each state, concatenated: [K, 2 l + l']."""
+        """The embeddings u, z and, if emissions have embeddings too, w of each state: [K, 2 l + l']."""
         return np.concatenate([getattr(self, name) for letter, name in self._vectors().items() if letter in "uzw"], 1)
 
     def free_parameters(self) -> dict[str, int]:
-        """Parameters that are trained; those left out of `params` are frozen."""
+        """The number of trained parameters, by letter of `params`."""
         return {c: int(np.size(getattr(self, name))) for c, name in self.letters.items() if c in self.params}
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
@@ -86,7 +86,7 @@ class DenseChain(BaseHMM):
         return EmbeddingParams(stacked, self.kernel, getattr(self, "emission_kernel", None))
 
     def compose(self) -> Self:
-        """Recompute the probabilities from embeddings that were set by hand."""
+        """Recompute the probabilities, after embeddings were set by hand."""
         self._check_settings()
         self._check_vectors()
         module = self._module([self._own_vectors()])

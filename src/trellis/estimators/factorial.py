@@ -24,7 +24,7 @@ BATCH_TOKENS = 8192
 
 @dataclass(repr=False, eq=False)
 class FactorialHMM(SymbolInput, BaseEstimator):
-    """Layers of hidden chains that jointly emit symbols: integers from 0, or strings; input as for CategoricalHMM.
+    """A factorial HMM: layers of hidden chains that jointly emit symbols. Takes the same input as CategoricalHMM.
 
     Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood by epoch; `symbols_`, the symbol
     names if the model was fitted to strings.
@@ -42,7 +42,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     weight_decay: float = 1e-4  # em
     em_power: float = 0.6  # stepwise-em: step k has step size (k + 2) ** -em_power
     sweeps: int = 4  # mean-field sweeps over the layers per batch
-    missing_values: Any = None  # additional marker of missing observations, besides None and masked entries
+    missing_values: Any = None  # a value that marks missing observations, besides None and masked entries
     random_state: Any = 0
     device: str = "cpu"  # cpu | cuda | auto
 
@@ -83,7 +83,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return evaluate(self.model_, batches).log_likelihood
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """Symbols [n_samples, 1] and states [n_samples, layers] of one sequence."""
+        """Sample one sequence: symbols [n_samples, 1] and states [n_samples, layers]."""
         check_is_fitted(self, "model_")
         random = check_random_state(self.random_state if random_state is None else random_state)
         states, words = self.model_.draw(1, n_samples, int(random.randint(2**31 - 1)))
@@ -95,7 +95,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return Sentences(self._read(X, lengths), BATCH_TOKENS, shuffle=False)
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Split:
-        """Read sequences as tokens, -1 where missing; symbols unseen in fitting raise."""
+        """Read sequences as tokens, -1 where missing; symbols unseen in fitting raise an error."""
         observed, _ = self._read_integers(X, lengths, fitting)
         if not fitting:
             unknown = observed.values >= len(self.model_.vocab)

@@ -30,7 +30,7 @@ ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
 @dataclass(repr=False, eq=False)
 class FittedHMM(BaseEstimator, ABC):
-    """An estimator whose parameters are known, fitted or set by hand."""
+    """An estimator whose parameters were fitted or set by hand."""
 
     n_components: int = 1
     _: KW_ONLY
@@ -39,7 +39,7 @@ class FittedHMM(BaseEstimator, ABC):
     params: str = "st"  # parameters to train, one letter each
     init_params: str = "st"  # parameters to initialise before training
     implementation: str = "log"  # log | scaling, for hmmlearn compatibility: both use scaled arithmetic
-    missing_values: Any = None  # additional marker of missing observations, besides None and masked entries
+    missing_values: Any = None  # a value that marks missing observations, besides None and masked entries
     device: str = "cpu"  # cpu | cuda | auto
 
     letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # letters of `params` -> attributes
@@ -62,7 +62,7 @@ class FittedHMM(BaseEstimator, ABC):
         return {"s": self.n_components - 1, "t": self.n_components * (self.n_components - 1)}
 
     def _emitter(self) -> Emitter:
-        """A function that draws one observation from a state."""
+        """A function that samples one observation from a state."""
         emission, generator = self._emission(), torch.Generator()
 
         def emit(state: int, random: np.random.RandomState) -> Any:
@@ -153,7 +153,7 @@ class FittedHMM(BaseEstimator, ABC):
         return float(sum(discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks))
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
-        """The observations in blocks on the inference device; a GPU processes all copies at once."""
+        """The observations in blocks, on the device used for inference; a GPU processes all copies at once."""
         device = choose_device(self.device)
         features = observed.values[0].size
         return make_blocks(observed, self.n_components * features * (copies if device != "cpu" else 1), device)
@@ -214,7 +214,7 @@ def problem(parts: Parts, block: Block) -> Problem:
 
 
 def draw(cumulative: Array, random: np.random.RandomState) -> int:
-    """Draw an index by inverting the CDF at one uniform number."""
+    """Sample an index by inverting the CDF at a uniform random number."""
     return min(int(np.searchsorted(cumulative, random.rand(), side="right")), len(cumulative) - 1)
 
 

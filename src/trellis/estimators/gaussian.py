@@ -92,7 +92,7 @@ class GaussianHMM(BaseHMM):
             self._covars_ = self.kind.for_states(torch.from_numpy(covariance), self.n_components).numpy()
 
     def _draw_means(self, seen: Array, seed: Any) -> Array:
-        """Cluster centres; if there are fewer observations than states, the observations with added noise."""
+        """Cluster centres; if there are fewer observations than states, observations with added noise."""
         if len(seen) >= self.n_components:
             return KMeans(self.n_components, n_init=KMEANS_STARTS, random_state=seed).fit(seen).cluster_centers_
         if not len(seen):
@@ -114,7 +114,7 @@ class GaussianHMM(BaseHMM):
         self._check_covars()
 
     def _check_covars(self) -> Tensor:
-        """The covariances as matrices [K, F, F], after checking the shape of their type."""
+        """The covariances as matrices [K, F, F]; raises if they do not have the shape of their type."""
         covars = self._covars_
         features = np.shape(self.means_)[1] if hasattr(self, "means_") else covars.shape[-1]
         shape = self.kind.shape(self.n_components, features)

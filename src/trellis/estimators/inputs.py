@@ -13,7 +13,7 @@ from trellis.errors import InputError
 
 Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
-HOW_MISSING = "mark missing observations as None or masked, or name their value with missing_values"
+HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
 
 
 class Observations(NamedTuple):
@@ -116,7 +116,7 @@ class SymbolInput:
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:
-    """Raise about the first invalid observation."""
+    """Raise an error about the first invalid observation."""
     if wrong.any():
         place = int(wrong.reshape(len(wrong), -1).any(1).argmax())
         raise InputError(f"X has {what} at observation {place}; {advice}.")
@@ -163,7 +163,7 @@ def as_columns(flat: Array) -> Array:
 
 
 def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
-    """Values with a natural dtype, zero (or empty) where missing, and the mask of missing ones."""
+    """Values with their natural dtype, zero (or empty) where missing, and the mask of missing values."""
     missing = np.ma.getmaskarray(flat).copy()
     values = np.ma.getdata(flat)
     if values.dtype == object:

@@ -10,11 +10,11 @@ from trellis.parts import Parts
 from trellis.types import Counts
 
 log = logging.getLogger(__name__)
-WIGGLE = math.sqrt(sys.float_info.epsilon)  # decreases of the log-likelihood up to this are rounding
+WIGGLE = math.sqrt(sys.float_info.epsilon)  # smaller decreases of the log-likelihood are attributed to rounding
 
 
 class ConvergenceMonitor:
-    """Training has converged when the gain of an iteration is below `tol`, or after `n_iter` iterations.
+    """Records log-likelihoods; training has converged if an iteration gains less than `tol`, or after `n_iter` of them.
 
     For another rule, subclass it, override `converged`, and set an estimator's `monitor_` to an instance before `fit`.
     """
@@ -25,7 +25,7 @@ class ConvergenceMonitor:
         self.iter = 0
 
     def report(self, log_prob: float) -> None:
-        """Record the log-likelihood before an iteration's update; print it to stderr if `verbose`."""
+        """Record the log-likelihood before the update of an iteration; if `verbose`, print it to stderr."""
         gain = log_prob - self.history[-1] if self.history else math.nan
         if self.verbose:
             print(f"{self.iter + 1:>10d} {log_prob:>16.8f} {gain:>+16.8f}", file=sys.stderr)
@@ -60,7 +60,7 @@ class Restart:
     parts: Parts
     monitor: ConvergenceMonitor
     valid: list[float] = field(default_factory=list)  # held-out log-likelihood after every iteration
-    best: Parts | None = None  # the best parameters by that
+    best: Parts | None = None  # the parameters with the best held-out score
     done: bool = False
 
     @property

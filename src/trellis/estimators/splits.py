@@ -11,7 +11,7 @@ from trellis.estimators.inputs import Array, Observations
 def hold_out(
     observed: Observations, fraction: float, random: np.random.RandomState
 ) -> tuple[Observations, Observations]:
-    """Split into training and held-out sequences: random whole sequences, or the end of a single one."""
+    """Split into training and held-out sequences: random whole sequences, or the end of a single sequence."""
     if not 0 < fraction < 1:
         raise InputError(f"validation_fraction is {fraction}; it must be between 0 and 1.")
     if len(observed.lengths) == 1:
@@ -23,7 +23,7 @@ def hold_out(
 
 
 def cut(observed: Observations, fraction: float) -> Observations:
-    """Split one sequence in two, the second with that fraction of it."""
+    """Split a sequence in two; the second part has this fraction of it."""
     total = len(observed.values)
     if total < 2:
         raise InputError("Early stopping needs at least two observations: one to train on and one to hold out.")

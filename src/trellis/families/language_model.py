@@ -1,4 +1,4 @@
-"""Evaluation and reports shared by all language models: perplexity against n-gram baselines, and samples."""
+"""Evaluation and reports shared by all language models: perplexity, n-gram baselines, samples."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ from trellis.report.markup import Markup, element, section
 from trellis.tasks import lm
 from trellis.tasks.scores import Scores
 
-SENTENCES, LONGEST = 3, 40  # sentences drawn, and their maximum length in tokens
+SENTENCES, LONGEST = 3, 40  # number of samples, and their maximum length in tokens
 SPLITS = "train", "valid", "test"
 
 

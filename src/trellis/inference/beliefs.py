@@ -1,4 +1,4 @@
-"""Inputs and outputs of the Kalman filter: Gaussian beliefs, dynamics, potentials, and matrices shared by steps."""
+"""Inputs and outputs of the Kalman filter: Gaussian distributions, dynamics, potentials, matrices shared by steps."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ MISSING = -1
 
 
 class Normal(NamedTuple):
-    """A Gaussian belief."""
+    """A Gaussian distribution of the state."""
 
     mean: Tensor  # [h] or [B, h]
     cov: Tensor  # [h, h]
@@ -23,7 +23,7 @@ class Dynamics(NamedTuple):
 
 
 class Potentials(NamedTuple):
-    """The Gaussian potential of each x_t; steps with the same observation pattern share Phi. A row of -1 is missing."""
+    """Gaussian potentials of x_t. Steps with the same observed components share Phi; a row of -1 is a missing step."""
 
     information: Tensor  # Phi [N, h, h]
     rows: Tensor  # [B, T] int64
@@ -38,7 +38,7 @@ class Shared(NamedTuple):
     at: Tensor  # [T]
 
     def all(self) -> Tensor:
-        """Materialised for every step: [B or 1, T, h, h]."""
+        """The matrices of every step: [B or 1, T, h, h]."""
         return self.distinct[:, self.at]
 
     def step(self, t: int) -> Tensor:
@@ -59,7 +59,7 @@ class Covs(NamedTuple):
     information: Tensor  # Phi [N, h, h], and zeros for rows of -1 (omitted in compiled code)
     rows: Tensor  # [B or 1, S]
     at: Tensor  # [T]
-    compiled: bool = False  # every step of every sequence has its own, from compiled code
+    compiled: bool = False  # from compiled code: every step of every sequence has its own
 
     def phi(self, step: int) -> Tensor:
         return self.information[self.rows[:, step]]

@@ -1,4 +1,4 @@
-"""The belief carried over from batch to batch."""
+"""The state distribution carried over from batch to batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trellis.types import Batch, Belief
 
 
 class Carry(NamedTuple):
-    """The belief after the last token, and which sequences have not begun yet."""
+    """The state distribution after the last token, and which sequences have not begun yet."""
 
     belief: Belief
     fresh: Tensor  # [B] bool
@@ -72,7 +72,7 @@ def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor 
 
 
 def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
-    """One step from a belief over states of the full model into those kept by dropout, at `ids` [B, k'] or all.
+    """One step from a distribution over states of the full model into those kept by dropout, at `ids` [B, k'] or all.
 
     Transition rows are normalised over the kept states."""
     assert parts.entry is not None

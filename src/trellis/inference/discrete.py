@@ -1,6 +1,6 @@
 """Exact inference in a discrete hidden Markov chain: pure functions of potentials, for any transition.
 
-The chain is a prior belief over the first state, a transition, and potentials o_t(z) for every step:
+The chain is a prior over the first state, a transition, and potentials o_t(z) for every step:
     p(z, x) = prior(z_0) o_0(z_0) prod_t A(z_{t-1}, z_t) o_t(z_t).
 The recursions over time are in `trellis.engines` (the forward algorithm: reference.py); these functions use them. Every
 function takes
@@ -42,7 +42,7 @@ class LiveChain(NamedTuple):
     ids: Tensor | None  # [B, T, k]: the original ids of the chain's states; None if it has all of them
 
     def name_belief(self, belief: Belief) -> Belief:
-        """A belief over each sequence's last live states, with their original ids."""
+        """The state distribution at each sequence's last step, with the original ids of the live states."""
         return belief if self.ids is None else Belief(belief.probs, last_step(self.ids, self.lengths))
 
     def some(self, sequences: Tensor) -> LiveChain:
@@ -58,7 +58,7 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
     """The chain restricted to live states, with the transitions between them.
 
     A missing observation makes all states live at that step; such a chain is left to the reference engine, which
-    handles both regimes."""
+    handles both kinds of steps."""
     batch, steps = potentials.rows.shape
     lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths
     ids = potentials.ids
@@ -98,8 +98,8 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
 
 
 def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
-    """Visits of some sequences by the rows of the chain's own table; if a gap has made all states live, visits [n T, K]
-    of every step at the states that its observation allows."""
+    """Expected visits of some sequences, by the rows of the chain's own table. If a gap has made all states live,
+    visits [n T, K] of every step are restricted to the states that its observation allows."""
     potentials, ids = chain.potentials, chain.potentials.ids
     if ids is None:
         return visits
@@ -109,7 +109,7 @@ def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
 
 
 def put(values: Any, right: Any, sequences: Tensor) -> Any:
-    """[B, ...], or a belief, with the entries of some sequences [n] replaced."""
+    """`values` [B, ...] (or a `Belief`) with the entries of some sequences [n] replaced."""
     if isinstance(values, Belief):
         return values._replace(probs=put(values.probs, right.probs, sequences))
     return values.index_copy(0, sequences, right.to(values.dtype))
@@ -118,7 +118,7 @@ def put(values: Any, right: Any, sequences: Tensor) -> Any:
 def score(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None
 ) -> tuple[Tensor, Belief]:
-    """log p(x_t | x_<t) [B, T] (zero in the padding) and the belief to carry over; differentiable in all parameters."""
+    """log p(x_t | x_<t) [B, T] (zero in the padding) and the last state distribution; differentiable."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief = run("score", chain)
     return log_norms, chain.name_belief(belief)
@@ -156,12 +156,12 @@ def counts(
     fresh: Tensor | None = None,
     per_sequence: bool = False,
 ) -> tuple[Counts, Belief]:
-    """Expected starts, transitions and visits under p(z | x), summed over the batch, and the belief to carry over;
-    `per_sequence`: the log-likelihood [B] and the starts [B, K] of each sequence separately.
+    """Expected starts, transitions and visits under p(z | x), summed over the batch, and the last state distribution.
+    With `per_sequence`, the log-likelihood [B] and the starts [B, K] are those of each sequence.
 
-    `fresh` [B] marks the sequences that begin with the start distribution (default: all); the others continue from the
-    belief `carried`, one step before `prior`: their first transition is counted instead of a start. That transition
-    precedes the first step, so it is counted only if transitions do not vary with time."""
+    `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue from the
+    distribution `carried`, one step before `prior`: instead of a start, the transition into their first step is
+    counted, which requires that transitions do not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief, entry, starts, moves, visits = run("expect", chain)
@@ -187,8 +187,8 @@ def viterbi(
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability log p(z, x) [B].
 
     Ties go to the lowest state. A missing observation is marginalised, not maximised: its potential is one, so the path
-    is the best explanation of the observed symbols. To maximise over missing symbols as well, give the step the
-    potential max_x log p(x | z)."""
+    is the most probable one given the observed symbols. To maximise over missing symbols as well, use max_x log p(x |
+    z) as the log-potential of that step."""
     chain = live_chain(prior, transition, potentials, lengths)
     all_live = chain.potentials.widen(transition.num_states)
     path, scores = engines.viterbi(chain.prior, chain.transition, all_live, chain.lengths)
@@ -231,7 +231,7 @@ def sample_posterior(
 def stationary(start: Tensor, transition: Transition, ends: Tensor) -> Tensor:
     """The stationary distribution of a chain that restarts after state z with probability ends(z): [K].
 
-    Iterates half steps, which have the same fixed point and also converge for periodic chains."""
+    Iterates p <- (p + p A) / 2, which has the same fixed point as p <- p A and also converges for periodic chains."""
     share = start
     for _ in range(MAX_ROUNDS):
         onward = transition.forward(share * (1 - ends)) + (share * ends).sum() * start

@@ -1,9 +1,9 @@
 """Exact inference in a linear dynamical system: pure functions of Gaussian potentials, the counterpart of `discrete`.
 
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
-A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so that all work over time is [h, h]. The
-covariances depend only on which values were observed: they are computed once for all sequences, until they converge;
-the steps after that are batched. None is inverted, so noise may be singular. The recursions are in
+A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so the recursions use only [h, h] matrices.
+The covariances depend only on which values were observed: they are computed once for all sequences, until they
+converge; the steps after that are batched. No covariance is inverted, so noise may be singular. The recursions are in
 `trellis.inference.kalman`."""
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ NEAR = 1 << 21  # vector entries processed at a time, to fit in cache
 
 
 class Filtered(NamedTuple):
-    """The result of the forward pass; all [B, ...] are zero in the padding."""
+    """The result of the forward pass; all tensors [B, T, ...] are zero in the padding."""
 
     log_norms: Tensor  # [B, T]: log p(y_t | y_<t)
     means: Tensor  # [B, T, h]: E[x_t | y_<=t]
@@ -55,7 +55,7 @@ def log_likelihood(prior: Normal, dynamics: Dynamics, potentials: Potentials, le
 
 
 def smooth(prior: Normal, dynamics: Dynamics, potentials: Potentials, lengths: Tensor | None = None) -> Smoothed:
-    """Smoothed E[x_t | y] of every step, its covariance, and that of adjacent steps (Rauch-Tung-Striebel smoother)."""
+    """Smoothed E[x_t | y] of every step, its covariance, and the covariance of adjacent steps (RTS smoother)."""
     potentials, inside = within(potentials, lengths)
     covs, means = run_forward(prior, dynamics, potentials, inside)
     total = log_norms(covs, means, potentials, inside).sum(1, dtype=torch.float64)
@@ -131,9 +131,10 @@ def sample_posterior(
     values: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Sample one path from p(x | y) per sequence [B, T, p], gaps allowed: [B, T, h].
+    """Sample one path from p(x | y) for each sequence [B, T, p], which may have missing values: [B, T, h].
 
-    A path and its observations are drawn from the prior, then corrected by the smoothed difference in observations."""
+    A path and its observations are sampled from the prior, then corrected by the smoothed difference in
+    observations."""
     path = sample_prior(prior, dynamics, values.shape[1], len(values), generator)
     difference = values - emit(observation, path, generator)
     centred = Normal(torch.zeros_like(prior.mean), prior.cov)

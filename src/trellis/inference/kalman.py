@@ -1,6 +1,6 @@
 """The forward and backward recursions of the Kalman smoother, on potentials; the API is `trellis.inference.gaussian`.
 
-With m, P the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1:
+Let m and P be the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1. Then
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
     backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
 Covariances that have converged are not recomputed; from there on the means follow linear recursions with constant
@@ -31,7 +31,7 @@ def within(potentials: Potentials, lengths: Tensor | None) -> tuple[Potentials, 
 
 
 def shared_row(potentials: Potentials, inside: Tensor) -> Tensor | None:
-    """The row shared by all steps before the ends; None if they differ."""
+    """The row of potentials that all steps before the ends share, or None if they differ."""
     found = potentials.rows[inside]
     alike = found.numel() > 0 and int(found[0]) != MISSING and bool((found == found[0]).all())
     return found[0] if alike else None
@@ -50,7 +50,7 @@ def run_forward(
 
 
 def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shared: Tensor | None) -> Covs:
-    """Per sequence, or once for all if they share the row `shared`, and then only until convergence."""
+    """The covariances of each sequence; or, if all steps share the row `shared`, of all sequences until convergence."""
     steps, (transition, noise) = potentials.rows.shape[1], dynamics
     information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
     rows = potentials.rows if shared is None else shared.expand(1, steps)
@@ -72,7 +72,7 @@ def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shar
 def recur(matrix: Tensor, inputs: Tensor) -> Tensor:
     """y_t = y_{t-1} matrix + inputs_t, y_{-1} = 0: [B, T, h].
 
-    Blocks of steps run in parallel, each from zero; then the incoming state of each block and its effect are added."""
+    Blocks of steps run in parallel, each from zero; then the effect of the state before each block is added."""
     batch, steps, size = inputs.shape
     length = min(steps, BLOCK)
     padded = torch.nn.functional.pad(inputs, (0, 0, 0, -steps % length)) if steps % length else inputs
@@ -115,7 +115,7 @@ def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tens
 
 
 def forward_compiled(prior: Normal, dynamics: Dynamics, potentials: Potentials) -> tuple[Covs, Means]:
-    """The same for steps with distinct covariances."""
+    """`run_forward` in compiled code, for steps with distinct covariances."""
     rows, vectors = potentials.rows, potentials.vectors
     (batch, steps), hidden = rows.shape, vectors.shape[-1]
     priors, shrink = (vectors.new_empty(batch, steps, hidden, hidden) for _ in range(2))
@@ -158,7 +158,7 @@ def smooth_means(covs: Covs, means: Means, transition: Tensor) -> Tensor:
 
 
 def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Shared, Shared]:
-    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y); for one sequence if all share them. May overwrite `covs`."""
+    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y), of one sequence if all share them. May overwrite `covs`."""
     if covs.compiled:
         lengths = inside.sum(1)
         share("backward_covs", len(lengths), transition, covs.information, covs.rows, lengths, covs.priors, covs.shrink)

@@ -1,4 +1,4 @@
-"""Dense observations y = C x + N(0, D) as potentials of x, with gaps; equal missingness patterns share information."""
+"""Potentials of x from dense observations y = C x + N(0, D), with various patterns of missing values."""
 
 import math
 from itertools import pairwise
@@ -13,7 +13,7 @@ from trellis.errors import TrellisError
 from trellis.inference.beliefs import MISSING, Potentials
 from trellis.kernels.kalman import compiled, share
 
-HELD = 1 << 24  # numbers in memory at a time, with many distinct patterns
+HELD = 1 << 24  # values in memory at a time, with many distinct patterns
 TOGETHER = 64  # steps of one pattern whitened together
 
 
@@ -25,7 +25,7 @@ class Observation(NamedTuple):
 
 
 class Sensed(NamedTuple):
-    """Information of the values, by pattern of observed components."""
+    """The information in the observed values."""
 
     information: Tensor  # C' D^-1 C of each pattern [N, h, h]
     vectors: Tensor  # C' D^-1 y [S, h]
@@ -54,7 +54,7 @@ def distinct_rows(seen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_patterns(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """Many patterns at a time, with unobserved components padded."""
+    """Process many patterns at a time, with unobserved components padded."""
     order, bounds = rows.argsort(stable=True), [0, *torch.bincount(rows).cumsum(0).tolist()]
     flat, held = values.nan_to_num(0.0)[order], max(1, HELD // (8 * values.shape[1] ** 2))
     information, vectors, constants = [], [], []
@@ -85,7 +85,7 @@ def whiten(observation: Observation, patterns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sense_compiled(observation: Observation, values: Tensor, patterns: Tensor, rows: Tensor) -> Sensed:
-    """All patterns at once, by compiled code."""
+    """Process all patterns at once, in compiled code."""
     (loadings, noise), hidden = observation, observation.loadings.shape[1]
     order, counts = rows.argsort(stable=True), torch.bincount(rows)
     place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]  # index of a step within its pattern

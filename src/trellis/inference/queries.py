@@ -1,7 +1,7 @@
 """Exact queries on a chain over symbols: tokens [B, T], where -1 is a missing word.
 
-All answers follow from two facts: a missing word is marginalised by a potential of one, and a conditional probability
-is a ratio of two marginals.
+They rest on two facts: a potential of one marginalises a missing word, and a conditional probability is a ratio of two
+marginals.
 """
 
 from typing import NamedTuple, Self
@@ -34,34 +34,33 @@ class Chain(NamedTuple):
         return self.with_gaps(tokens, self.gaps.log_totals())
 
     def with_gaps(self, tokens: Tensor, scores: Tensor) -> Potentials:
-        """The potentials of tokens, with scores [K] for those of a missing word."""
+        """The potentials of tokens, with log-potentials `scores` [K] for missing words."""
         known = self.emission.potentials(tokens).widen(len(scores))
         rows = torch.where(tokens < 0, len(known.table), known.rows)
         return Potentials(torch.cat([known.table, scores.unsqueeze(0)]), rows)
 
     def only(self, allowed: Tensor) -> Self:
-        """The chain in which missing words are restricted to the allowed ones [V] bool."""
+        """The chain with missing words restricted to the allowed ones, [V] bool."""
         return self._replace(gaps=self.emission.only(allowed))
 
 
 def log_marginal(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """log p of the observed words, the missing ones marginalised: [B]."""
+    """log p of the observed words, with missing words marginalised: [B]."""
     return log_likelihood(chain.prior, chain.transition, chain.potentials(tokens), lengths)
 
 
 def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """log p(words where not given | words where given): given [B, T] bool -> [B]; -inf if the latter are impossible."""
+    """log p(the other words | the words where `given` [B, T] is true): [B]; -inf if the given words are impossible."""
     joint = log_marginal(chain, tokens, lengths)
     condition = log_marginal(chain, tokens.masked_fill(~given, -1), lengths)
     return torch.where(joint == -torch.inf, joint, joint - condition)
 
 
 def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
-    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where the others are impossible.
+    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where those are impossible.
 
-    With p_t(z) the filter's prediction of step t, and r_t(z) = p(x_>t | z_t) up to scale, from the filter of the
-    time-reversed chain: p_t r_t, normalised. Neither depends on x_t, so the result holds even if x_t contradicts the
-    rest."""
+    It is proportional to p_t r_t, where p_t(z) is the filter's prediction of step t and r_t(z), from the filter of the
+    time-reversed chain, is p(x_>t | z_t) up to scale. Neither depends on x_t, so x_t may contradict the rest."""
     transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     last = lengths.unsqueeze(-1) - 1
@@ -88,7 +87,7 @@ def filtered(prior: Belief, transition: Transition | Blocks, potentials: Potenti
 
 
 def in_order(potentials: Potentials, order: Tensor) -> Potentials:
-    """The steps permuted by [B, T]."""
+    """Reorder the steps of each sequence: `order` is [B, T]."""
     rows, ids = potentials.rows.gather(1, order), potentials.ids
     ids = None if ids is None else ids.gather(1, order.unsqueeze(-1).expand_as(ids))
     return potentials._replace(rows=rows, ids=ids, groups=None)
@@ -130,16 +129,16 @@ def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None)
 def sample_gaps(
     chain: Chain, tokens: Tensor, lengths: Tensor | None = None, generator: torch.Generator | Draws | None = None
 ) -> Tensor:
-    """Sample the missing words jointly from their posterior; the others are kept: [B, T]."""
+    """Sample the missing words jointly from their posterior, and keep the others: [B, T]."""
     path = sample_posterior(chain.prior, chain.transition, chain.potentials(tokens), lengths, generator)
     words = (chain.gaps or chain.emission).sample(path.clamp(min=0), generator)
     return torch.where((tokens < 0) & (path >= 0), words, tokens)
 
 
 def best_gaps(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The missing words of the jointly most probable (path, words), [B, T], and its log-probability [B].
+    """The words [B, T], with gaps filled, of the most probable (path, words), and its log-probability [B].
 
-    Words are maximised jointly with the states; marginalising the states first has no efficient exact solution."""
+    Words and states are maximised jointly: no efficient exact algorithm marginalises the states first."""
     scores, words = (chain.gaps or chain.emission).best()
     path, log_prob = viterbi(chain.prior, chain.transition, chain.with_gaps(tokens, scores), lengths)
     return torch.where((tokens < 0) & (path >= 0), words[path.clamp(min=0)], tokens), log_prob

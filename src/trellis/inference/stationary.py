@@ -1,4 +1,4 @@
-"""The stationary distribution of a chain by one linear solve: exact, batched, differentiable."""
+"""The stationary distribution of a chain, by a linear solve that is batched and differentiable."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from trellis.transitions import Dense
 
 
 def stationary(matrix: Tensor) -> Tensor:
-    """p with p = p A for matrices A [..., K, K]: [..., K]; raises for a reducible chain, which has no unique solution.
+    """The p with p = p A for matrices A [..., K, K]: [..., K]; raises if the chain is reducible: p is not unique.
 
     Adding the sum of p to every equation of (I - A') p = 0 makes them independent: (I - A' + 1 1') p = 1."""
     ones = matrix.new_ones(matrix.shape[:-1])
@@ -17,7 +17,7 @@ def stationary(matrix: Tensor) -> Tensor:
 
 
 def long_run(start: Tensor, matrix: Tensor) -> Tensor:
-    """The stationary distribution [K] of A [K, K]; if the chain is reducible, the one reached from start [K]."""
+    """The stationary distribution [K] of A [K, K]; if it is not unique, the one reached from start [K]."""
     try:
         return stationary(matrix)
     except torch.linalg.LinAlgError:

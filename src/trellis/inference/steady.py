@@ -71,7 +71,7 @@ def riccati_residual(
 
 
 def doubling(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """Sigma_1 by doubling: each iteration covers twice the horizon."""
+    """Sigma_1 by doubling: each iteration doubles the number of steps covered."""
     step, gathered, seen = transition.T, noise.copy(), information.copy()
     for _ in range(ROUNDS):
         inverse = np.linalg.inv(np.eye(len(step)) + seen @ gathered)
@@ -84,7 +84,7 @@ def doubling(transition: np.ndarray, noise: np.ndarray, information: np.ndarray)
 
 
 def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """X = left X right' + middle, by squaring; the product of the two spectral radii must be below 1."""
+    """The X with X = left X right' + middle, by squaring; the product of the spectral radii must be below 1."""
     total = middle
     for _ in range(ROUNDS):
         more = left @ total @ right.T
@@ -95,7 +95,7 @@ def stein(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray
 
 
 def lyapunov(left: np.ndarray, middle: np.ndarray) -> np.ndarray:
-    """X = left X left' + middle, middle symmetric."""
+    """The X with X = left X left' + middle, for a symmetric middle."""
     return symmetric(stein(left, middle, left))
 
 

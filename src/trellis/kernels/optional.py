@@ -1,4 +1,4 @@
-"""Import optional modules, which need numba or Triton."""
+"""Import modules that need numba or Triton, if these are installed."""
 
 from functools import cache
 from importlib import import_module

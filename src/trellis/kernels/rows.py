@@ -43,8 +43,8 @@ class Take(torch.autograd.Function):
 
 
 class Pick(torch.autograd.Function):
-    """values[index] for distinct indices, or repeated ones with zero gradient, as encoded in `inverse`: the gradient of
-    values[i] is that of entry inverse[i]. If inverse is None, entries not picked have zero gradient."""
+    """values[index] for distinct indices. The gradient of values[i] is that of entry inverse[i], so entries with
+    repeated indices must have zero gradient; if inverse is None, entries not picked have zero gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
@@ -101,7 +101,7 @@ def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor
 
 
 class LowProduct(torch.autograd.Function):
-    """X Y in a lower precision, given a copy of Y: [n, a], [a, b] and its copy -> [n, b]; gradients are float32."""
+    """X Y in a lower precision, given Y and a copy of it in that precision: [n, a], [a, b] -> [n, b]."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, low: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Compiled code on several cores, with plain threads that sleep when idle.
+"""Run compiled code on several cores, in plain threads that sleep when idle.
 
 Each thread may use single-threaded BLAS; inside an OpenMP parallel region this would oversubscribe and busy-wait."""
 

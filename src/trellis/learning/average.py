@@ -22,7 +22,7 @@ class WeightAverage:
         self.share = {(device, dtype): torch.ones((), dtype=dtype, device=device) for device, dtype in kinds}
 
     def prepare(self, updates: int) -> None:
-        """Set the weight of the next update on the devices, after `updates` earlier ones."""
+        """Set the weight of the next update, which follows `updates` earlier ones, on the devices."""
         for share in self.share.values():
             share.fill_(1 - min(self.decay, (1 + updates) / (10 + updates)))
 
@@ -40,7 +40,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within this block the model's weights are the average."""
+        """A context in which the model has the averaged weights."""
         self._swap()
         try:
             yield

@@ -13,9 +13,9 @@ from trellis.types import Batch, Counts
 
 
 class StepResult(NamedTuple):
-    """The result of one batch: its log-likelihood (a number, or a scalar still on the device) and token count.
+    """The log-likelihood of a batch (a float, or a scalar tensor on the device) and its number of tokens.
 
-    A failed step (a non-finite gradient) reports nan.
+    A step that failed because of a non-finite gradient reports nan.
     """
 
     log_likelihood: Tensor | float
@@ -23,10 +23,10 @@ class StepResult(NamedTuple):
 
 
 class Learner(Protocol):
-    """Improves a model batch by batch; `state_tensors` and `state_json` hold everything that later steps depend on.
+    """Trains a model batch by batch. `state_tensors` and `state_json` hold everything that later steps depend on.
 
-    Randomness comes from torch's global generator, which the checkpoint saves; a private generator belongs in
-    `state_json`.
+    Random numbers come from torch's global generator, whose state is saved in checkpoints; the state of any other
+    generator belongs in `state_json`.
     """
 
     @property
@@ -40,10 +40,10 @@ class Learner(Protocol):
         """Called at the end of an epoch."""
 
     def observe(self, valid: float) -> None:
-        """Called with the valid perplexity after each evaluation."""
+        """Called with the validation perplexity after each evaluation."""
 
     def evaluated(self) -> AbstractContextManager[None]:
-        """Within this block the model has the weights to evaluate (the average, if there is one)."""
+        """A context in which the model has the weights to evaluate (the average, if there is one)."""
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything `restore` needs; names `model.<name>` are the model's state as seen within `evaluated`."""
@@ -56,34 +56,34 @@ class Learner(Protocol):
 
 
 class GradientModel(nn.Module):
-    """A model trainable by gradient; `state` is the belief carried over between batches, initially None."""
+    """A model that can be trained by gradient; `state` is what it carries over between batches, initially None."""
 
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
-        """The log-likelihood of the batch (a scalar) and the belief after it (or None).
+        """The log-likelihood of the batch (a scalar) and the state after it (or None).
 
         For a full batch this must not synchronise with the device."""
         raise NotImplementedError
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:
-        """Convert a belief (never None) to named tensors."""
+        """Convert a carried state (never None) to named tensors."""
         return {}
 
     def state_from_tensors(self, tensors: dict[str, Tensor]) -> Any:
-        """Restore a belief from `state_to_tensors`."""
+        """Restore a carried state from `state_to_tensors`."""
         return None
 
     @property
     def anneals(self) -> bool:
-        """Whether anything depends on training progress, so that the total number of steps must be known."""
+        """Whether the model depends on training progress, so that the total number of steps must be known."""
         return False
 
     def advance(self, done: float) -> object:
-        """Set the training progress, from 0 to 1; returns whatever the shapes of a step depend on."""
+        """Set the training progress, from 0 to 1; returns a value that determines the shapes of a step."""
         return None
 
 
 class Maximisable(ABC):
-    """Parameters with an M-step: by default that of each part, written back."""
+    """Parameters with an M-step, which by default applies the M-step of each part and writes the result back."""
 
     @abstractmethod
     def parts(self) -> Parts:

@@ -1,7 +1,7 @@
 """Learn an HMM from co-occurrence counts of adjacent symbols, without further passes over the data.
 
-For a stationary chain, Omega = B' Theta B with Theta = diag(pi) A the joint distribution of adjacent states. The
-observed Omega is dense for few symbols and sparse for many; then no m x m matrix is formed, since
+For a stationary chain, Omega = B' Theta B, where Theta = diag(pi) A is the joint distribution of adjacent states. The
+observed Omega is dense for few symbols and sparse for many. In the sparse case no m x m matrix is formed, since
 |B' Theta B|^2 = tr(Theta' G Theta G) with G = B B', and <Omega, B' Theta B> = <Theta, B Omega B'>.
 """
 
@@ -22,7 +22,7 @@ DENSE_SYMBOLS = 512  # use a dense Omega up to this many symbols
 def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_array:
     """Count how often symbol j follows symbol i in concatenated sequences: [size, size]; -1 is a missing symbol.
 
-    Counts of parts of the data add up."""
+    The counts of parts of the data can be added."""
     joins = np.ones(len(symbols), bool)
     joins[np.cumsum(lengths)[:-1]] = False
     known = joins[1:] & (symbols[:-1] >= 0) & (symbols[1:] >= 0)
@@ -31,7 +31,7 @@ def count_pairs(symbols: np.ndarray, lengths: np.ndarray, size: int) -> csr_arra
 
 
 def frequencies(counts: csr_array) -> Tensor:
-    """Omega: counts as joint probabilities, dense or sparse depending on the number of symbols; float64."""
+    """Omega, the counts as joint probabilities: dense for few symbols, sparse for many; float64."""
     if counts.shape[0] <= DENSE_SYMBOLS:
         return torch.from_numpy(counts.toarray() / counts.sum())
     pairs = counts.tocoo()
@@ -75,8 +75,8 @@ def objective(
 ) -> Tensor:
     """The distance of a model from the observed Omega: [...].
 
-    `penalty` times log|det Theta| (Huang, Fu and Sidiropoulos 2018) selects, among all models that fit, the one with
-    the least spread of states."""
+    `penalty` times log|det Theta| (Huang, Fu and Sidiropoulos 2018) selects one of the models that fit equally well:
+    that with the smallest |det Theta|."""
     theta = joint_states(transition)
     distance = LOSSES[loss](theta, emission, omega)
     return distance + penalty * torch.linalg.slogdet(theta).logabsdet if penalty else distance

@@ -20,7 +20,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
         tolerance_change=0.0,
     ),
 }
-RESCALED = ("lbfgs",)  # has absolute thresholds, so each loss is divided by its initial value
+RESCALED = ("lbfgs",)  # L-BFGS has absolute thresholds, so each loss is divided by its initial value
 TINY = 1e-30
 SMALL = 1 << 17  # below this many weights, multithreading does not pay
 
@@ -45,7 +45,7 @@ class Descent(NamedTuple):
 
 
 class Best:
-    """The lowest losses [...] so far, and the weights [..., *] of each problem that attained them."""
+    """The lowest loss of each problem so far [...], and the weights [..., *] that attained it."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self.weights = weights

@@ -2,7 +2,7 @@
 
 Language models and estimators share one E-step and one M-step. Conventions:
 - a pseudocount p is a Dirichlet prior of p + 1, and zeros of starts and transitions stay zero (`trellis.parts`);
-- stepwise, the first batch is taken in full, and step k = 1, 2, ... moves the running statistics towards those of its
+- in stepwise EM, the first batch sets the running statistics, and step k = 1, 2, ... moves them towards those of its
   batch with step size (k + 2)^-power.
 """
 
@@ -64,7 +64,7 @@ class Running(NamedTuple):
 
     @classmethod
     def absorb(cls, before: Running | None, counts: Counts, tokens: int, power: float) -> Running:
-        """Move the mean towards that of a batch. A batch in which no sequence begins leaves the start statistics
+        """Move the running mean towards that of a batch. If no sequence begins in the batch, the start statistics are
         unchanged."""
         if before is None:
             return cls(Counts(*(value / tokens for value in counts)))
@@ -90,13 +90,13 @@ def step_rate(step: int, power: float) -> float:
 class EMLearner:
     """Batch EM: accumulates expected counts over an epoch and re-estimates the parameters at its end.
 
-    Over sentences this is exact Baum-Welch; over the windows of a stream the belief is carried forward, but smoothing
-    does not reach beyond a window."""
+    On sentences this is exact Baum-Welch. On the windows of a stream, the state distribution is carried forward, but
+    smoothing ends at the end of each window."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         if not isinstance(model.params, Maximisable) or model.dropout.draws_anything:
             raise TrellisError(
-                "EM requires table parameters without dropout; for neural or lowrank ones, or with dropout, use "
+                "EM requires table parameters without dropout; for neural or lowrank parameters, or dropout, use "
                 'train.learner = "gradient".'
             )
         self.model, self.params = model.eval(), model.params
@@ -122,7 +122,7 @@ class EMLearner:
         self.totals = self.carried = None
 
     def observe(self, valid: float) -> None:
-        """Do nothing: there is nothing to adapt."""
+        """Nothing to adapt."""
 
     @contextmanager
     def evaluated(self) -> Iterator[None]:
@@ -152,8 +152,8 @@ class EMLearner:
 
 
 class StepwiseEMLearner(EMLearner):
-    """Online EM: the parameters follow the running statistics (`Running`) after each batch, with the pseudocounts of a
-    single batch; for texts that are too large for batch EM."""
+    """Online EM for large texts: re-estimates the parameters from the running statistics (`Running`) after each batch,
+    with the pseudocounts of a single batch."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)

@@ -18,10 +18,10 @@ from trellis.types import Batch
 
 
 class GradientLearner:
-    """Minimises −log-likelihood per token; the belief is carried over between batches without gradient.
+    """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
 
-    A step does not synchronise with the device: the log-likelihood stays there, and becomes nan if the gradient is not
-    finite. On a GPU whole steps run as CUDA graphs.
+    A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
+    is not finite. On a GPU, a whole step runs as one CUDA graph.
     """
 
     def __init__(self, model: GradientModel, config: TrainConfig, total_steps: int = 0) -> None:
@@ -89,7 +89,7 @@ class GradientLearner:
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
 
     def end_epoch(self) -> None:
-        """Reset the carried belief: the next epoch begins at the start of the text."""
+        """Reset the carried state: the next epoch begins at the start of the text."""
         self.belief = {}
 
     def observe(self, valid: float) -> None:
@@ -97,7 +97,7 @@ class GradientLearner:
 
     @contextmanager
     def evaluated(self) -> Iterator[None]:
-        """The model in evaluation mode, with averaged weights if they are kept."""
+        """A context with the model in evaluation mode, with averaged weights if there is an average."""
         self.model.eval()
         try:
             with self.average.applied() if self.average else nullcontext():
@@ -106,7 +106,7 @@ class GradientLearner:
             self.model.train()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """`model.*` (averaged, if an average is kept, with the raw weights under `raw.*`) and the optimiser state."""
+        """`model.*`, the optimiser state and, if weights are averaged in `model.*`, the raw weights as `raw.*`."""
         averages = self.average.averages if self.average else {}
         state = self.model.state_dict(keep_vars=True)
         tensors = {f"model.{name}": averages.get(value, value) for name, value in state.items()}
@@ -153,5 +153,5 @@ def make_optimizer(weights: list[nn.Parameter], config: TrainConfig, device: tor
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Detached, in the memory layout that a checkpoint restores, on which the last bits depend."""
+    """Detach, in the memory layout that a checkpoint restores; rounding depends on the layout."""
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

@@ -17,9 +17,9 @@ class Captured(NamedTuple):
 
 
 class Graphed:
-    """Calls `work(tensors, choice)`; on a GPU, work seen `patience` times with the same shapes is captured and then
-    replayed if the caller marks it `steady`: it must not synchronise with the device, and may retain only what it
-    writes in place."""
+    """Calls `work(tensors, choice)`. On a GPU, after `patience` calls with the same shapes, the work is captured and
+    then replayed, if the caller marks it `steady`. Such work must not synchronise with the device, and may keep results
+    only by writing them in place."""
 
     def __init__(self, work: Work, patience: int = 5) -> None:
         self.work, self.patience = work, patience

@@ -23,7 +23,7 @@ class Constant:
         return 1.0
 
     def observe(self, valid: float) -> None:
-        """Called with the valid perplexity after each evaluation."""
+        """Called with the validation perplexity after each evaluation."""
 
     def state_json(self) -> dict[str, Any]:
         return {}
@@ -33,7 +33,7 @@ class Constant:
 
 
 class Cosine(Constant):
-    """Half a cosine from 1 at the end of the warm-up down to lr_floor at the last step."""
+    """Half a period of a cosine, from 1 at the end of the warm-up down to lr_floor at the last step."""
 
     def __init__(self, config: TrainConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)
@@ -47,7 +47,7 @@ class Cosine(Constant):
 
 
 class Plateau(Constant):
-    """Multiplies the rate by lr_factor after lr_patience consecutive evaluations without a better valid perplexity."""
+    """Multiplies the rate by lr_factor after lr_patience evaluations in a row without lower validation perplexity."""
 
     def __init__(self, config: TrainConfig, total_steps: int) -> None:
         super().__init__(config, total_steps)

@@ -39,7 +39,7 @@ class Infilled(NamedTuple):
 
     gaps: list[Ranked]  # for each gap, its most probable words given all observed words
     best: str  # the words of the jointly most probable (states, words)
-    samples: list[str]  # drawn jointly from the posterior
+    samples: list[str]  # sampled jointly from the posterior
 
 
 class StateSummary(NamedTuple):
@@ -100,7 +100,7 @@ class PersistedModel(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """JSON-serialisable constructor arguments that, with the vocabulary and tensors, restore this model."""
+        """The JSON values that `restore` needs besides the vocabulary and the tensors."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -122,7 +122,7 @@ class PersistedModel(ABC):
         """Write additional files next to the model file."""
 
     def finish(self, train: Split) -> None:  # noqa: B027
-        """Estimate whatever is needed besides the parameters, after training."""
+        """After training, estimate what is needed besides the parameters."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Any:
@@ -158,7 +158,7 @@ class PersistedModel(ABC):
 
     @property
     def width(self) -> int:
-        """Upper bound on the numbers that inference holds per token."""
+        """An upper bound on the number of values that inference stores per token."""
         return max(len(self.vocab), self.num_states or 1)
 
     def encode_words(self, words: Sequence[str]) -> np.ndarray:
@@ -175,7 +175,7 @@ class PersistedModel(ABC):
         return TrellisError(f"This {self.name} model {lacks}: {verb}() is for {which}.")
 
     def log_prob(self, text: Text) -> float | np.ndarray:
-        """log p of a sentence including <eos>, or [n] for a list; a string with several lines gives their sum.
+        """log p of a sentence, including <eos>, or [n] for a list; for a string with several lines, their sum.
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.log_prob(["a b", "a a a a"]) > -5
@@ -201,7 +201,7 @@ class PersistedModel(ABC):
         raise self.refusal("predict", *PROBABILITIES)
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        """Draw n sentences from the model, each up to <eos> or max_tokens.
+        """Sample n sentences, each up to <eos> or max_tokens.
 
         >>> len(trellis.train(["a b", "b a"] * 20, family="bigram").model.sample(3))
         3
@@ -230,7 +230,7 @@ class PersistedModel(ABC):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
-        """Fill the gaps of a sentence. A gap is ___ in text or -1 among ids, and is never filled with <eos>. With
+        """Fill the gaps of a sentence, written as ___ in text or -1 in an array of ids; never with <eos>. With
         `complete=True`, <eos> follows the last word.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
@@ -266,7 +266,7 @@ class PersistedModel(ABC):
 
 
 class LanguageModel(SequenceModel, PersistedModel):
-    """Text queries on top of a SequenceModel."""
+    """A SequenceModel with queries on text."""
 
     def sentence_start(self, batch: int) -> Any:
         """The state at the beginning of a sentence."""
@@ -274,7 +274,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @classmethod
     def described(cls) -> str:
-        return super().described() if cls is not LanguageModel else "a language model: words get no probabilities"
+        return super().described() if cls is not LanguageModel else "a language model: it has no word probabilities"
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
@@ -325,7 +325,7 @@ class LanguageModel(SequenceModel, PersistedModel):
         return [self.vocab.join(self.vocab.decode(row)) for row in rows]
 
     def rank(self, log_probs: Tensor, n: int) -> Ranked:
-        """The n most probable words given log-probabilities [V], fewer if fewer have nonzero probability."""
+        """The n most probable words given log-probabilities [V]; words of probability zero are left out."""
         top = log_probs.topk(max(0, min(n, len(self.vocab))))
         words, probs = self.vocab.decode(top.indices.tolist()), top.values.exp().tolist()
         return [(word, prob) for word, prob in zip(words, probs, strict=True) if prob > 0]
@@ -338,7 +338,7 @@ def check_sizes(n: int, max_tokens: int) -> None:
 
 
 class Memo:
-    """Memoises values computed from a module's parameters; inactive while gradients are recorded."""
+    """Memoises values computed from a module's parameters, except while gradients are recorded."""
 
     def __init__(self, module: nn.Module) -> None:
         self.parameters = module.parameters

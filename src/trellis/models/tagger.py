@@ -34,7 +34,7 @@ class Tagger(PersistedModel):
         return units_of(self.labels)
 
     def check(self, tags: Collection[str], allow_unknown: bool = False, name: str = "The tagger") -> None:
-        """Raise if the data has tags unknown to the tagger; allowed ones count as errors."""
+        """Raise if the data has tags unknown to the tagger; if they are allowed, they count as errors."""
         spans = self.units == units_of(tags) == "spans"  # then only the labels need to match
         given, own = ({tag[2:] for tag in some if tag != OUTSIDE} if spans else {*some} for some in (tags, self.labels))
         unknown = given - own

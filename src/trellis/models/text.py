@@ -1,7 +1,7 @@
 """Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
 
-A string or a 1-D array of ids is one sentence and gets one answer. Any other sequence is a list of sentences (strings,
-sequences of tokens, 1-D arrays of ids, rows of a 2-D array) and gets a list of answers."""
+A string or a 1-D array of ids is one sentence, with one result. Any other sequence is a list of sentences (strings,
+sequences of tokens, 1-D arrays of ids, rows of a 2-D array), with a list of results."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import singledispatch
@@ -16,7 +16,7 @@ from trellis.corpus.tokenize import treat
 from trellis.errors import TrellisError
 
 TOKENS = 1 << 14  # tokens per batch, including padding
-ENTRIES = 1 << 26  # numbers that inference holds per batch
+ENTRIES = 1 << 26  # values that inference stores per batch
 ADVICE = "pass a string, a sequence of tokens, a 1-D array of integer ids, or a list of these"
 
 A = TypeVar("A")
@@ -92,8 +92,8 @@ def encode(model: Any, tokens: Sequence[str], gap: str | None) -> np.ndarray:
 def in_batches(
     model: Any, given: Given, answer: Callable[[Tensor, Tensor], Iterable[A]], end: bool = False, copies: int = 1
 ) -> list[A]:
-    """Apply `answer` to batches of tokens [B, T] and lengths [B] and return one result per sentence; `end`: append
-    <eos>, `copies`: the number of copies that inference holds."""
+    """Apply `answer` to batches of tokens [B, T] and lengths [B]; returns one result per sentence. `end` appends <eos>;
+    `copies` is the number of copies that inference stores."""
     room = max(1, min(TOKENS, ENTRIES // (model.width * max(copies, 1))))
     rows = [torch.from_numpy(np.append(ids, [model.vocab.eos] * end).astype(np.int64)) for ids in given.sentences]
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
@@ -108,8 +108,8 @@ def in_batches(
 
 
 def rows_of(model: Any, text: Text, compute: Callable[[Tensor, Tensor], Tensor], complete: bool) -> Any:
-    """The rows [T, ...] for the words of each sentence, given a function of tokens [B, T] and lengths [B]; `complete`
-    sentences are read with their <eos>."""
+    """The rows [T, ...] that `compute`, a function of tokens [B, T] and lengths [B], returns for the words of each
+    sentence; `complete` appends <eos>."""
     given = sentences_of(model, text)
     found = in_batches(model, given, lambda tokens, lengths: compute(tokens, lengths).cpu().numpy(), complete)
     return given.answer([rows[: len(ids)] for rows, ids in zip(found, given.sentences, strict=True)])

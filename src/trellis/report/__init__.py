@@ -1,1 +1,1 @@
-"""The report of a run, report.html, and comparison plots of models; both self-contained."""
+"""The report of a run, report.html, and comparison plots of models."""

@@ -59,7 +59,7 @@ def panel(title: str, rows: Sequence[Row], name: str) -> Markup:
 
 
 def axes(bands: Sequence[Band], x: Scale, y: Scale) -> list[Markup]:
-    """Ticks of perplexity; band names with their share of the tokens."""
+    """The axes: perplexity, and the bands with their share of the tokens."""
     total, parts = sum(band.tokens for band in bands), []
     for tick in log_ticks(math.exp(y.low), math.exp(y.high)):
         height = y(math.log(tick))

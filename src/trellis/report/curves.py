@@ -122,7 +122,7 @@ def _label_column(labels: list[Label]) -> list[Markup]:
 
 
 def spread(heights: list[float], gap: float) -> list[float]:
-    """Move ascending heights apart to at least `gap`: touching neighbours share one centred stack."""
+    """Move ascending heights at least `gap` apart; overlapping ones form a centred stack."""
     stacks: list[list[float]] = []  # [centre, count]
     for height in heights:
         stacks.append([height, 1])

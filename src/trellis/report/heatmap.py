@@ -1,4 +1,4 @@
-"""A heat map of p(z' | z): rows are sources, columns targets, similar states are adjacent."""
+"""A heat map of p(z' | z): rows are z, columns are z', and similar states are adjacent."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""HTML and SVG with automatic escaping: plain strings are text, only `element` makes markup."""
+"""HTML and SVG with automatic escaping: plain strings are escaped, and `element` creates markup."""
 
 from html import escape
 

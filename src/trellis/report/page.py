@@ -16,7 +16,7 @@ HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width
 
 
 def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
-    """Write report.html into a run folder; deterministic for a given model and scores."""
+    """Write report.html into a run folder; the same model and scores always give the same file."""
     path, family = Path(folder) / REPORT, find_family(model.family)
     parts = [
         header(family.title, model, scores),
@@ -80,10 +80,10 @@ def _side(column: Column) -> dict[str, str]:
 
 
 def training_section(metrics: Path, scores: Scores) -> Markup:
-    """The training curves with the perplexity of the other models on valid; empty if nothing was logged."""
+    """The training curves, with the validation perplexity of the other models; empty if nothing was logged."""
     curves = read_curves(metrics)
     if not curves:
         return Markup()
     baselines = {row["model"]: row["valid"] for row in scores.rows[:-1] if "valid" in row}
-    caption = "Perplexity during training; the ring marks the best on valid. Dashed: the other models on valid."
+    caption = "Perplexity during training. Ring: the best validation perplexity. Dashed lines: that of other models."
     return section("Training", caption, draw_curves(curves, baselines))

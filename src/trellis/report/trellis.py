@@ -33,7 +33,7 @@ class Trellis(NamedTuple):
 def draw_trellis(trellis: Trellis, **look: object) -> Markup:
     """An SVG: circle size shows state probability, line width transition probability; rings mark the Viterbi path.
 
-    `look` are attributes of the SVG."""
+    `look` has attributes of the SVG element."""
     height, width = TOP + ROW * len(trellis.names) + BOTTOM, LEFT + COLUMN * len(trellis.words)
     rows = [element("line", x1=LEFT - 20, x2=width - 20, y1=_y(z), y2=_y(z), class_="row") for z in _rows(trellis)]
     names = [

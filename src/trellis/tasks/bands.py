@@ -54,7 +54,7 @@ def by_position(split: Split) -> Bands:
 
 
 def ranges(starts: tuple[int, ...]) -> list[str]:
-    """Each range up to the next start, in words: 0, 1-9, ..., 10,000+."""
+    """The names of ranges that begin at these numbers: 0, 1-9, ..., 10,000+."""
     ends = [start - 1 for start in starts[1:]]
     inner = (f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in zip(starts, ends, strict=False))
     return [*inner, f"{starts[-1]:,}+"]

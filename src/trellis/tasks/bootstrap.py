@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
-DRAWS = 1 << 22  # sentences drawn at a time
+DRAWS = 1 << 22  # sentences sampled at a time
 
 
 @dataclass
@@ -33,9 +33,9 @@ def bootstrap(
 ) -> Difference:
     """Compare two models by sums [S, k] over each sentence; `difference` maps totals [..., k] to [...].
 
-    Texts of S sentences are drawn with replacement and scored by both models. The interval covers the middle 95%
-    of the differences; the p-value is twice the share of them across zero (never below 2 / (resamples + 1)).
-    All but the difference is nan if a model assigns the text probability zero."""
+    Texts of S sentences are sampled with replacement and scored by both models. The interval covers the central 95% of
+    the differences; the p-value is twice the fraction with the opposite sign (at least 2 / (resamples + 1)). If a model
+    assigns the text probability zero, everything but the difference is nan."""
     observed = float(difference(sums.sum(0)))
     if not np.isfinite(sums).all():
         return Difference(observed, np.nan, np.nan, np.nan)
@@ -49,8 +49,8 @@ def bootstrap(
 
 
 def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
-    """The p-value of two taggers being equally good, given which tokens each got right [N]: the exact binomial test
-    on the discordant tokens."""
+    """The p-value of the exact binomial test of whether two taggers are equally good, given which tokens each tagged
+    correctly [N]. Only tokens that one of them got wrong count."""
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     return float(binomtest(only_first, only_first + only_second).pvalue) if only_first + only_second else 1.0
 

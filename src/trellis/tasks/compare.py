@@ -18,7 +18,7 @@ from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split
 
 INTERPOLATED = "interpolated"
 BEFORE, AFTER = 12, 3  # tokens of context shown before and after a word
-GAIN, ITERATIONS = 1e-9, 5000  # EM of the weights stops at a smaller gain, in nats per token
+GAIN, ITERATIONS = 1e-9, 5000  # EM for the weights stops at a smaller gain, in nats per token
 
 
 class Text(NamedTuple):
@@ -33,7 +33,7 @@ class Scored(NamedTuple):
 
     model: str
     family: str
-    order: str  # of its training batches: state carried over (streams, documents) or reset (sentences)
+    order: str  # the order of its training batches: the state is carried over (streams, documents) or reset (sentences)
     log_probs: np.ndarray  # [tokens]
 
 
@@ -79,7 +79,7 @@ def compare(
     contexts: int = 5,
     device: str = "cpu",
 ) -> list[Row]:
-    """A row per model and, with `mix`, one for their interpolation, whose weights are fitted on valid."""
+    """A row per model and, with `mix`, one for their interpolation, with weights fitted on the validation split."""
     if mix and len(paths) < 2:
         raise TrellisError("Nothing to interpolate; pass at least two models.")
     text, scored = score_text(paths, source, split, device)
@@ -155,7 +155,7 @@ def against(text: Text, first: Scored, other: Scored, contexts: int) -> Against:
 
 
 def worst_contexts(text: Text, loser: np.ndarray, winner: np.ndarray, n: int) -> list[Context]:
-    """The n tokens with the largest deficit of the loser's log p [tokens] to the winner's, in descending order."""
+    """The n tokens for which the winner's log p [tokens] exceeds the loser's most, in descending order."""
     with np.errstate(invalid="ignore"):
         lost = np.nan_to_num(winner - loser, nan=0.0)
     worst = np.argsort(-lost, kind="stable")[:n]
@@ -163,7 +163,7 @@ def worst_contexts(text: Text, loser: np.ndarray, winner: np.ndarray, n: int) ->
 
 
 def around(text: Text, place: int) -> str:
-    """The sentence around a token, which is put in [brackets], cut to a few words before and after."""
+    """The sentence around a token in [brackets], cut to a few words before and after."""
     (vocab, split), sentence = text, np.searchsorted(text.split.sentences, place, side="right")
     begin, end = max(place - BEFORE, int(split.sentences[sentence - 1])), int(split.sentences[sentence])
     words = vocab.decode(split.tokens[begin:end].tolist())
@@ -172,7 +172,7 @@ def around(text: Text, place: int) -> str:
 
 
 def interpolate(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log p of every token under the mixture, [tokens], given that under each model, [models, tokens]."""
+    """log p of every token under the mixture, [tokens], given log p under each model, [models, tokens]."""
     with np.errstate(divide="ignore"):
         return np.logaddexp.reduce(np.log(weights)[:, None] + log_probs, 0)
 
@@ -180,7 +180,7 @@ def interpolate(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def fit_weights(log_probs: np.ndarray) -> np.ndarray:
     """Maximum-likelihood mixture weights [models] given log p [models, tokens]; never worse than the best single model.
 
-    EM from equal weights: the likelihood is concave and increases with every iteration."""
+    Fitted by EM from equal weights; the likelihood is concave, so EM finds the maximum."""
     best = log_probs.max(0)
     possible = best > -np.inf
     probs = np.exp(log_probs[:, possible] - best[possible])  # relative to the best model

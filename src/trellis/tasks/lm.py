@@ -19,9 +19,9 @@ from trellis.types import Batch
 
 WINDOW, TOKENS, LANES = 4096, 1 << 14, 16
 ALL = "all"  # all splits of a corpus combined
-SIDE = 64  # maximum lanes of a split stream
+SIDE = 64  # maximum number of parallel streams
 
-READINGS: dict[str, Callable[[Split], Batches]] = {  # how a split is read, by the model's training order of batches
+READINGS: dict[str, Callable[[Split], Batches]] = {  # how a split is read, by the order of the model's training batches
     "streams": lambda split: Streams(split, 1, WINDOW),
     "sentences": lambda split: Sentences(split, TOKENS, 0, shuffle=False),
     "documents": lambda split: Documents(split, LANES, WINDOW, 0, shuffle=False),
@@ -29,7 +29,7 @@ READINGS: dict[str, Callable[[Split], Batches]] = {  # how a split is read, by t
 
 
 def side_by_side(order: str, split: Split) -> Batches:
-    """The same for a long text whose score need not be exact: a stream is cut into lanes, each starting fresh."""
+    """Batches for an approximate score of a long text: a stream is cut into parallel streams, each starting fresh."""
     lanes = max(1, min(SIDE, split.tokens.size // WINDOW))
     return Streams(split, lanes, WINDOW // lanes) if order == "streams" else READINGS[order](split)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a model by name, and the rows of the table that shows them, including any baselines.
+    """The scores of a model by name, and the rows of a table with these scores and any baselines.
 
-    Every row has the same keys; if rows are models, the model itself is last.
+    All rows have the same keys. If rows are models, the last row is the model itself.
 
     >>> trellis.train(["a b", "b a"] * 20, family="bigram").scores["test"] > 1
     True

@@ -1,8 +1,8 @@
-"""Evaluation of taggers: accuracy, exact spans as in conlleval, rare words, significance of differences; and matching
-of hidden states to tags.
+"""Evaluation of taggers: accuracy, exact spans as in conlleval, rare words, significance of differences, and mapping of
+hidden states to tags.
 
-A unit is a token with its tag, or a span; equal gold and predicted units are correct. With tokens, there are as many
-predicted as gold units, so precision, recall and F1 all equal the accuracy."""
+A unit is a token with its tag, or a span. A predicted unit is correct if it equals a gold unit. If units are tokens,
+precision, recall and F1 all equal the accuracy."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,13 +52,13 @@ class Score:
 
     @property
     def f1(self) -> float:
-        """For tokens this is the accuracy."""
+        """F1; for tokens, the accuracy."""
         return 2 * self.correct / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
 
 
 @dataclass(frozen=True)
 class TagScores:
-    """All scores of one tagging of one text."""
+    """All scores of the predicted tags of a text."""
 
     units: str  # tokens | spans
     accuracy: float  # token accuracy, whatever the units
@@ -101,7 +101,7 @@ def sentence_counts(
     sentences: Sequence[Sequence[str]],
     words: Collection[str] | None = None,
 ) -> np.ndarray:
-    """Correct, predicted and gold units of each sentence, [S, 3]; with `words`, only units that begin with one."""
+    """Numbers of correct, predicted and gold units per sentence, [S, 3]; with `words`, of units that begin with one."""
     rows = []
     for (gold, guess), sentence in zip(pairs, sentences, strict=True):
         both = ({unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess))
@@ -135,7 +135,7 @@ def word_counts(data: Tagged) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two taggings of one text: the discordant tokens, and the difference in F1."""
+    """Two taggers on one text: the tokens that only one of them tags correctly, and the difference in F1."""
 
     only_first: int
     only_second: int
@@ -146,7 +146,7 @@ class Comparison:
 def compare_tags(
     data: Tagged, first: list[list[str]], second: list[list[str]], units: str = "tokens", resamples: int = RESAMPLES
 ) -> Comparison:
-    """Test whether the second tagging differs from the first."""
+    """Compare two lists of predicted tags of the same text."""
     find = choose(UNITS, units, "The scoring unit")
     for predicted in (first, second):
         check_lengths(data, predicted)
@@ -172,7 +172,7 @@ def many_to_one(counts: np.ndarray) -> np.ndarray:
 
 
 def one_to_one(counts: np.ndarray) -> np.ndarray:
-    """A distinct tag for each state (-1: none) that maximises the number of correct tokens: [Y, K] -> [K]."""
+    """A different tag for each state (-1: none), chosen to maximise the number of correct tokens: [Y, K] -> [K]."""
     tags, states = linear_sum_assignment(counts, maximize=True)
     found = np.full(counts.shape[1], -1)
     found[states] = tags

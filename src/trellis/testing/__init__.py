@@ -1,7 +1,7 @@
-"""Conformance suites: what a transition, an emission, a parameterization, a family, a reader or a command must do.
+"""Conformance suites for transitions, emissions, parameterisations, families, readers and commands.
 
-Each is one function that raises an AssertionError with every claim that does not hold, so that any test framework can
-call it, inside this repository and outside. It needs nothing that the library does not need."""
+Each is a function that raises an AssertionError listing all failed checks, so that any test framework can call it. The
+suites need no additional dependencies."""
 
 from trellis.testing.commands import check_command
 from trellis.testing.emissions import check_emission

@@ -134,7 +134,7 @@ def merge_rise(a: int, b: int, alive: np.ndarray, classes: Classes, table: np.nd
 def fill_rises(
     slot: int, others: np.ndarray, alive: np.ndarray, classes: Classes, table: np.ndarray, rises: np.ndarray
 ) -> None:
-    """Set the increase from merging the slot with each of the others; rises [S, S] is upper triangular."""
+    """Set the rise (see `merge_rise`) from merging the slot with each other one, in the upper triangle of `rises`."""
     for other in others:
         a, b = min(slot, other), max(slot, other)
         rises[a, b] = merge_rise(a, b, alive, classes, table)

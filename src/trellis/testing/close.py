@@ -1,4 +1,4 @@
-"""What a check is made of: claims that hold, or an AssertionError that says which does not."""
+"""Running checks, and comparing numbers within a tolerance."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10, torch.int64: 0.0}
-Check = Callable[[Any], None]  # of a case; its docstring says what it claims
+Check = Callable[[Any], None]  # takes a case; its docstring is the claim that it checks
 
 
 def require(holds: object, sentence: str) -> None:
-    """Raise an AssertionError where something does not hold."""
+    """Raise an AssertionError with this sentence unless the condition holds."""
     if not holds:
         raise AssertionError(sentence)
 
 
 def assert_close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float | None = None, what: str = "") -> None:
-    """Assert equality to the tolerance of the dtype, infinities included and NaN excluded."""
+    """Assert equality within the tolerance of the dtype; infinities must match, and NaN fails."""
     tolerance = TOLERANCE[actual.dtype] if tolerance is None else tolerance
     wanted = expected.detach().numpy() if isinstance(expected, Tensor) else expected
     found = actual.detach().numpy()
@@ -27,7 +27,7 @@ def assert_close(actual: Tensor, expected: Tensor | np.ndarray, tolerance: float
 
 
 def run_checks(name: str, case: Any, checks: Iterable[Check]) -> None:
-    """Every check of a case; one AssertionError that names all claims that do not hold."""
+    """Run all checks of a case; raises one AssertionError that lists all failed ones."""
     failed: list[tuple[str, Exception]] = []
     tried = 0
     for check in checks:
@@ -48,6 +48,6 @@ def claim(check: Check) -> str:
 
 
 def indented(error: Exception) -> str:
-    """What an error says; its type too, unless it is that of a check."""
+    """The indented message of an error, with its type unless it is an AssertionError."""
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     return "\n".join(f"    {line}" for line in f"{kind}{error}".strip().splitlines())

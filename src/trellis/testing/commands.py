@@ -1,4 +1,4 @@
-"""What every command of the command line must do."""
+"""Checks of commands."""
 
 import argparse
 import contextlib
@@ -15,7 +15,7 @@ from trellis.testing.close import Check, require, run_checks
 
 
 def check_command(name: str, module: ModuleType, *words: object) -> None:
-    """Raise an AssertionError unless a module is a command of that name; `words` are arguments that it answers.
+    """Check that a module is a valid command, and run it with the arguments `words`.
 
     >>> from trellis.cli.commands import config
     >>> from trellis.testing import check_command
@@ -25,7 +25,7 @@ def check_command(name: str, module: ModuleType, *words: object) -> None:
 
 
 class Case:
-    """A command to be checked, and its arguments."""
+    """A command and its arguments."""
 
     def __init__(self, name: str, module: ModuleType, words: list[str]) -> None:
         self.name, self.module, self.words = name, module, words
@@ -42,7 +42,7 @@ def parts(case: Case) -> None:
 
 
 def example(case: Case) -> None:
-    """Its example is one of itself, and its arguments are understood."""
+    """EXAMPLE calls this command with valid arguments."""
     program, name, *words = shlex.split(case.module.EXAMPLE.split("<")[0].split(">")[0])
     require((program, name) == ("trellis", case.name), f"EXAMPLE is {case.module.EXAMPLE!r}")
     case.parse(words)
@@ -58,15 +58,15 @@ def without_torch(case: Case) -> None:
 
 
 def answers(case: Case) -> None:
-    """It gives an Answer: JSON values, and blocks that a terminal shows."""
+    """`run` returns an Answer with JSON values, and with blocks that can be printed."""
     answer = case.module.run(case.parse([*case.words, "--quiet"]))
-    require(isinstance(answer, Answer), f"it gave {answer!r:.80}")
+    require(isinstance(answer, Answer), f"it returned {answer!r:.80}")
     json.dumps(finite(answer.data))
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         for block in answer.blocks:
             block.show()
-    require(shown.getvalue().strip(), "a terminal shows nothing")
+    require(shown.getvalue().strip(), "nothing is printed")
 
 
 CHECKS: list[Check] = [parts, example, without_torch, answers]

@@ -1,4 +1,4 @@
-"""What every emission must do, through its interface alone; symbols are enumerated."""
+"""Checks of emissions, through their interface."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ from trellis.testing.problems import distributions, seeded
 from trellis.transitions import Dense
 
 BATCH, STEPS, LONG, DRAWS, STEP = 3, 5, 40, 4000, 1e-3
-FALL = 1e-9  # nats that rounding may take
+FALL = 1e-9  # nats that may be lost to rounding
 
 
 def check_emission(emission: Emission, prior: Any = 0.0, observations: Any = None) -> None:
-    """Raise an AssertionError unless this is an emission, in every use.
+    """Check an emission.
 
     Parameters
     ----------
     emission
-        In float64, of 2 to 5 states.
+        An emission in float64 with 2 to 5 states.
     prior
-        What its M-step takes to add nothing; a pseudocount of zero, for symbols.
+        The prior that has no effect on the M-step; for symbols, a pseudocount of zero.
     observations
-        3 sequences of 5 observations, some of them missing. By default all symbols of a `SymbolEmission`, which is then
-        checked symbol by symbol, or else `Vectors` that the emission itself draws.
+        3 sequences of 5 observations, some of them missing. By default, all symbols of a `SymbolEmission`, each of
+        which is then checked; for other emissions, `Vectors` sampled from the emission.
 
     >>> import torch
     >>> from trellis.emissions import Categorical
@@ -59,7 +59,7 @@ def some_vectors(emission: Emission) -> Vectors:
 
 
 class Case:
-    """An emission to be checked, and what it is tried on."""
+    """An emission and the observations to check it with."""
 
     def __init__(self, emission: Any, prior: Any, observations: Any) -> None:
         self.emission, self.prior, self.observations = emission, prior, observations
@@ -72,7 +72,7 @@ class Case:
 
     @property
     def visits(self) -> Tensor:
-        """Random expected visits of the rows of the potentials, none of a row that was not observed: [N, k]."""
+        """Random expected visits of the rows of the potentials, zero for rows that were not observed: [N, k]."""
         table, rows, *_ = self.emission.potentials(self.observations)
         seen = torch.zeros(len(table), 1, dtype=torch.float64).index_fill(0, rows[rows >= 0], 1.0)
         return torch.rand(table.shape, generator=seeded(4), dtype=torch.float64) * seen * (table > -torch.inf)
@@ -82,7 +82,7 @@ class Case:
         return self.emission.maximised(self.emission.statistics(observations, visits), self.prior)
 
     def explained(self, emission: Emission, visits: Tensor, observations: Any = None) -> float:
-        """sum of visits log p(x | z)."""
+        """The sum of visits * log p(x | z)."""
         table = emission.potentials(self.observations if observations is None else observations).table
         return float((visits * table.masked_fill(visits == 0, 0.0)).sum())
 
@@ -92,7 +92,7 @@ class Case:
         return (given.rows if isinstance(given, Vectors) else given) < 0
 
     def text(self) -> Any:
-        """Enough observations for every state to be re-estimated: vectors can be drawn, symbols are few."""
+        """Enough observations to re-estimate every state."""
         if not isinstance(self.observations, Vectors):
             return self.observations
         drawn = self.emission.sample(torch.arange(self.states).repeat(LONG), seeded(9)).double()
@@ -104,7 +104,7 @@ class Case:
 
 
 def shape(case: Case) -> None:
-    """`potentials` are log-probabilities of every observation in every state, and finite somewhere."""
+    """`potentials` has log-probabilities of every observation in every state, finite for some state."""
     found = case.log_probs
     require(found.shape == (*case.missing.shape, case.states), f"their shape is {tuple(found.shape)}")
     require((found > -torch.inf).any(-1).all(), "an observation is impossible in every state")
@@ -112,22 +112,22 @@ def shape(case: Case) -> None:
 
 
 def missing_observations(case: Case) -> None:
-    """Missing observations say nothing about the state."""
-    require(case.missing.any(), "the observations given have none that is missing")
-    require((case.log_probs[case.missing] == 0).all(), "the log-probability of a missing one is not zero")
+    """Missing observations have probability one in every state."""
+    require(case.missing.any(), "none of the given observations is missing")
+    require((case.log_probs[case.missing] == 0).all(), "the log-probability of a missing observation is not zero")
 
 
 def statistics_add(case: Case) -> None:
-    """Statistics add and scale."""
+    """Statistics can be added and scaled."""
     one = case.emission.statistics(case.observations, case.visits)
     assert_close(case.emission.statistics(case.observations, 3 * case.visits), one + 2 * one)
 
 
 def m_step(case: Case) -> None:
-    """The M-step maximises the expected log-likelihood: no emission that other visits give explains these better."""
+    """The M-step maximises the expected log-likelihood: M-steps for other visits give a lower one."""
     best = case.maximised(case.visits)
     top = case.explained(best, case.visits)
-    require(top >= case.explained(case.emission, case.visits), "the emission before it explains them better")
+    require(top >= case.explained(case.emission, case.visits), "it was higher before the M-step")
     for seed in range(5):
         noise = torch.rand(case.visits.shape, generator=seeded(seed), dtype=torch.float64) * (case.visits > 0)
         other = case.explained(case.maximised(case.visits + STEP * noise), case.visits)
@@ -149,7 +149,7 @@ def em(case: Case) -> None:
 
 
 def enumeration(case: Case) -> None:
-    """The likelihood of sequences is that of the list of all paths."""
+    """The likelihood of sequences agrees with an enumeration of all paths."""
     parts, weights = case.parts(), case.log_probs.exp().detach().numpy()
     counts, _ = expect(parts, case.observations, torch.full((BATCH,), STEPS))
     matrices = parts.transition.dense().expand(STEPS - 1, -1, -1).numpy()
@@ -158,11 +158,11 @@ def enumeration(case: Case) -> None:
 
 
 def draws_repeat(case: Case) -> None:
-    """`sample` gives one observation for each state, the same from the same seed."""
+    """`sample` returns one observation per state, the same for the same seed."""
     states = torch.arange(case.states).repeat(2).view(2, -1)
     one, same = (case.emission.sample(states, seeded(5)) for _ in range(2))
-    require(one.equal(same), "two draws from the same seed differ")
-    require(one.shape[:2] == states.shape, f"the shape of the draws is {tuple(one.shape)}")
+    require(one.equal(same), "two samples with the same seed differ")
+    require(one.shape[:2] == states.shape, f"the shape of the samples is {tuple(one.shape)}")
 
 
 def sums_to_one(case: Case) -> None:
@@ -173,7 +173,7 @@ def sums_to_one(case: Case) -> None:
 
 
 def potentials_of_table(case: Case) -> None:
-    """`potentials` and `log_probs` are those of `dense`."""
+    """`potentials` and `log_probs` agree with `dense`."""
     dense, symbols = case.emission.dense(), case.observations
     wanted = dense[symbols.clamp(min=0)].masked_fill((symbols < 0).unsqueeze(-1), 0.0)
     assert_close(case.log_probs, wanted)
@@ -182,13 +182,13 @@ def potentials_of_table(case: Case) -> None:
 
 
 def predictions(case: Case) -> None:
-    """`predict` is the mixture of the states' distributions."""
+    """`predict` returns the mixture of the states' distributions."""
     probs = torch.rand(2, case.states, generator=seeded(6), dtype=torch.float64)
     assert_close(case.emission.predict(probs), (probs @ case.emission.dense().exp().T).log())
 
 
 def by_state(case: Case) -> None:
-    """`by_state`, `columns`, `best` and `log_totals` are those of `dense`."""
+    """`by_state`, `columns`, `best` and `log_totals` agree with `dense`."""
     emission, dense = case.emission, case.emission.dense()
     assert_close(torch.cat(list(emission.by_state()), 1), dense)
     states = torch.arange(case.states).flip(0)[:2]
@@ -200,15 +200,15 @@ def by_state(case: Case) -> None:
 
 
 def draws_of_symbols(case: Case) -> None:
-    """Draws have the distribution of their state."""
+    """Samples have the distribution of their state."""
     for state in range(case.states):
         drawn = case.emission.sample(torch.full((DRAWS,), state), seeded(state)).numpy()
         p = chi_square(drawn, case.emission.dense()[:, state].exp().detach().numpy())
-        require(p > SMALLEST_P, f"chi-square of the draws of state {state}: p = {p:.1e}")
+        require(p > SMALLEST_P, f"chi-square test of the samples of state {state}: p = {p:.1e}")
 
 
 def draws_of_vectors(case: Case) -> None:
-    """An emission fitted to many draws explains them no worse than the true one, and better only by chance."""
+    """An emission fitted to many samples has a slightly higher likelihood than the true one, as chance allows."""
     emission, each = case.emission, DRAWS // 10
     drawn = emission.sample(torch.arange(case.states).repeat(each), seeded(8)).double()
     observations = Vectors(drawn, torch.arange(len(drawn))[None])

@@ -1,4 +1,4 @@
-"""What every family of models must do: from its options to a trained model, its files and its report."""
+"""Checks of families: options, training, files and report."""
 
 import json
 import subprocess
@@ -36,8 +36,8 @@ BATCHES = {"lanes": 4, "window": 8, "tokens": 64}
 SHORT = {"epochs": 3, "iterations": 5, "checkpoint_steps": 1}
 SECTIONS = "data", "model", "batches", "train"
 PARTS = "config", "data", "train", "model", "read", "fit", "evaluate", "report"
-STOP = 2  # the step at which a training is stopped
-ROUNDING = 1e-4  # of numbers that float32 gives
+STOP = 2  # the step at which training is stopped
+ROUNDING = 1e-4  # of results in float32
 WITHOUT_TORCH = """
 import sys
 from trellis.registry import resolve
@@ -48,17 +48,15 @@ sys.exit("torch" in sys.modules)
 
 
 def check_family(family: str | Family, data: Sequence[Any] | None = None, **settings: Any) -> None:
-    """Raise an AssertionError unless a family does all that a family must.
-
-    It is trained on a few sentences, in memory and in a folder, stopped and resumed, saved and loaded, and asked what
-    its kind of model answers. Nothing is kept.
+    """Check a family: train it on a few sentences, in memory and in a temporary folder; stop and resume, save and load
+    it; and check the queries that its kind of model supports.
 
     Parameters
     ----------
     family
-        Its name, or the `Family` itself, which need not be installed.
+        The name of the family, or the `Family` itself, which need not be installed.
     data
-        Sentences to train on; by default 40 of up to 7 words, with tags where the family reads tagged text.
+        Sentences to train on; by default, 40 sentences of up to 7 words, tagged if the family reads tagged text.
     settings
         Options that make the model small, as for `trellis.train`.
 
@@ -76,11 +74,11 @@ def check_family(family: str | Family, data: Sequence[Any] | None = None, **sett
 
 
 class StoppedError(Exception):
-    """By the callback below."""
+    """Raised by `Stop`."""
 
 
 class Stop(Callback):
-    """Ends a training as a crash would."""
+    """A callback that ends training as a crash would."""
 
     def on_step(self, state: TrainState) -> None:
         if state.step == STOP:
@@ -88,7 +86,7 @@ class Stop(Callback):
 
 
 class Case:
-    """A family to be checked, and its trainings."""
+    """A family and the models trained to check it."""
 
     def __init__(self, family: Family, data: Sequence[Any] | None, settings: dict[str, Any], folder: Path) -> None:
         self.family, self.settings, self.folder = family, settings, folder
@@ -107,7 +105,7 @@ class Case:
 
     @cached_property
     def config(self) -> RunConfig:
-        """A run that is small."""
+        """The configuration of a small run."""
         own = {one.name for one in fields(self.family.load("train"))}
         short = {name: value for name, value in SHORT.items() if name in own}
         config = with_settings(self.family.name, {"batches": BATCHES, "train": short, "device": "cpu", **self.settings})
@@ -118,7 +116,7 @@ class Case:
 
     @cached_property
     def trained(self) -> Trained:
-        """In a folder."""
+        """The result of training in a folder."""
         return self.train("run")
 
     @property
@@ -127,25 +125,25 @@ class Case:
 
     @cached_property
     def loaded(self) -> Any:
-        """The same model, from its file."""
+        """The model loaded from its file."""
         self.trained  # noqa: B018
         return load(self.folder / "run")
 
 
 def parts(case: Case) -> None:
-    """Every import string names something to call, and the model's class names a family with the same model."""
+    """Every import string names a callable, and the `family` of the model's class is a family with this model."""
     family = case.family
     paths = [getattr(family, part) for part in PARTS] + [family.build] * bool(family.build)
     for path in [*paths, *family.learners.values(), *family.exports.values(), *family.imports.values()]:
-        require(callable(resolve(path)), f"{path} is not something to call")
+        require(callable(resolve(path)), f"{path} is not callable")
     model = family.load("model")
     require(issubclass(model, PersistedModel), f"{family.model} is not a PersistedModel")
-    require(find_family(model.family).model == family.model, f"the family {model.family} of the model has another one")
+    require(find_family(model.family).model == family.model, f"the family {model.family} has another model")
     require(family.learners, "there is no learner")
 
 
 def without_torch(case: Case) -> None:
-    """Its options can be listed without torch."""
+    """Options can be listed without loading torch."""
     family = case.family
     code = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{WITHOUT_TORCH}"
     words = [sys.executable, "-c", code, family.config, family.data, family.train]
@@ -154,29 +152,29 @@ def without_torch(case: Case) -> None:
 
 
 def options(case: Case) -> None:
-    """Every option is documented, and its default allowed."""
+    """Every option has documentation and a valid default."""
     config = RunConfig(model=case.family.load("config")())
     for section in (getattr(config, name) for name in SECTIONS):
         for one in fields(section):
             about = one.metadata.get("option")
-            require(about is not None or one.name == "family", f"{one.name} is not made by `option`")
+            require(about is not None or one.name == "family", f"{one.name} is not declared with `option`")
             if about is not None:
                 require(about.doc.strip(), f"{one.name} has no documentation")
                 about.check(getattr(section, one.name), one.name)
 
 
 def defaults(case: Case) -> None:
-    """The defaults are a run that TOML gives back."""
+    """The default configuration is the same after writing it to TOML and reading it back."""
     run, file = RunConfig(model=case.family.load("config")()), case.folder / "run.toml"
     for comments in (False, True):
         file.write_text(to_toml(run, comments))
-        require(load_config(file) == run, "the run in the file is another")
-    require(run_config({"model": {"family": case.family.name}}) == run, "the table of the family alone is another run")
-    require(run.train.learner == next(iter(case.family.learners)), "its default learner is not the first")
+        require(load_config(file) == run, "the configuration in the file differs")
+    require(run_config({"model": {"family": case.family.name}}) == run, "the family's name alone gives another one")
+    require(run.train.learner == next(iter(case.family.learners)), "the default learner is not the first one")
 
 
 def trains(case: Case) -> None:
-    """It trains, and every score is a finite number."""
+    """Training succeeds, and every score is finite."""
     scores = case.trained.scores
     require(scores is not None and scores.values, "there are no scores")
     wrong = {name: value for name, value in scores.values.items() if not isfinite(value)}  # type: ignore[union-attr]
@@ -187,36 +185,36 @@ def trains(case: Case) -> None:
 
 
 def trains_without_a_folder(case: Case) -> None:
-    """Without a folder it becomes the same model."""
+    """Training without a folder gives the same model."""
     assert_same(case.train().model, case.model)
 
 
 def files(case: Case) -> None:
-    """The folder has the model, its configuration and its results; it is not overwritten."""
+    """The run folder contains the model, its configuration and its results, and is not overwritten."""
     case.trained  # noqa: B018
     names = {path.name for path in (case.folder / "run").iterdir()}
     require({FILE, "config.toml", "results.json", "report.html"} <= names, f"there are only {sorted(names)}")
-    require(load_config(case.folder / "run" / "config.toml") == case.config, "config.toml is another run")
+    require(load_config(case.folder / "run" / "config.toml") == case.config, "config.toml has another configuration")
     try:
         case.train("run")
     except TrellisError:
         return
-    raise AssertionError("a second training into the same folder was not refused")
+    raise AssertionError("a second run in the same folder was not rejected")
 
 
 def loads(case: Case) -> None:
-    """The saved model comes back: the same settings, and the same tensors bit for bit."""
+    """A loaded model has the settings of the saved one, and the same tensors bit for bit."""
     require(type(case.loaded) is type(case.model), f"it comes back as a {type(case.loaded).__name__}")
     require(case.loaded.settings() == case.model.settings(), f"its settings are {case.loaded.settings()}")
-    require(case.loaded.about == json.loads(json.dumps(case.model.about)), "`about` is another")
-    require(case.loaded.vocab.words == case.model.vocab.words, "its words are others")
+    require(case.loaded.about == json.loads(json.dumps(case.model.about)), "`about` differs")
+    require(case.loaded.vocab.words == case.model.vocab.words, "its vocabulary differs")
     assert_same(case.loaded, case.model, 0.0)
     case.loaded.save(case.folder / "again")
     assert_same(load(case.folder / "again"), case.model, 0.0)
 
 
 def resumes(case: Case) -> None:
-    """A training that has ended is not run again; one that was stopped ends with the same model."""
+    """Resuming a finished run does not train again; resuming a stopped run ends with the same model."""
     case.trained  # noqa: B018
     assert_same(case.train("run", resume=True).model, case.model)
     if not isinstance(case.config.train, TrainConfig):
@@ -226,11 +224,11 @@ def resumes(case: Case) -> None:
     except StoppedError:
         assert_same(case.train("stopped", resume=True).model, case.model)
     else:
-        raise AssertionError(f"callbacks were not told of step {STOP}: give more sentences, or more epochs")
+        raise AssertionError(f"training ended before step {STOP}: pass more sentences, or use more epochs")
 
 
 def report(case: Case) -> None:
-    """Its sections of the report are markup, and they are in the report."""
+    """The family's report sections are Markup, and are in the report."""
     find_family(case.model.family)
     sections = case.family.load("report")(case.model)
     require(isinstance(sections, list) and all(isinstance(one, str) for one in sections), f"they are {sections!r:.80}")
@@ -241,14 +239,14 @@ def report(case: Case) -> None:
 
 
 def presents_itself(case: Case) -> None:
-    """It has a size, and says in a line what it is."""
+    """The model has parameters, a one-line repr and an HTML table."""
     require(case.model.num_parameters() > 0, "it has no parameters")
     require(case.model.family in repr(case.model), f"repr is {case.model!r}")
-    require("<table>" in case.model._repr_html_(), "there is no table for notebooks")
+    require("<table>" in case.model._repr_html_(), "there is no HTML table for notebooks")
 
 
 def vectors(case: Case) -> None:
-    """Each kind of `embed` gives one finite vector for each word, the same for a sentence alone and in a list."""
+    """Each kind of `embed` returns one finite vector per word, the same for a sentence alone and in a list."""
     for kind in case.model.embed_kinds:
         together = case.model.embed(case.texts, kind)
         for text, one in zip(case.texts, together, strict=True):
@@ -257,7 +255,7 @@ def vectors(case: Case) -> None:
 
 
 def assert_same(one: PersistedModel, other: PersistedModel, tolerance: float = ROUNDING) -> None:
-    """Two models have the same tensors."""
+    """Assert that two models have the same tensors."""
     mine, theirs = one.tensors(), other.tensors()
     require(mine.keys() == theirs.keys(), f"tensors {sorted(mine.keys() ^ theirs.keys())} are in one model alone")
     for name, value in mine.items():

@@ -1,4 +1,4 @@
-"""The truth by brute force: every quantity from the list of all K^T paths, or all V^T sentences, in float64."""
+"""Brute-force references in float64, by enumeration of all K^T paths or all V^T sentences."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 from scipy import stats
 
-SMALLEST_P = 1e-4  # a sampler fails when its chi-square test says that chance would do worse less often than this
-SMALLEST_CELL = 5.0  # cells expecting fewer draws than this are pooled
+SMALLEST_P = 1e-4  # a sampler fails if the p-value of its chi-square test is lower
+SMALLEST_CELL = 5.0  # cells with fewer expected samples are pooled
 
 
 class Paths:
-    """Every path of one sequence with its weight p(z, x): prior [K], matrices [T-1, K, K], potentials o [T, K]."""
+    """All paths of a sequence, with weights p(z, x), from a prior [K], matrices [T-1, K, K] and potentials o [T, K]."""
 
     def __init__(self, prior: np.ndarray, matrices: np.ndarray, potentials: np.ndarray) -> None:
         self.prior, self.matrices, self.potentials = prior, matrices, potentials
@@ -31,7 +31,7 @@ class Paths:
 
     @cached_property
     def posterior(self) -> np.ndarray:
-        """p(z | x) of every path, all zero where x is impossible: [K^T]."""
+        """p(z | x) of every path, zero if x is impossible: [K^T]."""
         return self.weights / self.likelihood if self.likelihood > 0 else np.zeros_like(self.weights)
 
     def weight(self, path: np.ndarray) -> float:
@@ -52,7 +52,7 @@ class Paths:
         return np.eye(self.num_states)[self.states]
 
     def prefix(self, steps: int) -> Paths:
-        """The first steps alone."""
+        """The paths of the first `steps` steps."""
         return Paths(self.prior, self.matrices[: max(steps - 1, 0)], self.potentials[:steps])
 
     def without(self, step: int) -> Paths:
@@ -76,7 +76,7 @@ class Paths:
 
 
 def log(values: np.ndarray | float) -> np.ndarray:
-    """log without a word about zeros."""
+    """log, without a warning about zeros."""
     with np.errstate(divide="ignore"):
         return np.log(values)
 
@@ -94,18 +94,18 @@ def sentences(prior: np.ndarray, matrices: np.ndarray, emission: np.ndarray) -> 
 
 
 def completions(tokens: np.ndarray, words: list[int]) -> list[list[int]]:
-    """The words that may stand at each position: any of `words` where it is -1."""
+    """The possible words at each position: any of `words` where the token is -1."""
     return [words if word < 0 else [word] for word in tokens.tolist()]
 
 
 def marginal(joint: np.ndarray, tokens: np.ndarray, words: list[int] | None = None) -> float:
-    """p of the known words of a sentence, those that are -1 summed out over the given words (or all)."""
+    """p of the observed words of a sentence; tokens of -1 are summed out over the given words (or all)."""
     choices = completions(tokens, list(range(joint.shape[0])) if words is None else words)
     return float(joint[np.ix_(*choices)].sum())
 
 
 def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
-    """The p-value of draws [n] (indices of cells) against probs [cells]; zero if an impossible cell was drawn."""
+    """The p-value of samples [n] (indices of cells) given probs [cells]; zero if an impossible cell occurs."""
     observed = np.bincount(draws, minlength=len(probs)).astype(float)
     if observed[probs == 0].any():
         return 0.0
@@ -120,5 +120,5 @@ def chi_square(draws: np.ndarray, probs: np.ndarray) -> float:
 
 
 def cells(rows: np.ndarray, base: int) -> np.ndarray:
-    """Each row [n, T] of digits as one number, in the order of `Paths.states`: [n]."""
+    """The index in `Paths.states` of each path, a row of [n, T]: [n]."""
     return rows @ base ** np.arange(rows.shape[1])[::-1]

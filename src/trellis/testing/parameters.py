@@ -1,4 +1,4 @@
-"""What every parameterization of an HMM must do: normalised parts, exact gradients, dropout, files, and EM."""
+"""Checks of HMM parameterisations: normalised parts, exact gradients, dropout, saving, and EM."""
 
 import json
 from collections.abc import Sequence
@@ -20,21 +20,20 @@ from trellis.testing.problems import seeded
 from trellis.types import Belief
 
 BATCH, STEPS, RATE, NUDGE = 4, 6, 0.4, 1e-5
-MOST_PATHS = 4096  # that are enumerated
-FALL = 1e-9  # nats that rounding may take
+MOST_PATHS = 4096  # of the enumerated sequences
+FALL = 1e-9  # nats that may be lost to rounding
 
 
 def check_parameters(params: Params, words: Sequence[str] | None = None) -> None:
-    """Raise an AssertionError unless these parameters of an HMM do all that they must; they are left alone.
+    """Check the parameters of an HMM, without changing them.
 
     Parameters
     ----------
     params
-        Of 4 to 10 states, and random. What dropout may leave out is what its class says in `drops`; parameters that are
-        `SavedParams` must come back from `settings` and tensors, and EM must never lower the likelihood of those that
-        are `Maximisable`.
+        Random parameters of 4 to 10 states. The kinds of dropout in `drops` are checked; `SavedParams` must be restored
+        from settings and tensors; and EM must never lower the likelihood of `Maximisable` parameters.
     words
-        Of the vocabulary, where the parameterization looks at them.
+        The vocabulary, if the parameterisation depends on the words.
 
     >>> from trellis.families.hmm.parameters import TableParams
     >>> from trellis.testing import check_parameters
@@ -49,12 +48,12 @@ def check_parameters(params: Params, words: Sequence[str] | None = None) -> None
 
 
 def can_drop(params: Params, kind: str) -> bool:
-    """Whole states fall out of classes, or where every word may come from all of them."""
+    """Whether this kind of dropout applies; state dropout needs classes, or states that can all emit every word."""
     return kind != "state" or params.partition is not None or params.support is None
 
 
 class Case:
-    """Parameters to be checked, in float64, and a text."""
+    """The parameters to check, in float64, and a text."""
 
     def __init__(self, params: Params, words: Sequence[str] | None) -> None:
         self.given = params
@@ -65,7 +64,7 @@ class Case:
 
     @property
     def params(self) -> Any:
-        """A copy."""
+        """A copy of the parameters."""
         return deepcopy(self.given).double().eval()
 
 
@@ -75,7 +74,7 @@ def log_likelihood(parts: Parts, tokens: Tensor, lengths: Tensor | None = None) 
 
 
 def assert_normalised(parts: Parts) -> None:
-    """Start, rows and columns sum to one; a state that no word may come from emits nothing."""
+    """Assert that start, transition rows and emission columns sum to one; a state may have no words."""
     matrix, columns = parts.transition.dense(), parts.emission.dense().exp().sum(0)
     require((parts.start >= 0).all() and (matrix >= 0).all(), "there are negative probabilities")
     assert_close(parts.start.sum(), torch.ones(()), what="sum of the start")
@@ -85,7 +84,7 @@ def assert_normalised(parts: Parts) -> None:
 
 
 def normalised_parts(case: Case) -> None:
-    """`parts` are normalised, and as many as there are states."""
+    """`parts` returns normalised parts of the right size."""
     parts = case.params.parts()
     states = case.given.num_states
     require(parts.start.shape == (states,), f"the shape of the start is {tuple(parts.start.shape)}")
@@ -95,14 +94,14 @@ def normalised_parts(case: Case) -> None:
 
 
 def single_precision(case: Case) -> None:
-    """Parameters in float32 give parts in float32, normalised."""
+    """Parameters in float32 have normalised parts in float32."""
     parts = deepcopy(case.given).float().eval().parts()
     require(parts.start.dtype == parts.transition.dense().dtype == torch.float32, "they are not float32")
     assert_normalised(parts)
 
 
 def enumeration(case: Case) -> None:
-    """The likelihood of a text is that of the list of all paths."""
+    """The likelihood of a text agrees with an enumeration of all paths."""
     parts, states = case.params.parts(), case.given.num_states
     steps = min(STEPS, max(1, int(np.log(MOST_PATHS) / np.log(max(states, 2)))))
     words = parts.emission.dense().exp().detach().numpy()
@@ -113,7 +112,7 @@ def enumeration(case: Case) -> None:
 
 
 def gradients(case: Case) -> None:
-    """Gradients of the likelihood are finite, and along a random direction the difference quotient."""
+    """Gradients of the likelihood are finite, and agree with a finite difference in a random direction."""
     params = case.params
     weights = [weight for weight in params.parameters() if weight.requires_grad]
     if not weights:
@@ -126,12 +125,12 @@ def gradients(case: Case) -> None:
     slope = sum(float((g * way).sum()) for g, way in zip(slopes, ways, strict=True))
     ends = [moved(params, weights, ways, sign * NUDGE, case) for sign in (1, -1)]
     quotient = (ends[0] - ends[1]) / (2 * NUDGE)
-    require(abs(slope - quotient) <= 1e-4 * max(1.0, abs(quotient)), f"{slope}, and the quotient is {quotient}")
+    require(abs(slope - quotient) <= 1e-4 * max(1.0, abs(quotient)), f"{slope} instead of {quotient}")
 
 
 @torch.no_grad()
 def moved(params: Any, weights: list[Any], ways: list[Tensor], size: float, case: Case) -> float:
-    """The log-likelihood a little further in some direction."""
+    """The log-likelihood after a small step in some direction."""
     before = [weight.clone() for weight in weights]
     for weight, way in zip(weights, ways, strict=True):
         weight.add_(size * way)
@@ -142,11 +141,11 @@ def moved(params: Any, weights: list[Any], ways: list[Tensor], size: float, case
 
 
 def dropout_of_states(case: Case) -> None:
-    """A draw of states gives the smaller model: restricted to these, then normalised."""
+    """Under state dropout, `parts` is the smaller model: restricted to the kept states, then normalised."""
     params = case.params
     whole, draw = params.parts(), a_draw("state", params)
     parts, ids = params.parts(draw), draw.ids
-    require(parts.kept is not None and parts.kept.equal(ids), "`kept` is not what the draw keeps")
+    require(parts.kept is not None and parts.kept.equal(ids), "`kept` differs from the kept states")
     assert_normalised(parts)
     assert_close(parts.start, shares(whole.start[ids]), what="start")
     assert_close(parts.transition.dense(), shares(whole.transition.dense()[ids][:, ids]), what="transition")
@@ -155,8 +154,8 @@ def dropout_of_states(case: Case) -> None:
 
 
 def assert_entered(parts: Parts, matrix: Tensor) -> None:
-    """`entry` leads from all states [K] into those kept as this matrix [K, K'] does."""
-    require(parts.entry is not None, "there is no `entry` from the states of the whole model")
+    """Assert that `entry` from all states [K] into the kept ones is this matrix [K, K']."""
+    require(parts.entry is not None, "there is no `entry` from the states of the full model")
     rows = torch.arange(len(matrix))[::2]
     entry, columns = parts.entry(rows), torch.arange(matrix.shape[1])  # type: ignore[misc]
     assert_close(entry.blocks(torch.arange(len(rows)), columns), matrix[rows], what="blocks of the entry")
@@ -164,11 +163,11 @@ def assert_entered(parts: Parts, matrix: Tensor) -> None:
 
 
 def dropout_of_transitions(case: Case) -> None:
-    """A draw of single transitions leaves some out, and normalises the others."""
+    """Unstructured dropout removes single transitions, and normalises the others."""
     params = case.params
     whole, parts = params.parts(), params.parts(a_draw("unstructured", params))
     full, thin = whole.transition.dense(), parts.transition.dense()
-    require(bool((thin == 0).any()), "no transition was left out")
+    require(bool((thin == 0).any()), "no transition was dropped")
     some = (thin > 0).any(-1)
     assert_close(thin[some], shares(full * (thin > 0))[some], what="transition")
     assert_close(parts.start, shares(whole.start * (parts.start > 0)), what="start")
@@ -186,16 +185,16 @@ def shares(weights: Tensor) -> Tensor:
 
 
 def restored(case: Case) -> None:
-    """`restore` makes the same parameters out of JSON settings and tensors."""
+    """`restore` makes the same parameters from JSON settings and tensors."""
     params = case.params
     settings = json.loads(json.dumps(params.settings()))
     tensors = {name: value.detach().clone() for name, value in params.state_dict().items()}
     again = type(params).restore(case.words, settings, dict(tensors))
-    require(type(again) is type(params), f"it made a {type(again).__name__}")
+    require(type(again) is type(params), f"it returned a {type(again).__name__}")
     require(again.settings() == params.settings(), f"its settings are {again.settings()}")
     require(again.state_dict().keys() == tensors.keys(), f"its tensors are {sorted(again.state_dict())}")
     for name, value in again.state_dict().items():
-        require(value.equal(tensors[name]), f"the tensor {name} is another")
+        require(value.equal(tensors[name]), f"the tensor {name} differs")
     for one, other in zip(tables(again.eval().parts()), tables(params.parts()), strict=True):
         assert_close(one, other)
 
@@ -205,14 +204,14 @@ def tables(parts: Parts) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def named(case: Case) -> None:
-    """Its settings have its name, by which files find it."""
+    """The settings contain the name of the parameterisation and the number of states."""
     settings = case.given.settings()  # type: ignore[operator]
     require(settings.get("params") == case.given.kind, f'settings()["params"] is {settings.get("params")!r}')
     require(settings.get("states") == case.given.num_states, f'settings()["states"] is {settings.get("states")!r}')
 
 
 def frequent_words(case: Case) -> None:
-    """`shift_word_logits` makes a word e^score times as probable in every state, before normalising."""
+    """`shift_word_logits` multiplies the probability of a word by e^score in every state, before normalisation."""
     params, scores = case.params, torch.randn(case.num_words, generator=seeded(2), dtype=torch.float64)
     before = params.parts().emission.dense().exp()
     params.shift_word_logits(scores)
@@ -222,7 +221,7 @@ def frequent_words(case: Case) -> None:
 
 
 def written(case: Case) -> None:
-    """`write` takes parts over: those that were written come back."""
+    """`parts` returns the parts that `write` was given."""
     params = case.params
     before = [table.detach().clone() for table in tables(params.parts())]
     params.write(params.parts())
@@ -231,7 +230,7 @@ def written(case: Case) -> None:
 
 
 def em(case: Case) -> None:
-    """Every M-step gives normalised parts, and none lowers the likelihood."""
+    """Every M-step returns normalised parts, and none lowers the likelihood."""
     params, history = case.params, []
     for _ in range(6):
         with torch.no_grad():
@@ -244,7 +243,7 @@ def em(case: Case) -> None:
 
 
 def pseudocounts(case: Case) -> None:
-    """An M-step with pseudocounts gives normalised parts in which every word is possible."""
+    """An M-step with pseudocounts returns normalised parts in which every word is possible."""
     params = case.params
     with torch.no_grad():
         counts, _ = expect(params.parts(), case.tokens, case.lengths)

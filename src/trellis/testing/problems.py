@@ -1,4 +1,4 @@
-"""Random chains, small enough to be enumerated."""
+"""Random chains that are small enough to enumerate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def seeded(seed: int) -> torch.Generator:
 
 
 class Problem(NamedTuple):
-    """A chain as inference takes it."""
+    """A chain in the form that inference takes."""
 
     prior: Belief  # [B, K]
     transition: Dense | Blocks
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
         return self.transition.dense().expand(batch, steps - 1, self.num_states, self.num_states)
 
     def paths(self) -> list[Paths]:
-        """The oracle of each sequence."""
+        """The enumerated paths of each sequence."""
         weights = self.potentials.widen(self.num_states).gather().exp().double().numpy()
         prior, matrices = self.prior.probs.double().numpy(), self.matrices().double().numpy()
         return [
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 
 def distributions(generator: torch.Generator, *shape: int, zeros: float = 0.0) -> Tensor:
-    """Random distributions along the last axis, a fraction of whose entries is zero."""
+    """Random distributions along the last axis; a fraction of their entries is zero."""
     weights = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.05
     kept = torch.rand(shape, generator=generator) >= zeros
     some = torch.randint(shape[-1], (*shape[:-1], 1), generator=generator)
@@ -60,7 +60,7 @@ def distributions(generator: torch.Generator, *shape: int, zeros: float = 0.0) -
 
 
 def transition_of(matrix: Tensor) -> Dense | Blocks:
-    """One matrix [K, K], or matrices that vary [..., T-1, K, K]."""
+    """The transition of a matrix [K, K], or of time-varying matrices [..., T-1, K, K]."""
     return Dense(matrix) if matrix.dim() == 2 else Blocks(matrix)
 
 
@@ -68,7 +68,7 @@ def random_problem(
     seed: int, batch: int, steps: int, states: int, symbols: int = 4, live: int | None = None, varying: str = "no",
     zeros: float = 0.0, missing: float = 0.0, shortest: int = 1, dtype: torch.dtype = torch.float64,
 ) -> Problem:  # fmt: skip
-    """A chain with random numbers; `varying` is no, step or sequence; `live` states per symbol where it is given."""
+    """A random chain. `varying` is no, step or sequence; `live` is the number of live states per symbol (None: all)."""
     generator = torch.Generator().manual_seed(seed)
     leading = {"no": (), "step": (steps - 1,), "sequence": (batch, steps - 1)}[varying]
     matrix = distributions(generator, *leading, states, states, zeros=zeros)

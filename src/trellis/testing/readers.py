@@ -1,4 +1,4 @@
-"""What every reader of files must do."""
+"""Checks of corpus readers."""
 
 import gzip
 import tempfile
@@ -14,18 +14,18 @@ Documents = Sequence[Sequence[str]]  # the sentences of each
 
 
 def check_reader(reader: Reader, content: bytes, documents: Documents, recipe: Recipe | None = None) -> None:
-    """Raise an AssertionError unless a reader does what it must with a file of that content.
+    """Check a reader on a file with this content.
 
     Parameters
     ----------
     reader
-        What the entry point names.
+        The reader to check.
     content
-        Of a small file.
+        The content of a small file.
     documents
-        The sentences of each document in it.
+        The expected sentences of each document.
     recipe
-        The options of [data], such as `Recipe(column="text")`.
+        Options of [data], such as `Recipe(column="text")`.
 
     >>> from trellis.corpus.read import READERS
     >>> from trellis.testing import check_reader
@@ -37,7 +37,7 @@ def check_reader(reader: Reader, content: bytes, documents: Documents, recipe: R
 
 
 class Case:
-    """A reader to be checked, and a file, plain and packed."""
+    """A reader, and a file to check it with, plain and gzipped."""
 
     def __init__(self, reader: Reader, content: bytes, documents: Documents, recipe: Recipe, folder: Path) -> None:
         self.reader, self.documents, self.recipe = reader, documents, recipe
@@ -47,40 +47,40 @@ class Case:
         self.packed.write_bytes(gzip.compress(content))
 
     def read(self, path: Path) -> tuple[list[str], int]:
-        """The pieces of a file, and how many bytes of it were reported."""
+        """The text of a file in pieces, and the number of bytes reported."""
         seen: list[int] = []
         return list(self.reader.read(path, self.recipe, seen.append)), sum(seen)
 
 
 def text(case: Case) -> None:
-    """It gives the sentences of every document: a newline ends one, and DOCUMENT begins the other."""
+    """The reader yields the sentences of every document: a newline ends a sentence, DOCUMENT begins a document."""
     whole = DOCUMENT + "".join(case.read(case.plain)[0])
     require(whole.endswith((LINE, DOCUMENT)), f"the text ends within a sentence: {whole[-40:]!r}")
     found = [part.removesuffix(LINE).split(LINE) for part in whole.split(DOCUMENT) if part]
     wanted = [[*sentences] for sentences in case.documents]
-    require(found == wanted, f"it gives {found} instead of {wanted}")
+    require(found == wanted, f"it yields {found} instead of {wanted}")
 
 
 def packed(case: Case) -> None:
-    """A packed file (.gz) gives the same text."""
-    require("".join(case.read(case.packed)[0]) == "".join(case.read(case.plain)[0]), "it gives another")
+    """A gzipped file gives the same text."""
+    require("".join(case.read(case.packed)[0]) == "".join(case.read(case.plain)[0]), "the texts differ")
 
 
 def reported(case: Case) -> None:
-    """It reports every byte of the file that it reads."""
+    """The reader reports every byte that it reads."""
     for path in (case.plain, case.packed):
         seen, size = case.read(path)[1], path.stat().st_size
         require(seen == size, f"it reported {seen} of {size} bytes")
 
 
 def suffixes(case: Case) -> None:
-    """The suffixes that it claims begin with a dot, and .gz is not among them."""
+    """`suffixes` begin with a dot and do not include .gz."""
     wrong = [suffix for suffix in case.reader.suffixes if not suffix.startswith(".") or suffix == ".gz"]
-    require(not wrong, f"it claims {wrong}")
+    require(not wrong, f"it has {wrong}")
 
 
 def choices(case: Case) -> None:
-    """Its choices are options of [data]."""
+    """`choices` are options of [data]."""
     Recipe(**case.reader.choices)
 
 

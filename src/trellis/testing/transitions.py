@@ -1,4 +1,4 @@
-"""What every transition must do, against the algebra of its matrix."""
+"""Checks of transitions against their dense matrices."""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -17,7 +17,7 @@ from trellis.transitions.dense import DenseStep
 from trellis.types import Belief
 
 BATCH, STEPS, LIVE, SYMBOLS, DRAWS = 2, 4, 2, 4, 100
-FALL = 1e-9  # nats that rounding may take
+FALL = 1e-9  # nats that may be lost to rounding
 Statistics = Callable[[Any, Tensor], Tensor]
 
 
@@ -27,19 +27,19 @@ def check_transition(
     statistics: Statistics | None = None,
     inverts: bool = True,
 ) -> None:
-    """Raise an AssertionError unless `build(*parameters)` is a transition, in every use.
+    """Check the transition `build(*parameters)`.
 
     Parameters
     ----------
     build, parameters
-        Numbers in float64, and a function that makes a transition of 3 to 8 states out of them. It is checked
-        against its `dense`, its gradients in the parameters against difference quotients. A `Countable` one must have
-        statistics and an M-step that never lowers the likelihood, a `Samplable` one must draw what it says.
+        A function that builds a transition of 3 to 8 states, and its arguments, tensors in float64. The transition is
+        checked against its `dense`, and gradients in the parameters against finite differences. If it is `Countable`,
+        its statistics and M-step are checked too; if it is `Samplable`, its samples.
     statistics
-        `statistics(transition, pairs)`: the statistics of expected transitions [n, m, K, K], from first principles. By
-        default its own `collect` over all states.
+        `statistics(transition, pairs)` computes the statistics of expected transitions [n, m, K, K] independently of
+        the transition's methods. By default, its own `collect` over all states is used.
     inverts
-        Whether its samples are inversions of whole rows, and so the same as those of a matrix.
+        Whether samples are drawn by inversion of whole rows, so that they equal those of a dense matrix.
 
     >>> import torch
     >>> from trellis.testing import check_transition
@@ -53,14 +53,14 @@ def check_transition(
 
 
 class Case:
-    """A transition to be checked, and what it is tried on."""
+    """A transition and the inputs to check it with."""
 
     def __init__(self, build: Callable[..., Any], parameters: Any, statistics: Statistics, inverts: bool) -> None:
         self.build, self.given, self.statistics, self.inverts = build, parameters, statistics, inverts
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Copies of the numbers."""
+        """Copies of the parameters."""
         return [p.detach().clone() for p in self.given]
 
     @cached_property
@@ -84,12 +84,12 @@ class Case:
 
     @property
     def ids(self) -> tuple[Tensor, Tensor]:
-        """Live states before and after every transition, not equally many: [BATCH, STEPS - 1, k]."""
+        """Live states before and after every transition, in different numbers: [BATCH, STEPS - 1, k]."""
         order = torch.rand(2, BATCH, STEPS - 1, self.states, generator=seeded(2)).argsort(-1)
         return order[0, ..., :LIVE], order[1, ..., : LIVE + 1]
 
     def problems(self, seed: int, shortest: int = 1) -> list[Problem]:
-        """Chains with all states live and with few, with missing observations and without."""
+        """Chains with all or few states live, with and without missing observations."""
         choices = [(live, missing) for live in (None, LIVE) for missing in (0.0, 0.3)]
         return [random_problem(seed, BATCH, STEPS, self.states, SYMBOLS, live, missing=missing, shortest=shortest)
                 for live, missing in choices]  # fmt: skip
@@ -109,7 +109,7 @@ def matrix_of_probabilities(case: Case) -> None:
 
 
 def rows(case: Case) -> None:
-    """`rows` are those of the matrix."""
+    """`rows` agrees with the matrix."""
     states = torch.tensor([1, 0, 1])
     assert_close(case.operator.rows(states), case.operator.dense()[states])
 
@@ -127,35 +127,35 @@ def backward(case: Case) -> None:
 
 
 def blocks(case: Case) -> None:
-    """`blocks` are those of the matrix between live states."""
+    """`blocks` agrees with the matrix between live states."""
     assert_close(case.operator.blocks(*case.ids), cut_out(case.matrix, *case.ids))
 
 
 def between(case: Case) -> None:
-    """`between` gives, for each step, the block between its live states and those of the next."""
+    """`between` returns, for each step, the block between its live states and those of the next."""
     ids = torch.rand(BATCH, STEPS, case.states, generator=seeded(3)).argsort(-1)[..., :LIVE]
     assert_varying(case.operator.between(ids), Blocks(case.operator.blocks(ids[:, :-1], ids[:, 1:])))
 
 
 def max_product(case: Case) -> None:
-    """`max_product` gives the maximum over z of scores(z) + log A(z, z'), and where it is."""
+    """`max_product` returns the max and argmax over z of scores(z) + log A(z, z')."""
     for step in range(STEPS - 1):
         scores = case.vectors[0][:, step].log()
         assert_best(scores.unsqueeze(-1) + case.matrix[:, step].log(), *case.operator.max_product(scores))
 
 
 def ties(case: Case) -> None:
-    """`max_product` takes the lowest z of several that are best."""
+    """`max_product` returns the lowest z of several with the same score."""
     flat = case.build(*((p != 0).to(p) for p in case.parameters))
     several = torch.cartesian_prod(*[torch.tensor([0.0, -1.0], dtype=torch.float64)] * flat.num_states)
     for scores in several.split(BATCH):
         every = scores.unsqueeze(-1) + flat.dense().log()
         found, best = flat.max_product(scores)[1].tolist(), every.numpy().argmax(-2).tolist()
-        require(found == best, f"it took {found} instead of {best}")
+        require(found == best, f"it returned {found} instead of {best}")
 
 
 def few_states(case: Case) -> None:
-    """Products with vectors that are mostly zero, without gradients, are the same."""
+    """Products with vectors that are mostly zero agree with the matrix when gradients are off."""
     for live in (0, 1, LIVE):
         few = torch.arange(case.states) < live
         (left, right), expected = (v[:, 0] * few for v in case.vectors), case.matrix[:, 0]
@@ -166,7 +166,7 @@ def few_states(case: Case) -> None:
 
 
 def gradients(case: Case) -> None:
-    """Gradients in the parameters are the difference quotients."""
+    """Gradients in the parameters agree with finite differences."""
     (left, right), ids = case.vectors, case.ids
 
     def everything(*parameters: Tensor) -> tuple[Tensor, ...]:
@@ -177,18 +177,18 @@ def gradients(case: Case) -> None:
         return
     parameters = [p.requires_grad_() for p in case.parameters]
     for name, found in zip(("forward", "backward", "blocks", "dense"), everything(*parameters), strict=True):
-        require(found.requires_grad, f"`{name}` has lost the gradient")  # gradcheck looks only at what has one
+        require(found.requires_grad, f"`{name}` has lost the gradient")  # gradcheck ignores outputs without a gradient
     torch.autograd.gradcheck(everything, parameters)
 
 
 def gradients_of_vectors(case: Case) -> None:
-    """Gradients in the vectors that it is multiplied by are the difference quotients."""
+    """Gradients in the vectors that it is multiplied by agree with finite differences."""
     inputs = [v.clone().requires_grad_() for v in case.vectors]
     torch.autograd.gradcheck(lambda x, y: (case.operator.forward(x), case.operator.backward(y)), inputs)
 
 
 def inference(case: Case) -> None:
-    """Likelihoods, filter, smoother and best paths are those of the matrix."""
+    """Likelihoods, filtering, smoothing and Viterbi paths agree with those of the matrix."""
     dense = Dense(case.operator.dense())
     for given in case.problems(4):
         ours, theirs = given._replace(transition=case.operator), given._replace(transition=dense)
@@ -198,7 +198,7 @@ def inference(case: Case) -> None:
 
 
 def enumeration(case: Case) -> None:
-    """Likelihoods and posteriors are those of the list of all paths."""
+    """Likelihoods and posteriors agree with an enumeration of all paths."""
     for given in case.problems(5):
         answer = discrete.smooth(*given.widened()._replace(transition=case.operator))
         paths = given._replace(transition=Dense(case.operator.dense())).paths()
@@ -208,7 +208,7 @@ def enumeration(case: Case) -> None:
 
 
 def missing_words(case: Case) -> None:
-    """Posteriors of missing observations are those of the matrix."""
+    """Posteriors with missing observations agree with those of the matrix."""
     for given in case.problems(7):
         operators, no_emission = (case.operator, Dense(case.operator.dense())), cast(Any, None)
         chains = (queries.Chain(given.prior, one, no_emission) for one in operators)
@@ -217,7 +217,7 @@ def missing_words(case: Case) -> None:
 
 
 def gradients_of_inference(case: Case) -> None:
-    """Gradients of the likelihood, and of the belief carried out, are those of the matrix."""
+    """Gradients of the likelihood and of the last state distribution agree with those of the matrix."""
     if not case.given:
         return
     parameters = [p.requires_grad_() for p in case.parameters]
@@ -234,21 +234,21 @@ def gradients_of_inference(case: Case) -> None:
 
 
 def expected(case: Case) -> None:
-    """`expected` gives the statistics of left(z) A(z, z') right(z')."""
+    """`expected` returns the statistics of left(z) A(z, z') right(z')."""
     left, right = case.vectors
     wanted = case.statistics(case.operator, left.unsqueeze(-1) * case.matrix * right.unsqueeze(-2))
     assert_close(case.operator.expected(left, right), wanted)
 
 
 def statistics_add(case: Case) -> None:
-    """Statistics add and scale."""
+    """Statistics can be added and scaled."""
     left, right = case.vectors
     twice = case.operator.expected(left, right) + case.operator.expected(2 * left, right)
     assert_close(twice, case.operator.expected(3 * left, right))
 
 
 def collect(case: Case) -> None:
-    """`collect` gives the statistics of transitions between live states."""
+    """`collect` returns the statistics of transitions between live states."""
     before, after = case.ids
     weights = torch.rand(BATCH, STEPS - 1, LIVE, LIVE + 1, generator=seeded(3), dtype=torch.float64)
     pairs, written = case.operator.blocks(before, after) * weights, torch.zeros_like(case.matrix)
@@ -258,7 +258,7 @@ def collect(case: Case) -> None:
 
 
 def collect_everything(case: Case) -> None:
-    """`collect` over all states is `expected`."""
+    """`collect` over all states agrees with `expected`."""
     left, right = case.vectors
     everything = torch.arange(case.states).expand(BATCH, STEPS - 1, -1)
     pairs = case.operator.blocks(everything, everything) * left.unsqueeze(-1) * right.unsqueeze(-2)
@@ -266,7 +266,7 @@ def collect_everything(case: Case) -> None:
 
 
 def counts(case: Case) -> None:
-    """The E-step counts what it counts of a matrix for each step apart."""
+    """Expected counts agree with those of a time-varying dense matrix."""
     for given in case.problems(6):
         ours, _ = discrete.counts(*given._replace(transition=case.operator))
         apart, _ = discrete.counts(*given._replace(transition=Blocks(case.matrix)))
@@ -276,7 +276,7 @@ def counts(case: Case) -> None:
 
 
 def em(case: Case) -> None:
-    """Every M-step gives rows that sum to one, and none lowers the likelihood."""
+    """Every M-step returns rows that sum to one, and none lowers the likelihood."""
     given, operator = random_problem(8, 8, STEPS, case.states, SYMBOLS, missing=0.1), case.operator
     history = []
     for _ in range(6):
@@ -290,12 +290,12 @@ def em(case: Case) -> None:
 
 
 def pseudocounts(case: Case) -> None:
-    """Without counts a pseudocount keeps what is possible, and nothing else; without either the transition stays."""
+    """With pseudocounts but no counts, zeros stay zero and other entries positive; with neither, nothing changes."""
     operator, ones = case.operator, torch.ones(2, 1, case.states, dtype=torch.float64)
     nothing = torch.zeros_like(operator.expected(*ones))
     assert_close(operator.maximised(nothing).dense(), operator.dense(), what="without counts")
     even = operator.maximised(nothing, 0.5).dense()
-    require(((even > 0) == (operator.dense() > 0)).all(), "a pseudocount changed what is possible")
+    require(((even > 0) == (operator.dense() > 0)).all(), "a pseudocount changed which transitions are possible")
     assert_close(even.sum(-1), torch.ones(case.states), what="sums of rows")
 
 
@@ -307,7 +307,7 @@ def sample_next(case: Case) -> None:
 
 
 def sample_prev(case: Case) -> None:
-    """`sample_prev` draws from weights times a column."""
+    """`sample_prev` draws from the weights times a column."""
     for step, state in np.ndindex(STEPS - 1, case.states):
         states, weights = torch.full((BATCH,), state), case.vectors[0][:, step]
         sample = partial(case.operator.sample_prev, states, weights)
@@ -315,7 +315,7 @@ def sample_prev(case: Case) -> None:
 
 
 def samples(case: Case) -> None:
-    """Paths are drawn, the same ones as from the matrix where it inverts whole rows."""
+    """Paths can be sampled; if `inverts`, they are the same as those of the matrix."""
     for given in case.problems(4, shortest=STEPS):
         posterior, prior = [], []
         for transition in (case.operator, Dense(case.operator.dense())):
@@ -323,7 +323,7 @@ def samples(case: Case) -> None:
             prior.append(discrete.sample_prior(given.prior.probs[0], transition, BATCH, STEPS, seeded(8)))
         for one, other in (posterior, prior):
             require(one.shape == other.shape, f"paths have the shape {tuple(one.shape)}")
-            require(one.equal(other) or not case.inverts, f"drew {one.tolist()} instead of {other.tolist()}")
+            require(one.equal(other) or not case.inverts, f"sampled {one.tolist()} instead of {other.tolist()}")
 
 
 CHECKS: list[Check] = [
@@ -341,13 +341,13 @@ def cut_out(matrix: Tensor, before: Tensor, after: Tensor) -> Tensor:
 
 
 def assert_best(every: Tensor, values: Tensor, argument: Tensor) -> None:
-    """These are the maxima of [B, K, K'] over the middle, and there they are."""
+    """Assert that `values` and `argument` are the max and argmax of [B, K, K'] over the middle axis."""
     assert_close(values, every.amax(-2))
     assert_close(every.gather(-2, argument.unsqueeze(-2)).squeeze(-2), values)
 
 
 def assert_varying(varying: TimeVarying, blocks: Blocks) -> None:
-    """A varying transition is these blocks [B, T-1, k, k], in every use."""
+    """Assert that a time-varying transition behaves as these blocks [B, T-1, k, k]."""
     matrix, live = blocks.dense(), blocks.num_states
     require(varying.num_states == live, f"it has {varying.num_states} states, not {live}")
     assert_close(varying.dense().expand_as(matrix), matrix)
@@ -364,14 +364,14 @@ def assert_varying(varying: TimeVarying, blocks: Blocks) -> None:
 
 
 def assert_drawn_from(sample: Callable[[Tensor], Tensor], weights: Tensor) -> None:
-    """What a regular grid of uniform numbers is turned into agrees with weights [BATCH, K]."""
+    """Assert that sampling with a regular grid of uniform numbers reproduces weights [BATCH, K]."""
     grid = (torch.arange(DRAWS, dtype=torch.float64) + 0.5) / DRAWS
     drawn = torch.stack([sample(u.expand(len(weights))) for u in grid], 1).numpy()
     for b, probs in enumerate((weights / weights.sum(-1, keepdim=True)).detach().numpy()):
-        require(chi_square(drawn[b], probs) > SMALLEST_P, f"{np.bincount(drawn[b])} of {DRAWS} draws from {probs}")
+        require(chi_square(drawn[b], probs) > SMALLEST_P, f"{np.bincount(drawn[b])} of {DRAWS} samples from {probs}")
 
 
 def assert_fields_close(one: object, other: object) -> None:
-    """Two tensors, or two beliefs, are equal."""
+    """Assert that two tensors, or two `Belief`s, are equal."""
     one, other = (x.probs if isinstance(x, Belief) else x for x in (one, other))
     assert_close(cast(Tensor, one), cast(Tensor, other))

@@ -1,4 +1,4 @@
-"""Callbacks: hooks to log, plot, or stop training by raising."""
+"""Callbacks, which can log or plot during training, or stop it by raising an exception."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ SKIPPED = "step", "epoch", "tokens", "seconds"
 
 
 class Callback:
-    """Subclass, override the methods you need, and pass an instance to `trellis.train(..., callbacks=[...])`.
+    """Base class of callbacks: override the methods you need, and pass an instance to `trellis.train(callbacks=[...])`.
 
     >>> class Print(trellis.Callback):
     ...     def on_evaluation(self, state, metrics):
@@ -21,7 +21,7 @@ class Callback:
     """
 
     def on_step(self, state: TrainState) -> None:
-        """Called after every step; values in `state` may still be on the GPU, and reading them waits for it."""
+        """Called after every step; values in `state` may be on the GPU, and reading them waits for the GPU."""
 
     def on_evaluation(self, state: TrainState, metrics: Mapping[str, Any]) -> None:
         """Called after every evaluation with the new line of metrics.jsonl, including the validation metric."""

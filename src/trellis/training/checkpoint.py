@@ -1,4 +1,4 @@
-"""Checkpoints: the full training state as one file of tensors and JSON, written atomically, never a pickle."""
+"""Checkpoints: the full training state in one file of tensors and JSON, written atomically."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ BEST = "best.safetensors"
 
 
 def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:
-    """Save everything needed to resume the training exactly."""
+    """Save everything needed to resume training exactly."""
     details = {
         "state": state.to_json(),
         "learner": learner.state_json(),
@@ -68,12 +68,12 @@ def read_details(path: Path) -> dict[str, Any]:
         raise TrellisError(f"{error}{_advice(path)}") from error
     if metadata.get("format") != FORMAT:
         raise TrellisError(f"{path} is not a Trellis checkpoint; pass a {LAST} or {BEST}.")
-    check_schema(path, metadata.get("schema", 1), SCHEMA, "restart the training, or resume it with that version")
+    check_schema(path, metadata.get("schema", 1), SCHEMA, "train again, or resume with that version")
     return json.loads(metadata["training"])
 
 
 def _advice(path: Path) -> str:
-    """For an unreadable checkpoint: a hint if the other checkpoint is intact."""
+    """Advice about an unreadable checkpoint: whether the other checkpoint is intact."""
     other = path.with_name(BEST if path.name == LAST else LAST)
     try:
         step = json.loads(read_metadata(other)["training"])["state"]["step"]

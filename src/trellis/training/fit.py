@@ -27,7 +27,7 @@ BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: the model's config, the data, the output folder and the callbacks."""
+    """A training job: configuration, data, run folder and callbacks."""
 
     config: RunConfig
     corpus: Any  # as returned by the family's `read`, usually a `Corpus`
@@ -52,8 +52,8 @@ def directly(job: Job) -> Fitted:
 
 
 def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> Fitted:
-    """Train by batches and keep the weights with the lowest validation perplexity; `build` makes the untrained model if
-    the family has no `build`."""
+    """Train batch by batch and keep the weights with the lowest validation perplexity. `build` replaces the family's
+    function of that name."""
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
     model = (build or config.family.load("build"))(config, corpus).to(job.device)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
 SHORTEST_WINDOW = 1e-9  # seconds
 ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
-NO_PATH = "dropout may leave a text without a path: lower model.dropout_rate or train.lr, or use more states per word"
+NO_PATH = "dropout may make a text impossible: lower model.dropout_rate or train.lr, or use more states per word"
 
 
 def fit(
@@ -41,14 +41,14 @@ def fit(
     measure: str = VALID_PPL,
     callbacks: Sequence[Callback] = (),
 ) -> TrainState:
-    """Train until a limit of `config` is reached, keeping `last`, `best` (by the valid measure) and metrics.jsonl.
+    """Train until a limit of `config` is reached; write the checkpoints `last` and `best`, and metrics.jsonl.
 
     Without a folder nothing is written; the returned state has the history and the best weights.
 
-    `evaluate` returns the valid perplexity of the current model, or another `measure` to minimise. A training killed at
-    any point and resumed ends with bit-identical weights on the CPU with the same number of threads, unless
-    `max_seconds` ends it, since the clock is not part of the state. SIGINT and SIGTERM stop after the current step with
-    a checkpoint and the outcome "interrupted"; a second signal stops immediately.
+    `evaluate` returns the validation perplexity of the current model, or another `measure` to minimise. A run killed at
+    any point and resumed ends with bit-identical weights on a CPU with the same number of threads, unless `max_seconds`
+    ends it, since the clock is not part of the state. SIGINT and SIGTERM stop after the current step with a checkpoint
+    and the outcome "interrupted"; a second signal stops immediately.
     """
     state = TrainState() if run_dir is None else _begin(learner, batches, run_dir, resume)
     total = config.total_steps(len(batches)) or None
@@ -81,7 +81,7 @@ def _begin(learner: Learner, batches: Batches, run_dir: Path, resume: bool) -> T
 
 @dataclass
 class _Run:
-    """One training in progress."""
+    """A run of the training loop."""
 
     learner: Learner
     batches: Batches
@@ -140,7 +140,7 @@ class _Run:
         return next((name for name, (value, most) in limits.items() if 0 < most <= value), "")
 
     def _evaluate(self) -> None:
-        """Evaluate on valid, then save: `best` first, so that `last` never refers to a missing `best`."""
+        """Evaluate on the validation set, then save: `best` first, so that `last` never refers to a missing `best`."""
         self._checked_loss()
         with self.learner.evaluated():
             valid = self.evaluate()
@@ -197,7 +197,7 @@ class _Run:
         return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
     def _tick(self) -> float:
-        """Add and return the time since the last call; only the time of steps counts towards the speed."""
+        """Add the time since the last call to the total, and return it; only steps count towards the speed."""
         elapsed = time.monotonic() - self.clock
         self.clock += elapsed
         self.state.seconds += elapsed

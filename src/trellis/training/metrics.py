@@ -13,8 +13,8 @@ VALID_PPL, VALID_ERROR = "valid_ppl", "valid_error"  # perplexity; percentage of
 
 
 class MetricsFile:
-    """Records lines of metrics and appends them to a file if there is one; on opening, only its first `lines` are kept,
-    discarding what a killed training wrote after its checkpoint."""
+    """Records lines of metrics and appends them to a file, if there is one. On opening, only its first `lines` are
+    kept: later ones were written by a killed run after its last checkpoint."""
 
     def __init__(self, path: Path | None, lines: int) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class MetricsFile:
             self.file = path.open("a", encoding="utf-8")
 
     def append(self, **figures: float | None) -> dict[str, Any]:
-        """Append a line and flush it; numbers that JSON cannot represent become strings."""
+        """Append a line and flush it; infinities and NaN, which JSON lacks, become strings."""
         line = {name: str(value) if _is_odd(value) else value for name, value in figures.items()}
         self.history.append(line)
         if self.file is not None:

@@ -1,4 +1,4 @@
-"""A complete run, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
+"""A complete run: text -> vocabulary -> batches -> model -> training -> scores -> files."""
 
 import json
 import time
@@ -52,9 +52,9 @@ def train(
     data: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
-    """Train and evaluate the model that `config` describes; everything is written to `folder`, if given.
+    """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
-    `data` is a text from Python that replaces the source named in `config`."""
+    `data`, a text passed from Python, replaces the source named in `config`."""
     family, device = config.family, choose_device(config.device)
     corpus = family.load("read")(config, data)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
@@ -92,7 +92,7 @@ def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
 
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """Raise rather than overwrite a training or resume one with other settings; its duration may change."""
+    """Raise if the folder has a run that would be overwritten, or resumed with other settings than its duration."""
     if not (folder / FILE).exists() and not any(folder.rglob(LAST)):
         return
     if not resume:

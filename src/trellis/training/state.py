@@ -19,7 +19,7 @@ class TrainState:
     batch: int = 0  # steps in the current epoch
     tokens: int = 0
     seconds: float = 0.0  # total over all sessions
-    best: float | None = None  # lowest valid perplexity or other measure
+    best: float | None = None  # lowest validation perplexity or other measure
     best_step: int = 0
     bad_checks: int = 0  # evaluations since the best
     lowest_loss: float = math.inf  # nats per token, over the windows so far
@@ -37,7 +37,7 @@ class TrainState:
         return self.outcome == "interrupted"
 
     def summary(self) -> dict[str, Any]:
-        """The duration of the training, and how it ended."""
+        """How long training took, and how it ended."""
         return {name: getattr(self, name) for name in ("step", "epoch", "tokens", "seconds", "outcome")}
 
     def count(self, result: StepResult) -> None:
@@ -64,7 +64,7 @@ class TrainState:
         self.window_tokens, self.window_seconds = 0, 0.0
 
     def observe(self, valid: float) -> bool:
-        """Record a valid measure; returns whether it is the best so far."""
+        """Record a validation measure; returns whether it is the best so far."""
         better = self.best is None or valid < self.best
         if better:
             self.best, self.best_step = valid, self.step

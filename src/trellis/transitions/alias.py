@@ -9,13 +9,13 @@ LARGEST_TABLE = 1 << 24  # entries computed at a time
 
 
 class Alias(NamedTuple):
-    """Every outcome has a slot of equal size: `share` [m, n] of slot i is its own, the rest belongs to `other`."""
+    """Each outcome i has a slot of equal size, of which a fraction `share` [m, n] is i's and the rest `other`'s."""
 
     share: Tensor
     other: Tensor
 
     def draw(self, rows: Tensor, uniform: Tensor) -> Tensor:
-        """Draw an outcome from each of these rows: [B], [B] -> [B]."""
+        """Sample an outcome from each of these rows: [B], [B] -> [B]."""
         place = uniform.double() * self.share.shape[1]
         slot = place.long().clamp(max=self.share.shape[1] - 1)
         return torch.where(place - slot < self.share[rows, slot], slot, self.other[rows, slot].long())
@@ -24,9 +24,9 @@ class Alias(NamedTuple):
 def alias_tables(weights: Tensor) -> Alias:
     """One table per row of weights [m, n], in O(m n log n) by prefix sums instead of the usual two stacks.
 
-    Small outcomes leave room in their slots, which large ones fill in turn. A large one that gives away more than its
-    excess is topped up by the next; prefix sums of deficits and excesses determine which one (Hübschle-Schneider and
-    Sanders 2019)."""
+    Small outcomes leave room in their slots, which the excess of large ones fills in order. If the excess of a large
+    outcome runs out within a slot, the next one continues; prefix sums of room and excess determine which
+    (Hübschle-Schneider and Sanders 2019)."""
     rows = max(1, LARGEST_TABLE // weights.shape[1])
     return Alias(*(torch.cat(parts) for parts in zip(*map(some_tables, weights.split(rows)), strict=True)))
 
@@ -42,7 +42,7 @@ def some_tables(weights: Tensor) -> tuple[Tensor, Tensor]:
     last = end - large.flip(-1).int().argmax(-1, keepdim=True)
     filling = torch.searchsorted(excess, before).clamp(min=first)
     following = torch.searchsorted(excess, excess, right=True)
-    overdrawn = torch.searchsorted(lacking, excess, right=True)  # the slot at which a large one is overdrawn
+    overdrawn = torch.searchsorted(lacking, excess, right=True)  # the slot at which an excess runs out
     left = 1 + excess - lacking.gather(-1, overdrawn.clamp(max=end))
     share = torch.where(large, left.where(overdrawn <= end, 1.0), sizes)
     return share.float(), torch.where(large, following, filling).clamp(max=last).int()

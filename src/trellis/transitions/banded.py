@@ -57,7 +57,7 @@ class Banded(Tiled, Summable):
         return self.probs * straight.flatten(0, 1)[: self.num_states]
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """Uses the band positions among live states if the band is narrower than these: O(k min(k, w)) per step."""
+        """The transitions between live states. If w < k, only entries within the band: O(k min(k, w)) per step."""
         if self.width >= ids.shape[-1]:
             return super().between(ids, groups)
         before, after = ids[:, :-1], ids[:, 1:]
@@ -121,8 +121,8 @@ class BandStep(Operator):
 
 
 class BandEntry(Entry):
-    """The rows `named` [R] of a band over K states, into the columns `kept` [K']: probs [R, w] in terms of all states,
-    zero in columns that are not kept."""
+    """The rows `named` [R] of a band over K states, into the columns `kept` [K']. probs [R, w] refers to all states and
+    is zero in columns that are not kept."""
 
     def __init__(self, probs: Tensor, named: Tensor, kept: Tensor, all_states: int) -> None:
         self.probs, self.named, self.kept, self.all_states, self.num_states = probs, named, kept, all_states, len(kept)
@@ -156,8 +156,8 @@ def band_blocks(probs: Tensor, rows: Tensor, offset: Tensor, inside: Tensor) -> 
 
 
 def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Normalised rows of a band [K', w] between the states `kept` [K'], ascending (None: all), from log weights [K, w];
-    and the log of each row's sum [K']. Weights of states that are not kept are dropped."""
+    """Normalised rows of a band [K', w] between the states `kept` [K'], ascending (None: all), from log weights [K, w],
+    and the log of each row's sum [K']."""
     num_states, width = log_weights.shape
     kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
     slots = torch.arange(width, device=kept.device) - width // 2

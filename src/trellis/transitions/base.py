@@ -1,4 +1,4 @@
-"""Non-negative linear maps between states, A[z, z'] = p(z' | z): the interface for inference."""
+"""The interface of transitions: non-negative linear maps between states, A[z, z'] = p(z' | z)."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Transition(Operator, Entry):
 
 
 class Countable(Transition):
-    """A transition with sufficient statistics: one tensor in an operator-specific layout, closed under addition."""
+    """A transition with sufficient statistics: one tensor, in a layout of its choice, that can be added and scaled."""
 
     @abstractmethod
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
-        """Expected transitions, left(z) A(z, z') right(z') summed over leading dimensions, as statistics:
-        [..., K], [..., K] -> [K, K] for a dense one. Divided by A, this is the gradient of left' A right."""
+        """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions:
+        [..., K], [..., K] -> [K, K] for a dense transition. Divided by A, this is the gradient of left' A right."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Countable(Transition):
 
 
 class Samplable(Transition):
-    """A transition that supports sampling, by inversion of uniform numbers."""
+    """A transition that supports sampling, by inversion of uniform random numbers."""
 
     @abstractmethod
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Samplable(Transition):
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
 
     def for_draws(self, draws: int) -> Samplable:
-        """The same transition, with sampling tables if they pay off for this many draws of `sample_next`."""
+        """The same transition, with sampling tables if they pay off for this many samples of `sample_next`."""
         return self
 
 
@@ -118,7 +118,7 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The index whose cumulative weight first exceeds uniform * total: [B, K], [B] -> [B]; never of weight zero."""
+    """The first index whose cumulative weight exceeds uniform * total, never one of weight zero: [B, K], [B] -> [B]."""
     cumulative = weights.cumsum(-1)
     target = uniform.unsqueeze(-1).to(weights.dtype) * cumulative[..., -1:]
     index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
@@ -127,7 +127,7 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def invert_rest(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """An index by inversion, and the remainder of `uniform`: again uniform and independent of the index, [B] both."""
+    """An index by inversion, and the rest of `uniform` as a new uniform number independent of it: [B], [B]."""
     weights, uniform = weights.double(), uniform.double()
     index = invert(weights, uniform).unsqueeze(-1)
     here, until = weights.gather(-1, index), weights.cumsum(-1).gather(-1, index)

@@ -1,4 +1,4 @@
-"""A materialised transition matrix."""
+"""Transitions given by a dense matrix."""
 
 from __future__ import annotations
 

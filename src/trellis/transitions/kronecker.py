@@ -1,4 +1,4 @@
-"""The joint transition of independent chains, A = A_1 x A_2 x ... x A_M, never materialised."""
+"""The joint transition of independent chains, A = A_1 x A_2 x ... x A_M, never formed as a matrix."""
 
 import math
 from collections.abc import Sequence
@@ -40,8 +40,7 @@ class Kronecker(Samplable):
         return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Mode by mode: the best predecessor is found one digit at a time, the first digit last, so that ties go to the
-        lowest."""
+        """The best predecessor is found one digit at a time, the first digit last, so that ties go to the lowest."""
         origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
         for matrix in reversed(self.matrices):
             shape = (len(scores), -1, len(matrix))
@@ -81,7 +80,7 @@ def outer(factors: Sequence[Tensor]) -> Tensor:
 
 
 def outer_sum(factors: Sequence[Tensor]) -> Tensor:
-    """The same with sums in place of products."""
+    """`outer` with sums instead of products."""
     return reduce(lambda left, right: (left.unsqueeze(-1) + right.unsqueeze(-2)).flatten(-2), factors)
 
 

@@ -1,8 +1,8 @@
-"""Low-rank transitions through F latent features, z -> f -> z': a product of two thin matrices, never multiplied out.
+"""Low-rank transitions through F latent features, z -> f -> z', as two thin matrices.
 
     A[z, z'] = phi(u_z) . phi(v_z') / N_z,    N_z = phi(u_z) . sum_z' phi(v_z'),    phi >= 0
              = sum_f p(f | z) p(z' | f),      p(f | z) = phi_f(u_z) S_f / N_z,    p(z' | f) = phi_f(v_z') / S_f,
-with S_f = sum_z' phi_f(v_z'). As a mixture, nothing overflows and every row sums to one.
+with S_f = sum_z' phi_f(v_z'). In the second form, nothing overflows and every row sums to one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trellis.transitions.tiled import Tiled
 from trellis.transitions.varying import Blocks, PerStep, TimeVarying
 from trellis.types import Groups
 
-DRAWS_PER_FEATURE = 20  # number at which alias tables pay off
+DRAWS_PER_FEATURE = 20  # samples from which alias tables pay off
 
 
 class LowRankEntry(Entry):
@@ -60,7 +60,7 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return times(hidden, self.into.mT, self.low and self.low[0].mT)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """Through the features if these are fewer than the live states: O(min(k^2, k F)) per step."""
+        """The transitions between live states, through the features if F < k: O(min(k^2, k F)) per step."""
         if self.into.shape[-1] < ids.shape[-1]:
             return PerStep(LowRankStep, take(self.into, ids[:, :-1]), take(self.out, ids[:, 1:]))
         if groups is None:
@@ -107,7 +107,7 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return prepared
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) per draw, O(F) with tables."""
+        """f ~ p(f | z), then z' ~ p(z' | f): O(F + K) per sample, O(F) with alias tables."""
         feature, rest = invert_rest(select(self.into, states, -2), uniform)
         return invert(select(self.out, feature, -1), rest) if self.aliases is None else self.aliases.draw(feature, rest)
 

@@ -1,4 +1,4 @@
-"""Transitions given by a softmax over products of embeddings, never materialised."""
+"""Transitions given by a softmax over products of embeddings, never formed as a matrix."""
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from trellis.types import Groups
 class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
-    The normalisers cost O(R K d) once, a block of k live states on each side O(k^2 d); no [R, K] array is kept. Queries
-    [R, d], keys [K, d]; `dtype` is the precision of the products (bfloat16 on a GPU), accumulated in float32."""
+    Computing the normalisers costs O(R K d) once, a block between k and k live states O(k^2 d); no [R, K] array is
+    kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32."""
 
     def __init__(self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
@@ -79,5 +79,5 @@ class Softmax(SoftmaxEntry, Samplable):
 
 
 def must_not_look(values: Tensor) -> bool:
-    """Whether the computation must not depend on which values are zero: under gradients and in a CUDA graph."""
+    """Whether the computation must not depend on which values are zero, as with gradients or in a CUDA graph."""
     return torch.is_grad_enabled() or (values.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -18,7 +18,7 @@ from trellis.types import Groups
 class Shares:
     """A[z, z'] = sum_i w_i(z) A_i[z, z'], with weights w [..., R, n] that sum to one and each A_i normalised.
 
-    Unnormalised operators with row sums N_i(z) are normalised together by w_i(z) = N_i(z) / sum_j N_j(z)."""
+    Operators with row sums N_i(z) are normalised jointly by w_i(z) = N_i(z) / sum_j N_j(z)."""
 
     parts: tuple[Any, ...]
 
@@ -94,12 +94,12 @@ class Sum(SumStep, Tiled, Countable, Samplable):
         return Sum([part.for_draws(draws) for part in self.parts], self.weights)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """Draw a term by its weight, then sample from it."""
+        """Sample a term by its weight, then a state from it."""
         chosen, rest = invert_rest(self.weights[states], uniform)
         return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """Draw a term by its contribution to z', then sample from it, at the cost of a forward step."""
+        """Sample a term by its contribution to z', then a state from it; costs as much as a forward step."""
         sent = [weights * share for _, share in self.shares()]
         arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
         chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)
@@ -107,7 +107,7 @@ class Sum(SumStep, Tiled, Countable, Samplable):
 
 
 class SumBlocks(TimeVarying):
-    """The sum between live states, if its terms do not use blocks: weights [B, T-1, k, n]."""
+    """A sum between live states whose terms are not blocks: weights [B, T-1, k, n]."""
 
     def __init__(self, parts: Sequence[TimeVarying], weights: Tensor) -> None:
         self.parts, self.weights, self.num_states = tuple(parts), weights, parts[0].num_states

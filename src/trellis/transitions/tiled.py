@@ -1,4 +1,4 @@
-"""Base of operators that never materialise A: operations on whole rows process a tile of them at a time."""
+"""Base class of operators that never form A: whole rows are processed a tile at a time."""
 
 import operator
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from trellis.kernels.lse.tiled import chunks
 class Tiled(ABC):
     """An operator that can compute any of its rows, [n, K]."""
 
-    num_rows: int  # equals the number of states, unless rectangular
+    num_rows: int  # the number of states, unless A is rectangular
     num_states: int
     device: torch.device
 
@@ -33,8 +33,8 @@ class Tiled(ABC):
         return torch.cat([tile for _, tile in self.tiles()])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax of scores(z) + log A(z, z'). Max-product does not factor: O(n K) time for the n states z whose
-        score is not -inf, a tile at a time."""
+        """max and argmax of scores(z) + log A(z, z'), a tile at a time: O(n K) for the n states z whose score is not
+        -inf."""
         best = scores.new_full((len(scores), self.num_states), -torch.inf)
         argument = torch.zeros_like(best, dtype=torch.int64)
         for states in self.some(scores > -torch.inf):
@@ -44,7 +44,7 @@ class Tiled(ABC):
         return best, argument
 
     def some(self, which: Tensor) -> Iterator[Tensor]:
-        """The states selected in any of [..., K], in chunks for which whole rows fit in memory."""
+        """The states selected by any mask of `which` [..., K], in chunks whose rows fit in memory."""
         chosen = which.reshape(-1, which.shape[-1]).any(0).nonzero().flatten()
         return (chosen[part] for part in chunks(len(chosen), self.num_states, self.device))
 

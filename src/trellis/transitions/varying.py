@@ -50,7 +50,7 @@ class TimeVarying(ABC):
 
 
 class PerStep(TimeVarying):
-    """An operator per step, constructed from that step's slices of tensors [B, T-1, k, *]."""
+    """One operator per step, constructed from that step's slices of tensors [B, T-1, k, *]."""
 
     def __init__(self, operator: Callable[..., Operator], *tensors: Tensor) -> None:
         self.operator, self.tensors, self.num_states = operator, tensors, tensors[0].shape[-2]
@@ -66,7 +66,7 @@ class PerStep(TimeVarying):
 
 
 class Blocks(TimeVarying):
-    """Materialised matrices: [T-1, K, K], or [B, T-1, K, K], one per sequence."""
+    """Dense matrices: [T-1, K, K], or [B, T-1, K, K] with separate ones for each sequence."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]

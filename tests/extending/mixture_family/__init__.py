@@ -1,4 +1,4 @@
-"""A family outside the package: a mixture of unigram models, one component for each sentence."""
+"""A family: a mixture of unigram models, in which each sentence comes from one component."""
 
 from trellis.registry import Family
 

@@ -10,8 +10,8 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class MixtureConfig(ModelConfig):
-    """How many components."""
+    """The components of a mixture."""
 
     family: str = "mixture"
-    components: int = option(4, "unigram models that are mixed", within="[1, inf)")
-    smoothing: str = option("none", "of the words of a component", choices=("none", "flat"))
+    components: int = option(4, "number of components", within="[1, inf)")
+    smoothing: str = option("none", "smoothing of word probabilities", choices=("none", "flat"))

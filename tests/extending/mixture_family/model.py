@@ -1,4 +1,4 @@
-"""The model: p(x) = sum over z of p(z) prod over t of p(x_t | z)."""
+"""The model p(x) = sum_z p(z) prod_t p(x_t | z)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trellis.types import Batch
 
 
 class Mixture(GradientModel, LanguageModel):
-    """The state is log p(z, x_<t) [B, K]."""
+    """A mixture of unigram models. Its state before token t is log p(z, x_<t) [B, K]."""
 
     family = "mixture"
     __repr__ = LanguageModel.__repr__

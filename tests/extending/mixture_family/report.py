@@ -1,4 +1,4 @@
-"""What the report shows of a mixture."""
+"""The report section of a mixture."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from trellis.cli.arguments import add_model, check_picture, positive
 from trellis.cli.console import Answer, Table
 
-SUMMARY = "show the singular vector pairs of an LDS: which words lead to which"
+SUMMARY = "show which words lead to which in an LDS, by singular vectors"
 EXAMPLE = "trellis dynamics runs/lds -n 20"
 
 
@@ -14,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("-n", type=positive, default=10, help="number of pairs")
     parser.add_argument("--words", type=positive, default=9, help="words to show on each side")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw them")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot the pairs to this file")
 
 
 def run(args: argparse.Namespace) -> Answer:

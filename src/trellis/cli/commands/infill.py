@@ -20,7 +20,7 @@ RANKED = {0: COLUMNS["word"], 1: COLUMNS["probability"]}
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
     parser.add_argument("-n", type=positive, default=10, help="words to show per gap")
-    parser.add_argument("--samples", type=positive, default=3, help="completions to draw")
+    parser.add_argument("--samples", type=positive, default=3, help="completions to sample")
     parser.add_argument("--complete", action="store_true", help="treat the end of the text as the end of the sentence")
     parser.add_argument("--seed", type=seed, default=0)
 

@@ -5,7 +5,7 @@ import argparse
 from trellis.cli.arguments import add_device, add_model, positive, seed
 from trellis.cli.console import Answer, Lines
 
-SUMMARY = "draw sentences"
+SUMMARY = "sample sentences"
 EXAMPLE = "trellis sample runs/demo -n 3 --seed 1"
 
 

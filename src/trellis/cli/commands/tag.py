@@ -82,7 +82,7 @@ def train(args: argparse.Namespace) -> Answer:
 
 
 def data_table(args: argparse.Namespace) -> dict[str, Any]:
-    """The [data] section of the run; a CRF trains on all of a file, an HMM holds some of it out for validation."""
+    """The [data] section of the run; a CRF trains on a whole file, an HMM tagger holds part of it out."""
     table = {"source": args.data, "reader": args.format, "column": args.column}
     whole = args.model == "crf" and args.data not in DATA_SETS
     table |= {"valid_fraction": 0.0, "test_fraction": 0.0} if whole else {}

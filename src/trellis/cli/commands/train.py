@@ -58,7 +58,7 @@ def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
 
 
 def trained(result: Trained, folder: Path) -> Answer:
-    """The scores of a finished training, with a report in its folder; or how to resume an interrupted one."""
+    """The scores of a finished run and where its report is, or how to resume an interrupted run."""
     data: dict[str, Any] = {"run": str(folder), "training": result.training}
     if result.scores is None:
         return Answer(data, [Note(f"Interrupted; continue with: trellis train --run {folder} --resume")], 130)

@@ -12,10 +12,10 @@ class CRFTaggerConfig(ModelConfig):
     """The features of the tagger."""
 
     family: str = "crf"
-    template: str = option("", "empty: pos for tokens, chunk for spans", choices=("", "pos", "chunk", "ner", "huang"))
+    template: str = option("", "features; empty: pos, or chunk for spans", choices=("", "pos", "chunk", "ner", "huang"))
     representations: str = option("", "pre-trained word representations: KIND:PATH, separated by ;")
     scheme: str = option("IOB2", "encoding of spans in training", choices="IOB1 IOB2 IOBES")
-    scale: float = option(0.3, "root mean square to which non-probability features are scaled", within="(0, inf)")
+    scale: float = option(0.3, "root mean square of word vectors after scaling", within="(0, inf)")
     pos: bool = option(True, "use parts of speech if the data has them")
     unseen: bool = option(False, "also give a weight to features and labels that never occur together")
     min_count: int = option(1, "minimum count of a feature", within="[1, inf)")
@@ -23,17 +23,17 @@ class CRFTaggerConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class CRFTrainConfig(FitConfig):
-    """Optimisation; the loss is -log p(y | x) + l2 |w|^2 over the whole text."""
+    """Options of the optimisers; the loss is -log p(y | x) + l2 |w|^2 over the whole text."""
 
     l2: float = option(1.0, "L2 regularisation", within="[0, inf)")
     l1: float = option(0.0, "crfsuite: L1 regularisation", within="[0, inf)")
     iterations: int = option(150, "lbfgs, crfsuite: iterations; adagrad: epochs", within="[1, inf)")
-    tolerance: float = option(1e-4, "stop if the loss improves relatively less over ten iterations", within="[0, inf)")
+    tolerance: float = option(1e-4, "stop if the loss falls by a smaller fraction in ten iterations", within="[0, inf)")
     history: int = option(6, "lbfgs: memory size", within="[1, inf)")
     lr: float = option(0.1, "adagrad: learning rate", within="(0, inf)")
-    batch: int = option(64, "adagrad: sentences", within="[1, inf)")
+    batch: int = option(64, "adagrad: sentences per batch", within="[1, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.l1 and self.learner != "crfsuite":
-            raise TrellisError(f'train.l1 is {self.l1}, which only train.learner = "crfsuite" supports.')
+            raise TrellisError(f'train.l1 is {self.l1}, but only train.learner = "crfsuite" supports L1.')

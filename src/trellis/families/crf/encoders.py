@@ -1,4 +1,4 @@
-"""Word representations behind one interface: sentences in, attributes or vectors of every token out."""
+"""Word representations: encoders that return attributes or vectors for every token of a sentence."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ from trellis.models.base import PersistedModel
 from trellis.models.files import find_model, load
 from trellis.options import choose
 
-PREFIXES = 4, 6, 10, 20  # bits of a path; the full path is an attribute too
-SWEEPS = 5  # mean-field sweeps; the remaining error is far smaller than that of the mean field itself
+PREFIXES = 4, 6, 10, 20  # prefix lengths in bits; the full path is an attribute too
+SWEEPS = 5  # mean-field sweeps: enough that the mean-field approximation dominates the error
 
 Sentences = Sequence[Sequence[str]]
 Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, of each sentence
 
 
 class Encoder(ABC):
-    """A representation of words, possibly in context, learned from other data than the labelled text."""
+    """A representation of words, possibly in context, learned from unlabelled text."""
 
-    scaled = False  # whether taggers rescale its vectors; probabilities are kept
+    scaled = False  # whether taggers rescale its vectors; not for probabilities
 
     @abstractmethod
     def encode(self, sentences: Sentences) -> Encoded:

@@ -36,9 +36,9 @@ def train_crf(
 
 
 def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
-    """L-BFGS towards the unique optimum, in coordinates of roughly equal curvature.
+    """Find the unique optimum by L-BFGS, in coordinates of roughly equal curvature.
 
-    The loss is per token, to suit the optimiser's fixed thresholds."""
+    The loss is per token, so that progress is easy to read."""
     weights, recent = list(crf.parameters()), deque[float](maxlen=PERIOD)
     scale = equal_curvature(crf, features, config.l2).double().cpu()
 
@@ -149,7 +149,7 @@ def copy_crfsuite(crf: CRF, path: Path) -> None:
 
 
 def dumped_names(path: Path) -> dict[str, list[int]]:
-    """The names behind crfsuite's numbers, by section of its dump; here the names are numbers too."""
+    """The names of crfsuite's internal ids, by section of its dump; these names are our ids."""
     names: dict[str, list[int]] = {}
     section = ""
     for line in path.read_text().splitlines():

@@ -39,7 +39,7 @@ class Features(NamedTuple):
         return self.lengths.cumsum(0) - self.lengths
 
     def rows(self) -> Tensor:
-        """The token indices of every sentence, padded with the last ones: [S, T]."""
+        """The token indices of every sentence, padded by repeating the last: [S, T]."""
         steps = torch.arange(int(self.lengths.max()), device=self.lengths.device)
         return self.starts[:, None] + torch.minimum(steps, self.lengths[:, None] - 1)
 

@@ -1,4 +1,4 @@
-"""The feature-based tagger: a template, word representations, and a CRF over both."""
+"""The CRF tagger: a feature template, word representations, and a CRF over both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from trellis.training.fit import Fitted, Job
 
 NAMES = "names"  # the tensor of feature names
 POS = "p[0]="  # prefix of part-of-speech attributes
-SENTENCES = 1000  # tagged at a time
+SENTENCES = 1000  # sentences tagged at a time
 Index = dict[str, int]
 Words = Sequence[Sequence[str]]
 
@@ -111,7 +111,7 @@ class CRFTagger(Tagger):
         return [encoder.encode(words) for encoder in self.encoders]
 
     def attributes(self, words: Words, pos: Words | None, encoded: list[Encoded]) -> Iterator[Attributes]:
-        """All attributes of every sentence: those of the template, and of each sparse representation in a window."""
+        """The attributes of every sentence: those of the template, and of sparse representations within a window."""
         template = TEMPLATES[self.config.template]
         sparse = [(k, cast(list[Attributes], part)) for k, part in enumerate(encoded) if is_sparse(part)]
         for i, sentence in enumerate(words):
@@ -214,7 +214,7 @@ def fit(job: Job) -> Fitted:
 
 
 def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:
-    """Accuracy and F1 (of spans, if the tags mark spans) on the held-out text, else on the training text."""
+    """Accuracy and F1 (of spans, if the tags mark spans) on held-out text, or on the training text if there is none."""
     held_out = {name: split for name, split in corpus.splits.items() if name != "train"} or corpus.splits
     found = {
         name: score_tags(text, model.tag(text.words, text.pos), model.units, model.word_counts)

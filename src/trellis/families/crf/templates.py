@@ -134,4 +134,4 @@ def ner(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
 
 
 TEMPLATES: dict[str, Template] = {"pos": pos, "chunk": chunk, "ner": ner, "huang": huang}
-WITHOUT_POS = {"pos"}  # templates that do not use parts of speech
+WITHOUT_POS = {"pos"}  # templates that never use parts of speech

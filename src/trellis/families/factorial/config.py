@@ -12,9 +12,9 @@ class FHMMConfig(ModelConfig):
     """The number and size of the layers, and how they jointly emit words."""
 
     family: str = "fhmm"
-    layers: int = option(3, "chains, each with `states` states", within="[1, inf)")
-    states: int = option(256, "states of each layer", within="[1, inf)")
-    layer_states: str = option("", 'or the states of each layer, e.g. "20,10,5"')
+    layers: int = option(3, "number of chains, each with `states` states", within="[1, inf)")
+    states: int = option(256, "number of states per layer", within="[1, inf)")
+    layer_states: str = option("", 'states of each layer if they differ, e.g. "20,10,5"')
     params: str = option("table", "word scores: a table, or products of embeddings", choices="table neural")
     dim: int = option(256, "neural: size of the embeddings", within="[1, inf)")
     bound: str = option("tilted", "lower bound on the log-likelihood", choices="tilted jensen")
@@ -42,12 +42,10 @@ class FHMMConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class FHMMTrainConfig(TrainConfig):
-    """Training options, including the accuracy of each approximation."""
+    """Training options, including those of the variational learners."""
 
     sweeps: int = option(4, "em: mean-field sweeps over the layers per batch", within="[0, inf)")
     inner: str = option(
         "auto", "stepwise-em: emission update; auto: scaling (table) or adam", choices="auto scaling adam lbfgs"
     )
-    inner_steps: int = option(
-        0, "steps of that per batch, or of L-BFGS per epoch (em); 0: 1 (lbfgs 5) or 100", within="[0, inf)"
-    )
+    inner_steps: int = option(0, "emission steps per batch (em: per epoch); 0: 1, lbfgs 5, em 100", within="[0, inf)")

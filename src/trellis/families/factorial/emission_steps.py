@@ -1,4 +1,4 @@
-"""Emission updates of a factorial HMM given its mean field: ways to raise the emission term of the bound."""
+"""Emission updates of a factorial HMM given its mean field; each raises the emission term of the bound."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -44,11 +44,11 @@ def guess_visits(params: LayeredParams) -> Tensor:
 
 @torch.no_grad()
 def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float) -> None:
-    """Iterative scaling: theta_xmk += log(target / expected) / M, which raises the bound of a batch whose own visits
-    are the target. The target is the running visits per token [V, S], with words as frequent as in the corpus and
-    states as frequent as in the batch (share'),
+    """Iterative scaling: theta_xmk += log(target / expected) / M. If the target is the visits of the batch itself, this
+    raises the bound of the batch. Here it is the running visits per token [V, S], rescaled so that words are as
+    frequent as in the corpus and states as frequent as in the batch (share'),
         freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk,
-    so that a rare word is shrunk towards all states equally. With one layer this is stepwise EM."""
+    which shrinks rare words towards the overall state frequencies. With one layer this is stepwise EM."""
     slope, tiny = emission_slope(params.emission(), *seen), torch.finfo(running.dtype).tiny
     share = running.sum(0).clamp(min=tiny)
     count = running[:, : params.sizes[0]].sum(-1, keepdim=True)  # the same for every layer
@@ -64,7 +64,7 @@ def descend(params: LayeredParams, slope: Slope, tokens: int) -> None:
 
 
 def climb(model: FHMM, weights: Iterable[nn.Parameter], seen: Seen, iterations: int, pull: float, near: bool) -> None:
-    """L-BFGS on the bound per token minus pull / 2 |weights - centre|^2, centred at the weights (`near`) or at 0."""
+    """L-BFGS on the bound per token minus pull / 2 |weights - centre|^2; centre: the old weights (`near`) or 0."""
     weights = list(weights)
     centres = [weight.detach().clone() if near else torch.zeros_like(weight) for weight in weights]
     optimizer = torch.optim.LBFGS(weights, max_iter=iterations, line_search_fn="strong_wolfe")

@@ -17,13 +17,13 @@ ENTRIES = {"cpu": 1 << 25, "cuda": 1 << 28}  # tokens x joint states in memory a
 
 
 class Joint(NamedTuple):
-    """K joint states; the transition is a Kronecker product."""
+    """An HMM over K joint states, whose transition is a Kronecker product."""
 
     start: Tensor  # [K]
     transition: Kronecker
     emission: LogLinear
     log_partition: Tensor  # [K]
-    table: Tensor | None  # [V, K]: log p(x | z), if small enough to materialise
+    table: Tensor | None  # [V, K]: log p(x | z), if small enough to keep in memory
 
     @classmethod
     def of(cls, params: LayeredParams, emission: LogLinear) -> Self:

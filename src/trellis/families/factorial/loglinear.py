@@ -53,7 +53,7 @@ class LogLinear:
         return total + outer_sum(shift.double().split(self.sizes))
 
     def halves(self, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """exp(sum_m theta - shift) over the joint states of the first and of the last layers: [V, K'], [V, K'']."""
+        """exp(sum_m theta - shift) for the joint states of the first and of the last layers: [V, K'], [V, K'']."""
         layers = (self.theta.double() - shift).exp().split(self.sizes, -1)
         middle = len(layers) // 2
         ones = torch.ones_like(layers[0][:, :1])
@@ -85,11 +85,11 @@ class LogLinear:
         return torch.stack(spoken) * self.bias.double().exp()
 
     def log_partition_at(self, states: Tensor) -> Tensor:
-        """log Z of joint states given by their digits: [n, M] -> [n]."""
+        """log Z of joint states, given by the state of each layer: [n, M] -> [n]."""
         return torch.cat([scores.logsumexp(-1) for scores in self.scores(states)])
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Sample one word from each joint state, given by its digits: [n, M] -> [n]."""
+        """Sample one word from each joint state, given by the state of each layer: [n, M] -> [n]."""
         uniform, draws = draw_uniform(states.shape[:1], states.device, generator), []
         for scores in self.scores(states):
             draws.append(invert(scores.softmax(-1), uniform[: len(scores)]))
@@ -107,8 +107,8 @@ class LogLinear:
 class NoisyOr(LogLinear):
     """p(x | z) = (1 - (1 - leak_x) prod_m (1 - lambda[x, m, z_m])) / Z(z), for logits of lambda [V, S] and leak [V].
 
-    The inactive probability is log-linear, so Z(z) = V - sum_x silence_x(z) also takes one matrix product. There is no
-    bound on E log Z here: inference is exact, over joint states."""
+    The probability that x stays inactive, silence_x(z), is log-linear, so Z(z) = V - sum_x silence_x(z) also takes one
+    matrix product. The mean-field bound on E log Z does not exist here: inference is exact, over joint states."""
 
     def __init__(self, logits: Tensor, leak: Tensor, sizes: Sequence[int]) -> None:
         super().__init__(logsigmoid(-logits), logsigmoid(-leak), sizes)
@@ -135,13 +135,13 @@ def loud(silence: Tensor) -> Tensor:
 
 
 def floor(dtype: torch.dtype, layers: int) -> float:
-    """A constant added to every activity, so that products over all layers stay positive and divisible; the bound
-    remains valid, since activities only grow."""
+    """A constant added to every activity, so that products over layers stay positive and can be divided. The bound
+    remains valid, since this only raises activities."""
     return max(SMALLEST[dtype], torch.finfo(dtype).tiny ** (0.8 / layers))
 
 
 def with_floor(scores: Tensor, shift: Tensor) -> Tensor:
-    """exp(theta - shift) [V, K] by states, with a last row of ones for the floor: [K + 1, V]."""
+    """exp(theta - shift), transposed, with a last row of ones for the floor: [V, K] -> [K + 1, V]."""
     return torch.nn.functional.pad((scores - shift).exp(), (0, 1), value=1.0).T.contiguous()
 
 
@@ -156,8 +156,9 @@ class Slope(NamedTuple):
 
 @torch.no_grad()
 def emission_slope(emission: LogLinear, words: Tensor, probs: Tensor, tilts: Tensor) -> Slope:
-    """sum_t [bias_x + sum_mk q (theta_xmk - c) - log sum_y e^bias_y prod_m a_m(y)], concave in theta and bias, where
-    a_m(y) = sum_k q_mk exp(theta_ymk - c_mk), and its gradient, for the words [n] of some tokens, their q and c [n, S].
+    """The emission term of the bound, which is concave in theta and bias, and its gradient:
+        sum_t [bias_x + sum_mk q (theta_xmk - c) - log sum_y e^bias_y prod_m a_m(y)],
+    where a_m(y) = sum_k q_mk exp(theta_ymk - c_mk), for the words [n] of some tokens and their q and c [n, S].
 
     Since the tilt c is optimal, this is also the gradient of the bound itself."""
     shift, peak = emission.theta.amax(0), emission.bias.max()

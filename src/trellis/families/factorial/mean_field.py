@@ -4,11 +4,11 @@ The emission is log-linear, so the expectation of log Z(z_t) under q has no clos
     E log Z(z_t) <= sum_mk q_mk c_mk + log sum_x e^bias_x prod_m a_m(x),    a_m(x) = sum_k q_mk exp(theta_xmk - c_mk).
 "jensen" keeps c = 0. "tilted" uses the optimal c of the layer being updated,
     c_mk = log sum_x e^bias_x prod_{n != m} a_n(x) exp(theta_xmk),
-after which the bound is linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. Updating one layer
-at a time, the bound on log p(x) never decreases. With one layer the tilted bound equals log p(x).
+which makes the bound linear in q_m: the layer's chain has the potentials theta_{x_t mk} - c_mk. Updating one layer
+at a time never lowers the bound on log p(x). With one layer the tilted bound equals log p(x).
 
-Computation runs on blocks of whole sentences, as products between tokens, states and words; memory does not grow with
-the text. Layers are concatenated in the last dimension, S = sum_m K_m.
+Computation runs on blocks of whole sentences, so memory does not grow with the text. Layers are concatenated in the
+last dimension, S = sum_m K_m.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """weights [n, K_m]: sum_x of the other layers' product times exp(theta - shift); total [n, 1]: of all layers."""
+    """weights [n, K_m]: sum_x of the other layers' activity times exp(theta - shift); total [n, 1]: of all layers'."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 
@@ -141,8 +141,8 @@ class Ascent:
         return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Multiply the layers `enter` into the product of activities and divide out layer m; returns sum_x of the
-        product times layer m's table: [n, K_m + 1]. A few tokens at a time, so that [n, V] is read and written once."""
+        """Multiply the layers `enter` into the product of activities and divide by that of layer m; returns sum_x of
+        the product times layer m's table: [n, K_m + 1]. Processes a few tokens at a time."""
         changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
         changes += [(m, Tensor.div_)] if m != self.out else []
         reach = self.others.new_empty(len(self.words), len(self.tables[m]))
@@ -196,8 +196,8 @@ def word_places(tokens: Tensor, lengths: Tensor) -> Tensor:
 
 
 def chain(chains: Chains, m: int, potentials: Tensor, lengths: Tensor) -> Chain:
-    """Inputs of `discrete` for layer m with potentials [B, T, K_m]; on a GPU with a matrix per step, which one kernel
-    can scan."""
+    """Inputs of `discrete` for layer m with potentials [B, T, K_m]. On a GPU there is a matrix per step, so that one
+    kernel can run all steps."""
     batch, steps, size = potentials.shape
     prior, matrix = Belief(chains.starts[m].expand(batch, -1).contiguous()), chains.transitions[m]
     by_step = potentials.is_cuda and steps > 1
@@ -225,7 +225,7 @@ def infer(
 
 
 def ascend(ascent: Ascent, sweeps: int) -> Inferred:
-    """Run some sweeps over the layers; the block's memory is freed afterwards."""
+    """Run some sweeps over the layers, and return only what is needed afterwards."""
     for _ in range(sweeps):
         for m in range(len(ascent.tables)):
             ascent.update(m)
@@ -233,7 +233,7 @@ def ascend(ascent: Ascent, sweeps: int) -> Inferred:
 
 
 def blocks(lengths: Tensor, emission: LogLinear) -> Iterator[slice]:
-    """Slices of whole sentences whose tokens times the vocabulary stay within bounds; at least one sentence each."""
+    """Slices of whole sentences, at least one each, whose tokens x words fit into the memory limit."""
     limit = HELD[emission.theta.device.type] // emission.num_words
     first = tokens = 0
     for b, length in enumerate(lengths.tolist()):
@@ -262,10 +262,10 @@ def sampled_log_likelihood(
     samples: int = 100,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """log p(x) of each sentence by importance sampling from q, [B]: biased downwards, and consistent.
+    """log p(x) of each sentence by importance sampling from q, [B]: a consistent estimate with a downward bias.
 
-    The chains' probabilities are in both p and q, so the weight of a path is prod_t p(x_t | z_t) / exp(potentials)
-    times the chains' normalisers."""
+    The transition probabilities of the chains cancel between p and q, so the weight of a path is the product of
+    p(x_t | z_t) / exp(potentials) over t, times the chains' normalisers."""
     weights = torch.zeros(samples, len(tokens), dtype=torch.float64, device=tokens.device)
     seen = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)) & (tokens >= 0)
     words = tokens[seen]

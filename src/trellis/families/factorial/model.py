@@ -1,4 +1,4 @@
-"""The factorial HMM: hidden chains that jointly emit words; variational and, if small, exact inference."""
+"""The factorial HMM: several hidden chains that jointly emit words, with variational and exact inference."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SWEEPS = 10  # coordinate ascent sweeps for posteriors and features
 class FHMM(GradientModel, StateModel):
     """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), with log-linear or noisy-or emissions.
 
-    Scores, forecasts and perplexities are exact, over joint states; posteriors and paths use a mean-field
-    approximation, except with noisy-or emissions, where they too are exact.
+    Scores, forecasts and perplexities are exact, computed over joint states. Posteriors and paths use a mean-field
+    approximation; with noisy-or emissions they are exact too.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape
@@ -62,7 +62,7 @@ class FHMM(GradientModel, StateModel):
         seed: int = 0,
         combine: str = "log-linear",
     ) -> FHMM:
-        """An untrained model: words near their frequency, layers of `sizes` states, symmetry broken at random."""
+        """An untrained model with layers of `sizes` states, and random word probabilities near their frequencies."""
         params = LayeredParams(sizes, len(vocab), dim, seed, combine)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32) + 1
         params.set_unigram((frequency / frequency.sum()).log())
@@ -130,7 +130,7 @@ class FHMM(GradientModel, StateModel):
         return log_probs.sum(dtype=torch.float64), None
 
     def infer(self, batch: Batch, sweeps: int = SWEEPS, field: Field | None = None) -> Inferred:
-        """The mean field of sentences, optionally initialised from `field`; fastest with a batch on the CPU."""
+        """The mean field of sentences, optionally initialised from `field`; fastest if the batch is on the CPU."""
         if not self.has_bound:
             raise TrellisError(f"A {self.params.combine} emission has no mean field; use exact inference.")
         tokens, emission = batch.tokens, self.emission()
@@ -142,8 +142,8 @@ class FHMM(GradientModel, StateModel):
     def smooth(
         self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False, sweeps: int = SWEEPS
     ) -> Posterior:
-        """Posteriors q(z_m | x) of every layer, concatenated, for sentences [B, T] -> [B, T, S], with the bound on
-        log p(x); `exact`: p(z_m | x) and log p(x)."""
+        """Concatenated posteriors q(z_m | x) of all layers, [B, T] -> [B, T, S], and the bound on log p(x); with
+        `exact`, p(z_m | x) and log p(x)."""
         if self.has_bound and not exact:
             result = self.infer(sentences(tokens, lengths), sweeps)
             return Posterior(result.bound, result.field.probs)
@@ -158,8 +158,8 @@ class FHMM(GradientModel, StateModel):
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None, sweeps: int = SWEEPS) -> tuple[Tensor, Tensor]:
-        """The most probable path of every layer under q: [B, T, M] (-1 in the padding), and the bound on log p(x) [B];
-        for a noisy-or the Viterbi path of joint states and its log p(z, x)."""
+        """The most probable path of every layer under q, [B, T, M] (-1 in the padding), and the bound on log p(x) [B];
+        with noisy-or emissions, the Viterbi path of joint states and log p(z, x)."""
         if not self.has_bound:
             path, log_prob = discrete.viterbi(*self.exact().sentences(tokens), lengths)
             layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)

@@ -26,9 +26,9 @@ SMALLEST_RATE = 1e-12  # of proximal L-BFGS
 
 
 class StepwiseVariationalLearner(GradientLearner):
-    """After each batch the running counts move towards the batch's with step size (k + 2)^-power. Starts and
-    transitions are their M-step; the emissions take a few steps on their term of the bound: iterative scaling towards
-    the running counts, or on the batch alone Adam, or L-BFGS with a proximal term |step|^2 / (2 lr)."""
+    """Stepwise EM. Each batch updates the running counts with step size (k + 2)^-power, from which starts and
+    transitions are re-estimated. The emissions take a few steps on their term of the bound: iterative scaling towards
+    the running counts; or, on the batch alone, Adam or L-BFGS with the proximal term |step|^2 / (2 lr)."""
 
     def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         if not model.has_bound:
@@ -55,7 +55,7 @@ class StepwiseVariationalLearner(GradientLearner):
         return StepResult(inferred.bound.sum(), tokens)
 
     def infer(self, batch: Batch, field: Field | None = None) -> Inferred:
-        """The mean field of a batch on the CPU; non-finite parameters show in its bound."""
+        """The mean field of a batch on the CPU; with non-finite parameters, its bound is not finite."""
         given = self.fhmm.chains(), self.fhmm.params.emission(), batch.tokens, batch.lengths
         return mean_field.infer(*given, self.config.sweeps, self.fhmm.bound, field)
 
@@ -91,7 +91,7 @@ class StepwiseVariationalLearner(GradientLearner):
 
 
 def choose_inner(name: str, factored: bool) -> str:
-    """The emission update; scaling updates each theta independently, which a factored theta does not allow."""
+    """The emission update of this name; scaling, which updates each theta separately, rejects a factored theta."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
     if factored and name == "scaling":
         raise TrellisError('train.inner = "scaling" needs model.params = "table"; use adam or lbfgs.')
@@ -99,8 +99,8 @@ def choose_inner(name: str, factored: bool) -> str:
 
 
 class VariationalEMLearner(StepwiseVariationalLearner):
-    """Batch EM for texts that fit in memory: each sentence's mean field is warm-started from the previous epoch, and at
-    the end of an epoch L-BFGS maximises the concave bound of the emissions. The bound never decreases."""
+    """Batch EM for texts that fit in memory. Each sentence's mean field starts from that of the previous epoch; at the
+    end of an epoch, L-BFGS maximises the emission term of the bound, which is concave. The bound never decreases."""
 
     def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)

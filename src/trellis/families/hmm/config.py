@@ -21,39 +21,39 @@ class HMMConfig(ModelConfig):
     """The structure and size of an HMM."""
 
     family: str = "hmm"
-    states: int = option(256, "hidden states", within="[1, inf)")
+    states: int = option(256, "number of hidden states", within="[1, inf)")
     emission: str = option(
-        "full", "states of a word: all, its Brown class's, random ones, its own", choices="full brown uniform cloned"
+        "full", "states that can emit a word: all, its class's, random, its own", choices="full brown uniform cloned"
     )
-    classes: int = option(64, "brown: classes of words, each with its own states", within="[1, inf)")
-    singletons: int = option(0, "brown: words, <eos> and the commonest, in a class of their own", within="[0, inf)")
-    class_sizes: str = option("equal", "brown: how the states of a class grow with its count", choices="equal log root")
-    states_per_word: int = option(16, "uniform: states of each word", within="[1, inf)")
+    classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, inf)")
+    singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, inf)")
+    class_sizes: str = option("equal", "brown: states of a class, by its token count", choices="equal log root")
+    states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, inf)")
     params: str = option(
-        "table", "a table, nets over embeddings, or low-rank ones of either", choices=PARAMS, group=PARAMETERS
+        "table", "parameterisation: tables, nets over embeddings, or low-rank", choices=PARAMS, group=PARAMETERS
     )
-    params_options: str = option("", "of a parameterization of another package: key=value, ...")
+    params_options: str = option("", "options of a parameterisation from another package: key=value, ...")
     dropout: str = option(
-        "none", "dropped in a training step: states of each class, or transitions", choices="none state unstructured"
+        "none", "training drops states of each class, or single transitions", choices="none state unstructured"
     )
-    dropout_rate: float = option(0.5, "fraction dropped ...", within="[0, 1)")
-    dropout_end: float | None = option(None, "... at the end of training; none: constant", within="[0, 1)")
+    dropout_rate: float = option(0.5, "fraction dropped", within="[0, 1)")
+    dropout_end: float | None = option(None, "fraction dropped at the end of training; none: the same", within="[0, 1)")
     dim: int = option(256, "neural, lowrank: size of the embeddings", within="[1, inf)")
-    tying: str = option("all", "neural, lowrank: roles that share embeddings", choices="all in-out but-out none")
+    tying: str = option("all", "neural, lowrank: roles that share an embedding", choices="all in-out but-out none")
     factored: bool = option(False, "neural, lowrank: states of a class share half of their embedding")
     spelling: bool = option(False, "neural, lowrank: character n-gram features of words")
     depth: int = option(1, "neural, lowrank: residual layers of each net", within="[1, inf)")
     net_dropout: float = option(0.0, "neural, lowrank: dropout within the nets", within="[0, 1)")
     kernel: str = option(
         "softmax",
-        "neural: kernel of p(z' | z); all but softmax materialise the [K, K] matrix",
+        "neural: kernel of p(z' | z); all but softmax need a dense [K, K] matrix",
         choices="softmax normAbsLin sigmoid relu rbf",
     )
     init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, inf)")
-    precision: str = option("bfloat16", "neural, lowrank: matrix products in GPU training", choices="bfloat16 float32")
+    precision: str = option("bfloat16", "neural, lowrank: products in GPU training", choices="bfloat16 float32")
     features: int = option(256, "lowrank, lowrank-table: rank of the transitions", within="[1, inf)")
-    band: int = option(0, "lowrank, lowrank-table: neighbouring states with free weights", within="[0, inf)")
-    feature_map: str = option("learned", "lowrank: kernel features", choices="learned random orthogonal taylor")
+    band: int = option(0, "lowrank, lowrank-table: width of the band of free weights", within="[0, inf)")
+    feature_map: str = option("learned", "lowrank: type of feature map", choices="learned random orthogonal taylor")
     temperature: float = option(1.0, "lowrank: kernel exp(u . v / temperature)", within="(0, inf)")
     feature_dropout: float = option(0.0, "lowrank, lowrank-table: fraction of features dropped", within="[0, 1)")
 
@@ -66,18 +66,18 @@ class HMMConfig(ModelConfig):
         for wrong, sentence in self.conflicts():
             if wrong:
                 raise TrellisError(sentence)
-        if self.params not in PARAMS:  # only here are its options known
+        if self.params not in PARAMS:  # from another package: its options need an import
             from trellis.families.hmm.parameters.base import check_choices
 
             check_choices(self)
 
     def conflicts(self) -> Iterator[tuple[bool, str]]:
-        """Invalid combinations, each with what to do instead."""
+        """Pairs of a condition that makes the options invalid and its error message."""
         nets, low_rank = self.params in ("neural", "lowrank"), self.params.startswith("lowrank")
         brown, uniform = self.emission == "brown", self.emission == "uniform"
         classes, drops = brown or self.emission == "cloned", self.dropout
         size, k, own = self.states, self.states_per_word, self.params in PARAMS and self.params_options
-        yield bool(own), f'model.params_options is {own!r}, and model.params = "{self.params}" has none of its own.'
+        yield bool(own), f'model.params_options is {own!r}, but model.params = "{self.params}" has no such options.'
         yield self.factored and not nets, 'model.factored needs embeddings: use model.params = "neural" or "lowrank".'
         yield self.factored and not classes, 'model.factored needs classes: use model.emission = "brown" or "cloned".'
         yield nets and self.dim < 2, f"model.dim is {self.dim}: embeddings need at least 2 dimensions."

@@ -14,7 +14,7 @@ from trellis.storage import atomic_write
 
 @torch.no_grad()
 def to_arrays(model: HMM) -> dict[str, np.ndarray]:
-    """startprob [K] of a new sentence, transmat [K, K], emissionprob [K, V], rows summing to one; the words [V]."""
+    """startprob [K] of a new sentence, transmat [K, K] and emissionprob [K, V] with rows that sum to one, words [V]."""
     prior, transition, emission, _ = model.chain()
     probs = {"startprob": prior.probs[0], "transmat": transition.dense(), "emissionprob": emission.dense().exp().T}
     arrays = {name: value.double().cpu().numpy() for name, value in probs.items()}
@@ -42,6 +42,6 @@ def write_numpy(model: HMM, path: Path) -> None:
 
 
 def write_hmmlearn(model: HMM, path: Path) -> None:
-    """Write `to_hmmlearn` as a pickle, as hmmlearn's users do; Trellis itself never reads one."""
+    """Pickle the result of `to_hmmlearn`."""
     with atomic_write(path) as file:
         pickle.dump(to_hmmlearn(model), file)

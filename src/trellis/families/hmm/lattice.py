@@ -7,7 +7,7 @@ from trellis.corpus import Vocabulary
 from trellis.families.hmm.model import HMM
 from trellis.report.trellis import Trellis
 
-MOST_STATES, WORTH = 14, 0.05  # maximum rows; minimum peak posterior of a state shown
+MOST_STATES, WORTH = 14, 0.05  # maximum number of states; minimum peak posterior of a state
 WORDS = 3  # words in a state's label
 
 

@@ -1,4 +1,4 @@
-"""The hidden Markov model: parameters, transitions, emissions and inference combined."""
+"""The hidden Markov model."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from trellis.parts import Parts
 from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
-LARGEST_WRITTEN = 1 << 24  # maximum entries of a materialised transition matrix
+LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
 LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # maximum entries of transition blocks in memory while scoring
-OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text from which occupancy is estimated
-LARGEST_BELIEFS = 1 << 25  # maximum entries of full beliefs in memory while scoring
+OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
+LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory while scoring
 
 
 class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
-    `carry`: the model was trained on a continuous stream, so a new sentence starts from the belief after an <eos>.
+    `carry` marks a model trained on a continuous stream: a new sentence starts from the state distribution after <eos>.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> model.posterior("a b b").sum(1).round(3)
@@ -44,7 +44,7 @@ class HMM(GradientModel, ChainModel):
 
     family = "hmm"
     visits: Tensor | None  # [K]: occupancy, if estimated by `estimate_long_run`
-    ending: Tensor | None  # [k]: the belief after an <eos>, over the states that can emit it
+    ending: Tensor | None  # [k]: the distribution after an <eos>, over the states that can emit it
 
     __repr__ = ChainModel.__repr__
 
@@ -63,7 +63,7 @@ class HMM(GradientModel, ChainModel):
 
     @classmethod
     def build(cls, vocab: Vocabulary, config: HMMConfig, carry: bool, seed: int, support: Support) -> HMM:
-        """The untrained HMM that a configuration describes; words start near their frequency, states apart."""
+        """The untrained HMM of a configuration, with word probabilities near their frequencies."""
         params = find_params(config.params).new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.shift_word_logits(frequency - frequency.mean())
@@ -109,7 +109,7 @@ class HMM(GradientModel, ChainModel):
         return state.reset(where)
 
     def continued(self, batch: Batch, state: Carry | None) -> Carry:
-        """The state before a batch: carried over, or reset where the batch is fresh or has more sequences."""
+        """The state before a batch: carried over, or reset for rows that are fresh or new."""
         if state is None or len(state.fresh) < len(batch.tokens):
             return self.start(len(batch.tokens))
         return state.reset(batch.fresh)
@@ -167,7 +167,7 @@ class HMM(GradientModel, ChainModel):
         return Carry.from_tensors(tensors)
 
     def chain(self, batch: int = 1) -> queries.Chain:
-        """The chain of `batch` new sentences."""
+        """The chain (prior, transition, emission) of `batch` new sentences."""
         start, transition, emission = self.parts()
         return queries.Chain(self.sentence_start(batch).prior(start, transition), transition, emission)
 
@@ -175,7 +175,7 @@ class HMM(GradientModel, ChainModel):
         return summarise_states(self, n, words)
 
     def finish(self, train: Split) -> None:
-        """Estimate the occupancy of a large model from a text; iterating its transitions would take too long."""
+        """Estimate the occupancy of a large model from the training text: iterating its transitions would be slow."""
         if not isinstance(self.params, TableParams):
             batches = Streams(train, OCCUPANCY_LANES, OCCUPANCY_WINDOW)
             self.visits, self.ending = estimate_long_run(self, islice(batches, OCCUPANCY_BATCHES))
@@ -211,7 +211,7 @@ def build(run: RunConfig, corpus: Corpus) -> HMM:
 
 
 def written_out(parts: Parts) -> Parts:
-    """Materialise a softmax transition over few states as a matrix, if all states are live at every step."""
+    """Replace a softmax transition over few states by a dense one, if all states are live at every step."""
     few = not parts.emission.has_support and parts.num_states**2 <= LARGEST_WRITTEN
     if not (few and isinstance(parts.transition, Softmax)):
         return parts
@@ -219,7 +219,7 @@ def written_out(parts: Parts) -> Parts:
 
 
 def steps_at_once(parts: Parts, batch: int, device: torch.device) -> int:
-    """The number of steps for which transition blocks, or full beliefs, fit the memory bounds."""
+    """The number of steps for which transition blocks, or full state distributions, fit into the memory limits."""
     support = parts.emission.support
     if support is None:
         return max(1, LARGEST_BELIEFS // (max(batch, 1) * parts.num_states))

@@ -21,7 +21,7 @@ MOST_STATES, WORDS, FOLLOWERS = 40, 8, 3
 LONGEST_WORD = 24
 ANSWERS = 6  # candidates for the gap in a sentence
 MOST_WORDS = 10  # maximum length of the sentence whose trellis is drawn
-DEAD = 0.02  # states with less than this multiple of the average share of tokens get no row
+DEAD = 0.02  # states with a smaller multiple of the average share of tokens get no row
 
 
 def sections(model: HMM) -> list[Markup]:
@@ -32,7 +32,7 @@ def sections(model: HMM) -> list[Markup]:
 
 
 def sentence_sections(model: HMM, sentence: str) -> list[Markup]:
-    """The trellis of a sentence prefix, if it can be encoded again."""
+    """The trellis of the beginning of a sentence, unless its decoded text cannot be encoded again."""
     words = model.vocab.split(sentence)[:MOST_WORDS]
     try:
         drawn = draw_trellis(sentence_trellis(model, model.vocab.join(words)))
@@ -115,7 +115,7 @@ def _follower(state: int, prob: float, name: str, listed: bool) -> Markup:
 
 
 def _cloze(model: HMM, sentences: list[str]) -> list[Markup]:
-    """The longest sentence with its middle token hidden, and the most probable tokens for the gap."""
+    """The longest sentence with its middle token hidden, and the most probable tokens for that gap."""
     spoken = [sentence for sentence in sentences if sentence and GAP not in sentence]
     if not spoken:
         return []

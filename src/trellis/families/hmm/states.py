@@ -1,7 +1,7 @@
 """State diagnostics of an HMM: what states emit, how many a text uses, their occupancy and their entropies.
 
-Arrays of states x tokens or states x states are never materialised: posteriors are computed per window over the live
-states, and the transition matrix a few rows at a time."""
+No array of states x tokens or states x states is ever formed: posteriors are computed for one window at a time, over
+the live states, and the transition matrix a few rows at a time."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def transition_entropies(transition: Transition, device: torch.device) -> Tensor
 
 
 def emission_entropies(emission: Categorical) -> tuple[Tensor, Tensor]:
-    """The entropy of p(x | z) for every z, and its total mass, zero for a state without words: [K], [K]."""
+    """The entropy of p(x | z) for every z, and its sum, which is zero for a state without words: [K], [K]."""
     probs = emission.table.double().exp()
     both = torch.stack([torch.special.entr(probs), probs])  # [2, V, k]
     if emission.support is None:

@@ -9,19 +9,19 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class HMMTaggerConfig(HMMConfig):
-    """HMM options plus the relation of states to tags and unseen words."""
+    """The options of an HMM, and how states relate to tags and to unseen words."""
 
     family: str = "hmm-tagger"
     states: int = option(256, "hidden states; 0: one per tag", within="[0, inf)")
     hard_tags: bool = option(False, "each state keeps its initial tag")
-    rare: int = option(2, "words with at most this count train the unseen-word model", within="[0, inf)")
-    min_kind: int = option(5, "minimum tokens of an unseen-word class", within="[0, inf)")
+    rare: int = option(2, "words with at most this count train the classes of unseen words", within="[0, inf)")
+    min_kind: int = option(5, "minimum number of tokens in a class of unseen words", within="[0, inf)")
     backoff: float = option(0.0, "em: pseudocounts of a word from its spelling class", within="[0, inf)")
 
 
 @dataclass(frozen=True)
 class PartlyTaggedConfig(TaggedDataConfig):
-    """Tagged text (see trellis.corpus.tagged), and how much of it is used with its tags."""
+    """The tagged text (see trellis.corpus.tagged), and how much of it is used with its tags."""
 
     tagged_every: int = option(1, "use the tags of every n-th sentence; 0: none", within="[0, inf)")
     tagged_weight: int = option(1, "passes over tagged text per pass over untagged text", within="[1, inf)")

@@ -49,7 +49,7 @@ class Texts:
 
 
 def read(run: RunConfig, data: Any = None) -> Texts:
-    """The tagged text of a run; every n-th training sentence keeps its tags."""
+    """The tagged text of a run; only every n-th training sentence keeps its tags."""
     if isinstance(data, Texts):
         return data
     config = cast(PartlyTaggedConfig, run.data)
@@ -115,8 +115,8 @@ def evaluate(model: HMMTagger, texts: Texts, run: RunConfig) -> Scores:
 
 
 def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
-    """Accuracy in percent: on each split, on its words not in the tagged text (oov_f1), and of the Viterbi paths of
-    states and tags (viterbi); without tags in training, also of states mapped to tags (see MATCHES)."""
+    """Accuracy in percent on each split: overall, on words not in the tagged text (oov_f1), and with Viterbi decoding
+    (viterbi). After training without tags, also the accuracy of states mapped to tags (see MATCHES)."""
     known = word_counts(texts["train"])
     seen = state_counts(model, texts["train"]) if texts.blind else None
     scores: dict[str, float] = {}
@@ -133,8 +133,8 @@ def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
 
 
 def state_counts(model: HMMTagger, tagged: Tagged) -> np.ndarray:
-    """Count tokens by tag and by Viterbi state given the words alone: [Y, K]; tags unknown to the model are left
-    out."""
+    """Counts of tokens by tag and by Viterbi state given the words alone: [Y, K]. Tags unknown to the model are
+    skipped."""
     number = model.lexicon.numbers
     counts = np.zeros((len(number), model.num_states))
     for tags, states in zip(tagged.tags, model.state_paths(tagged.words), strict=True):
@@ -145,7 +145,7 @@ def state_counts(model: HMMTagger, tagged: Tagged) -> np.ndarray:
 
 
 def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
-    """Every sentence twice: with its rare words, and with their spelling classes instead."""
+    """Every sentence twice: unchanged, and with rare words replaced by their spelling classes."""
     tagged = texts["train"]
     tags = [None] * len(tagged) if texts.blind else tagged.tags
     pairs = [*zip(tagged.words, tags, strict=True), *((sentence, None) for sentence in texts.untagged)]
@@ -154,7 +154,7 @@ def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
 
 
 def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
-    """An untrained model whose states are apportioned among the tags of their words."""
+    """An untrained model, with initial tags of the states as in `states_of_tags`."""
     size = len(lexicon.vocab)
     given = cast(HMMTaggerConfig, config.model)
     model = replace(given, states=given.states or len(lexicon.tags))
@@ -167,14 +167,14 @@ def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
 
 
 def with_kinds(word_class: Tensor, lexicon: Lexicon, rare: int) -> Tensor:
-    """The word classes, with rare words moved to that of their spelling class: [V]."""
+    """Word classes [V] in which each rare word is in the same class as its spelling class."""
     kinds = torch.from_numpy(lexicon.kinds())
     moved = (torch.tensor(lexicon.vocab.counts) <= rare) & (kinds >= 0)
     return torch.where(moved, word_class[kinds.clamp(min=0)], word_class)
 
 
 def states_of_tags(symbols: np.ndarray, lexicon: Lexicon, model: HMMTaggerConfig, support: Support) -> Tensor:
-    """The initial tag of each state: the more frequent a tag among the words of a class, the more of its states."""
+    """The initial tag of each state: the states of a class are apportioned by the frequency of tags among its words."""
     size, num_tags = len(lexicon.vocab), len(lexicon.tags)
     symbols = symbols[symbols >= size]
     classes = support.word_class.numpy() if isinstance(support, Partition) else np.zeros(size, int)
@@ -185,6 +185,6 @@ def states_of_tags(symbols: np.ndarray, lexicon: Lexicon, model: HMMTaggerConfig
 
 
 def tags_of_states(counts: np.ndarray, states: int) -> Tensor:
-    """Apportion states to tags by their counts [Y]: [states]; the most frequent first."""
+    """Apportion states to tags by the tags' counts [Y]: [states], the most frequent tag first."""
     chosen = np.argsort(-counts, kind="stable")[: min(states, max(1, np.count_nonzero(counts)))]
     return torch.from_numpy(np.repeat(chosen, apportion(states, np.maximum(counts[chosen], 1).tolist(), "root")))

@@ -1,6 +1,6 @@
 """The HMM tagger: states that emit a word and its tag, p(x, y, z) = prod_t p(z_t | z_{t-1}) p(x_t | z_t) p(y_t | z_t).
 
-Missing tags are marginalised, so any mixture of tagged and untagged text can be trained on by exact marginal
+Missing tags are marginalised, so the model can be trained on any mixture of tagged and untagged text by exact marginal
 likelihood. With one state per tag, each emitting only that tag, this is the classic HMM tagger."""
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from trellis.models.tagger import Tagger, check_sentences
 from trellis.options import choose
 from trellis.types import Batch
 
-SURENESS = 4.0  # initial logit margin of a state's own tag over the others
-TOKENS = 1 << 13  # decoded at a time
+SURENESS = 4.0  # initial difference between the logits of a state's own tag and of the others
+TOKENS = 1 << 13  # sentences decoded at a time
 TAGGED = "tagged"  # the tensor of word counts in the tagged text
 WORDS = slice(1, None)  # the tags of words: all but that of <eos>
 
 
 class HMMTagger(HMM, Tagger):
-    """An HMM tagger: each observation is a word, with its tag where it is known (see `emissions.Product`).
+    """An HMM tagger: each observation is a word, with its tag if that is known (see `emissions.Product`).
 
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="hmm-tagger", states=0, epochs=2).model.tag([["the", "dog"]])
@@ -64,7 +64,7 @@ class HMMTagger(HMM, Tagger):
         return self.lexicon.words(words)
 
     def of_words(self, sentences: Sequence[Sentence], answer: Callable[[Batch], Tensor]) -> list[list[int]]:
-        """Apply `answer`, which returns [B, T], to untagged sentences and return its values for every word."""
+        """Apply `answer`, a function that returns [B, T], to untagged sentences; returns its values for each word."""
         split = as_split([self.lexicon.symbols(sentence) for sentence in sentences])
         found = Sentences(split, TOKENS, shuffle=False).each(lambda batch: answer(batch.to(self.device)))
         return [row[:-1].tolist() for row in found]  # without <eos>

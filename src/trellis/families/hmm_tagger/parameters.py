@@ -1,4 +1,4 @@
-"""Joint parameters of words and tags: any HMM parameterisation, and a table of p(tag | state)."""
+"""Parameters of words and tags: any parameterisation of words, plus a table p(tag | state)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INNER = "words."
 
 
 class TaggedParams(SavedParams):
-    """p(x | z) and the chain from `words`; p(y | z) from logits [Y, K]; kinds[x]: spelling class of x (-1: none)."""
+    """`words` has p(x | z) and the chain; p(y | z) comes from logits [Y, K]; kinds[x] is x's spelling class or -1."""
 
     kind = "tagged"
     kinds: Tensor  # [V]
@@ -35,7 +35,7 @@ class TaggedParams(SavedParams):
 
     @torch.no_grad()
     def assign(self, tags: Tensor, sureness: float) -> None:
-        """Initialise each state to a tag [K] with the given logit margin; if hard, it can emit no other tag."""
+        """Initialise each state to its tag in `tags` [K], by raising that logit; hard: it can emit no other tag."""
         self.tag_logits.fill_(LOG_ZERO if self.hard else -sureness)
         self.tag_logits.scatter_(0, tags[None], 0.0)
 
@@ -73,8 +73,8 @@ class TaggedParams(SavedParams):
 
 
 class TaggedTables(TaggedParams, Maximisable):
-    """Tables of words and tags, with an M-step in which a word counts as seen `backoff` more times, distributed over
-    states as its spelling class."""
+    """Tables of words and tags. The M-step adds `backoff` pseudocounts to each word, distributed over states like the
+    counts of its spelling class."""
 
     words: Tables
 
@@ -89,7 +89,7 @@ class TaggedTables(TaggedParams, Maximisable):
             self.tag_logits.data.copy_(parts.emission.tags.clamp(min=LOG_ZERO))
 
     def backed(self, visits: Tensor) -> Tensor:
-        """The visits of words [V, k], plus `backoff` for each, distributed as those of its spelling class."""
+        """The expected counts of words [V, k], plus `backoff` each, distributed like those of its spelling class."""
         if not self.backoff:
             return visits
         shares = visits / visits.sum(1, keepdim=True).clamp(min=torch.finfo(visits.dtype).tiny)
@@ -109,6 +109,6 @@ class TaggedTables(TaggedParams, Maximisable):
 def with_tags(
     words: SavedParams, num_tags: int, kinds: Tensor, backoff: float = 0.0, hard: bool = False
 ) -> TaggedParams:
-    """Parameters of words with tags; they have an M-step if those of the words do."""
+    """Add tags to the parameters of words; the result has an M-step if those have one."""
     kind = TaggedTables if isinstance(words, Tables) else TaggedParams
     return kind(words, num_tags, kinds, backoff, hard)

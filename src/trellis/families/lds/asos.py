@@ -1,6 +1,6 @@
-"""EM with approximate second-order statistics (ASOS): E-step averages over a text from its lagged covariances alone.
+"""EM with approximate second-order statistics (ASOS): the E-step needs only the lagged covariances of a text.
 
-At the steady state x^ = E[x_t | w_<=t] and x- = E[x_t | w] follow linear recursions, and so do their covariances:
+At the steady state x^_t = E[x_t | w_<=t] and x-_t = E[x_t | w] follow linear recursions, and so do their covariances:
     Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
     Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
     X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
@@ -57,8 +57,8 @@ class Sweep(NamedTuple):
 
 
 def sweep(model: Filter, covariances: Covariances, horizon: int, workers: int) -> Sweep:
-    """The only part that touches the words: two products with every lag, Psi_k K' and Psi_k' K', with only a few [n, h]
-    arrays in memory."""
+    """The only part whose cost depends on the words: two products with every lag, Psi_k K' and Psi_k' K', with only a
+    few [n, h] arrays in memory."""
     _, _, _, H, J, P = model.steady
     gain = model.gain
     ahead = now = np.zeros_like(gain)  # Y_{k+1}, Y_k
@@ -101,7 +101,7 @@ def expect(parameters: Parameters, covariances: Covariances, horizon: int, worke
 def close_horizon(
     transition: np.ndarray, forget: np.ndarray, power: np.ndarray, inner: np.ndarray, known: np.ndarray
 ) -> np.ndarray:
-    """X = A X H' + H^(2r+1) X' (K C A)' + known."""
+    """The X with X = A X H' + H^(2r+1) X' (K C A)' + known."""
     term = total = stein(transition, known, forget)
     for _ in range(ROUNDS):
         term = stein(transition, power @ term.T @ inner.T, forget)
@@ -128,7 +128,7 @@ def log_likelihood(model: Filter, ahead: np.ndarray, spread: np.ndarray) -> floa
 
 
 def maximise(statistics: Statistics) -> Parameters:
-    """The M-step, in coordinates where the state noise is white again."""
+    """The M-step, transformed to coordinates in which the state noise is white."""
     inverse = np.linalg.inv(statistics.state)
     transition = statistics.moved @ inverse
     noise = symmetric(statistics.state - transition @ statistics.moved.T)

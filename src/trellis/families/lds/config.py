@@ -12,20 +12,20 @@ class LDSConfig(ModelConfig):
 
     family: str = "lds"
     dim: int = option(256, "size of the hidden vectors", within="[1, inf)")
-    blocks: int = option(4, "past and future lags in subspace identification", within="[2, inf)")
+    blocks: int = option(4, "number of lags in subspace identification", within="[2, inf)")
     horizon: int = option(7, "lags used by EM", within="[1, inf)")
     pseudocounts: float = option(5.0, "pseudocounts per word in the whitening scale", within="[0, inf)")
-    noise_prior: float = option(5.0, "pseudocounts per word in the noise, to regularise rare words", within="[0, inf)")
+    noise_prior: float = option(5.0, "pseudocounts per word in the noise, for rare words", within="[0, inf)")
     noise: str = option("full", "covariance of the observation noise", choices="full diagonal spherical bohning")
-    whiten: bool = option(True, "scale words by their frequency before the subspace is identified")
+    whiten: bool = option(True, "scale words by their frequency in subspace identification")
     init: str = option("subspace", "initialisation of EM", choices="subspace random")
-    max_words: int = option(0, "the most frequent words, which get their own vectors; 0: all", within="[0, inf)")
+    max_words: int = option(0, "number of words, by frequency, with their own vectors; 0: all", within="[0, inf)")
 
 
 @dataclass(frozen=True)
 class LDSTrainConfig(FitConfig):
-    """Duration of training."""
+    """When to stop training, and how often to write checkpoints."""
 
     epochs: int = option(10, "em: iterations", within="[0, inf)")
-    patience: int = option(0, "em: stop after this many iterations without improvement on valid", within="[0, inf)")
+    patience: int = option(0, "em: stop after so many iterations without improved validation", within="[0, inf)")
     checkpoint_seconds: float = option(300.0, "em: seconds between checkpoints", within="[0, inf)")

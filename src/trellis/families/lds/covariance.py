@@ -1,6 +1,5 @@
-"""Lagged covariances of one-hot words as implicit operators: sparse minus low rank, diagonal minus rank one.
-
-Psi_k = E[w_{t+k} w_t'], the words w_t in the coordinates of `parameters.Whitening`."""
+"""Lagged covariances of one-hot words, Psi_k = E[w_{t+k} w_t'], as linear operators: sparse minus low rank, diagonal
+minus rank one. The words w_t are in the coordinates of `parameters.Whitening`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,10 +35,10 @@ class Lagged(LinearOperator):
 
 
 class Covariances:
-    """Psi_0 .. Psi_r of a counted text; unless the text was made circular, each lag is centred by its own margins."""
+    """Psi_0 .. Psi_r of a text. Unless the text was counted as circular, each lag is centred by its own marginals."""
 
     def __init__(self, moments: Moments, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
-        """`pseudocount` per word tempers the whitening, `prior` per word adds to the noise."""
+        """`pseudocount` per word reduces the scale of rare words; `prior` per word adds to the noise."""
         self.moments, self.tokens = moments, moments.tokens
         self.tempering = pseudocount, prior, whiten
         shares = pseudocount / self.tokens, prior / self.tokens
@@ -78,7 +77,7 @@ class Hankel(LinearOperator):
         return self._product(x, flipped=True)
 
     def _product(self, x: np.ndarray, flipped: bool) -> np.ndarray:
-        """A few columns at a time, so that intermediate results stay in cache."""
+        """Multiply a few columns at a time, so that intermediate results stay in cache."""
         out, begins = np.empty_like(x), range(0, x.shape[1], COLUMNS)
         pieces = x.reshape(self.blocks, self.size, -1)
         found = in_turn(lambda begin: self._sums(pieces[..., begin : begin + COLUMNS], flipped), begins)
@@ -98,7 +97,7 @@ class Hankel(LinearOperator):
 
 
 def in_turn(work: Callable[[int], np.ndarray], items: Sequence[int], workers: int = 2) -> Iterator[np.ndarray]:
-    """Yield the results in order, computing the next ones in the background."""
+    """Yield results in order while the next ones are computed in the background."""
     with ThreadPoolExecutor(workers) as pool:
         waiting = [pool.submit(work, item) for item in items[:workers]]
         for item in [*items[workers:], *[None] * workers]:

@@ -40,9 +40,9 @@ class Moment:
 
 
 def by_em(job: Job) -> Fitted:
-    """At most train.epochs iterations of EM; with train.patience, stop after that many without improvement on valid.
+    """At most train.epochs iterations of EM; with train.patience, stop after that many without better validation.
 
-    An interrupted training resumes from its last checkpoint, with identical results."""
+    An interrupted run resumes from its last checkpoint, with identical results."""
     return fit(job, job.config.train.epochs)
 
 
@@ -73,7 +73,7 @@ def evaluate(model: LDS, corpus: Corpus, run: RunConfig) -> Scores:
 
 
 def improved(job: Job, iterations: int, covariances: Covariances) -> tuple[Moment, list[dict[str, Any]]]:
-    """The best model found by EM, and a line of metrics per iteration."""
+    """The best model found by EM, and the metrics of each iteration."""
     begun, config, folder, corpus = time.perf_counter(), job.config, job.folder, job.corpus
     last, best = (Moment.load(folder / name) if folder else None for name in (LAST, BEST))
     if last is None or best is None:

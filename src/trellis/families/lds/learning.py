@@ -45,10 +45,10 @@ def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words
 def fit_lds(
     vocab: Vocabulary, moments: Moments, dim: int = 100, iterations: int = 10, seed: int = 0, **settings: Any
 ) -> LDS:
-    """Subspace identification and up to `iterations` of EM, fewer if EM fails to proceed.
+    """Subspace identification and up to `iterations` of EM, fewer if an update fails.
 
-    `settings` are the other options of `LDSConfig`. `pseudocounts` per word temper the whitening, those of
-    `noise_prior` add to the noise and keep rare words from being overfitted. Simpler types of `noise` (see
+    `settings` are the other options of `LDSConfig`. `pseudocounts` per word reduce the scale of rare words; those of
+    `noise_prior` add to the noise and prevent overfitting rare words. Simpler types of `noise` (see
     `parameters.NOISES`), unwhitened words and a random `init` are available for comparison."""
     config = LDSConfig(dim=dim, **settings)
     covariances = lagged_covariances(moments, config)
@@ -70,7 +70,7 @@ def begin_lds(covariances: Covariances, config: LDSConfig, seed: int) -> Paramet
 
 
 def improve(vocab: Vocabulary, covariances: Covariances, parameters: Parameters, config: LDSConfig) -> Iterator[Fit]:
-    """Yield the LDS of these parameters, then one per EM iteration; ends if EM fails to proceed."""
+    """Yield the LDS of these parameters, then one per EM iteration, until an update fails."""
     moments = covariances.moments
     rows, counts = torch.from_numpy(moments.rows), torch.from_numpy(moments.counts)
     for number in count(1):

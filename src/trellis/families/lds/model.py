@@ -1,6 +1,6 @@
-"""The linear dynamical system over words: every token has a hidden vector, and a text is a trajectory.
+"""The linear dynamical system over words, in which every token has a hidden vector.
 
-It is a Gaussian model of one-hot vectors, so it yields densities (nats per token) rather than perplexities."""
+It is a Gaussian model of one-hot vectors, so it has densities (nats per token) rather than perplexities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LANES, WINDOW, WARM = 64, 2048, 100  # parallel windows of a stream, their lengt
 
 
 class Pair(NamedTuple):
-    """A singular vector pair of A: states that favour the words `before` move to states that favour `after`."""
+    """A singular vector pair of A, described by the words it maps from (`before`) and to (`after`)."""
 
     value: float
     before: list[str]
@@ -59,7 +59,7 @@ class LDS(PersistedModel):
         prior: float = 0.0,
         whiten: bool = True,
     ) -> None:
-        """`rows` [V] are those of `Moments`, `spread` [h, h] is the covariance of the smoothed vectors of the text."""
+        """`rows` [V] is that of `Moments`; `spread` [h, h] is the covariance of the smoothed vectors of the text."""
         self.vocab, self.rows, self.counts, self.parameters = vocab, rows, counts, parameters
         self.spread, self.pseudocount, self.prior, self.whiten = spread, pseudocount, prior, whiten
         self.where = torch.device("cpu")
@@ -134,8 +134,8 @@ class LDS(PersistedModel):
 
     @torch.no_grad()
     def nats_per_token(self, split: Split) -> float:
-        """Mean log density per token of a split read as one stream, in parallel windows that each warm up on the end of
-        the previous one."""
+        """Mean log density per token of a split read as one stream, in parallel windows. Each window first reads the
+        end of the previous one, which is not counted again."""
         text, total = torch.from_numpy(np.asarray(split.tokens, np.int64)), 0.0
         for begin in range(0, max(1, len(text) - WARM), LANES * WINDOW):
             piece = text[begin : begin + LANES * WINDOW + WARM]
@@ -149,7 +149,7 @@ class LDS(PersistedModel):
         return total / len(text)
 
     def static_nats_per_token(self, split: Split) -> float:
-        """The same for a memoryless Gaussian with the words' mean and covariance."""
+        """`nats_per_token` of a memoryless Gaussian with the words' mean and covariance."""
         alone = OneHot(self.coordinates, 0 * self.parameters.loadings, np.eye(self.dim)).constants()
         rows = self.rows.numpy()[split.tokens]
         return float(np.where(rows < 0, 0.0, alone[rows]).mean())
@@ -159,7 +159,7 @@ class LDS(PersistedModel):
         return torch.nn.functional.normalize(vectors @ self.tables["whiten"], dim=-1)
 
     def type_vectors(self) -> Tensor:
-        """A context-free vector per word, its Kalman gain: [V, h], zero for unseen words."""
+        """The Kalman gain of each word as its context-free vector: [V, h], zero for unseen words."""
         vectors = self.unit(self.tables["vectors"] @ self.tables["gain"])
         rows = self.rows.to(self.where)
         return vectors[rows.clamp(min=0)] * (rows >= 0).unsqueeze(-1)
@@ -172,13 +172,13 @@ class LDS(PersistedModel):
         return list(zip(self.vocab.decode(top.indices.tolist()), top.values.tolist(), strict=True))
 
     def dynamics(self, n: int = 10, words: int = 9) -> list[Pair]:
-        """The n largest singular vector pairs of A, described by the words that their states favour."""
+        """The n leading singular vector pairs of A, each described by words."""
         left, values, right = np.linalg.svd(self.parameters.transition)
         pairs = zip(values[:n], right[:n], left.T[:n], strict=True)
         return [Pair(float(value), *self.favoured_words(before, after, words)) for value, before, after in pairs]
 
     def favoured_words(self, before: np.ndarray, after: np.ndarray, words: int) -> tuple[list[str], list[str]]:
-        """The most favoured words of two states, choosing the sign of the pair for which they are more distinctive."""
+        """The words closest to each vector of a pair, with the sign of the pair for which they are more distinctive."""
         first = np.full(self.counts.numel(), -1)
         known = np.flatnonzero(self.rows.numpy() >= 0)[::-1]
         first[self.rows.numpy()[known]] = known

@@ -1,11 +1,11 @@
 """A one-hot word as a Gaussian observation of a hidden vector, w_t = C x_t + noise, on its n - 1 dimensions.
 
-The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2), and so have no
+The words are centred and scaled, w_t = W (e_i - mu), W = diag(s), s_i = (mu_i + kappa / T)^(-1/2). They have no
 variance along n ~ W^-1 1. The noise has the covariance
     D = Delta - g g' - C E C',  Delta = W diag(mu') W,  g = W mu' / sqrt(sum mu'),  mu' = mu + prior,
-where C E C' is explained by the hidden vector; without a prior (pseudocounts of noise: an inverse Wishart one),
-Delta - g g' is the covariance of the words. D n = 0 and C'n = 0, so D + g g' can replace D in every gain and on
-all data, and its inverse and determinant reduce to [h, h] matrices:
+where C E C' is explained by the hidden vector. Without an (inverse Wishart) prior, Delta - g g' is the covariance of
+the words. Since D n = 0 and C'n = 0, D can be replaced by D + g g', whose inverse and determinant need only [h, h]
+matrices:
     N = C' Delta^-1 C,  Phi = C'(D + g g')^-1 C = (I - N E)^-1 N,  C'(D + g g')^-1 = (I - N E)^-1 C' Delta^-1."""
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class IndefiniteError(TrellisError):
 
 
 class Whitening:
-    """The coordinates of w: frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m'."""
+    """The coordinates of w, given by frequencies mu [n] and scales s [n]; Cov w = diag(mu s^2) - m m'."""
 
     def __init__(self, frequency: np.ndarray, pseudocount: float = 0.0, prior: float = 0.0, whiten: bool = True):
         """`pseudocount` and `prior` are frequencies, counts / T; without `whiten`, words are not scaled."""
@@ -38,7 +38,7 @@ class Whitening:
         self.delta = self.variance * self.scale**2  # [n]
 
     def with_variance(self, variance: np.ndarray) -> Self:
-        """The same coordinates with another mu' [n]; with E = 0 the noise is diagonal, given that words sum to 1."""
+        """The same coordinates with another mu' [n]. With E = 0, the noise is diagonal, conditioned on n'w = 0."""
         other = copy(self)
         other.variance, other.delta = variance, variance * self.scale**2
         other.__dict__.pop("log_mean", None)
@@ -57,7 +57,7 @@ class Whitening:
 
     @cached_property
     def log_mean(self) -> float:
-        """2 log |n'g|, g = W mu' / sqrt(sum mu'): the excess in the log-determinant of anything plus g g'."""
+        """2 log |n'g|, g = W mu' / sqrt(sum mu'): how much adding g g' to D adds to the log-determinant."""
         ghost = self.variance * self.scale / np.sqrt(self.variance.sum())
         return float(2 * np.log(abs(self.null @ ghost)))
 
@@ -72,7 +72,7 @@ class Whitening:
 
 
 class OneHot:
-    """The emission: loadings C [n, h] and explained covariance E [h, h] in some coordinates."""
+    """The emission, with loadings C [n, h] and explained covariance E [h, h] in the given coordinates."""
 
     def __init__(self, coordinates: Whitening, loadings: np.ndarray, explained: np.ndarray):
         self.coordinates, self.loadings, self.explained = coordinates, loadings, explained
@@ -150,7 +150,7 @@ NOISES: dict[str, Callable[[np.ndarray, Whitening], np.ndarray] | None] = {  # (
 
 
 def restrict_noise(parameters: Parameters, coordinates: Whitening, noise: str) -> Parameters:
-    """The system with simpler observation noise: the diagonal of the full one, its mean, or a constant."""
+    """The system with simpler observation noise: the diagonal of the full covariance, its mean, or a constant."""
     restrict = choose(NOISES, noise, "The observation noise")
     if restrict is None:
         return parameters

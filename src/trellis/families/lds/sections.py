@@ -22,7 +22,7 @@ def sections(model: LDS) -> list[Markup]:
 
 
 def draw_dynamics(pairs: Sequence[Pair], **look: object) -> Markup:
-    """One line per singular vector pair, with an arrow as wide as its singular value is large."""
+    """One line per singular vector pair, with an arrow whose width shows the singular value."""
     largest = max((pair.value for pair in pairs), default=1.0)
     lines = [draw_pair(pair, MARGIN + HEIGHT * (i + 0.5), largest) for i, pair in enumerate(pairs)]
     size = f"0 0 {WIDTH} {2 * MARGIN + HEIGHT * len(pairs)}"

@@ -27,8 +27,8 @@ class Spectrum(NamedTuple):
 
 
 def identify(covariances: Covariances, dim: int, blocks: int = 4, seed: int = 0) -> dict[str, Parameters]:
-    """Two candidates that differ in the state noise: "unit" assumes it is white in the coordinates of the SVD,
-    "moments" solves for it. The latter is exact on the moments of a true system, the former often better on text."""
+    """Two candidates that differ in the state noise: "unit" assumes that it is white in the coordinates of the SVD,
+    "moments" solves for it. "moments" is exact on the moments of an LDS; "unit" is often better on text."""
     spectrum = decompose(covariances, dim, blocks, seed)
     return {name: start(spectrum, covariances.coordinates) for name, start in CANDIDATES.items()}
 
@@ -98,7 +98,7 @@ CANDIDATES = {"unit": with_unit_noise, "moments": with_matched_noise}
 
 
 def random_start(covariances: Covariances, dim: int, seed: int = 0) -> Parameters:
-    """A slowly decaying random rotation of the state and random loadings; for comparison."""
+    """An initialisation for comparison: a slowly decaying random rotation of the state, and random loadings."""
     generator, coordinates = np.random.default_rng(seed), covariances.coordinates
     turn, _ = np.linalg.qr(generator.standard_normal((dim, dim)))
     loadings = generator.standard_normal((len(coordinates.scale), dim)) * np.sqrt(coordinates.delta)[:, None]
@@ -107,7 +107,7 @@ def random_start(covariances: Covariances, dim: int, seed: int = 0) -> Parameter
 
 
 def bounded_system(spectrum: Spectrum, variance: np.ndarray, noise: np.ndarray, coordinates: Whitening) -> Parameters:
-    """Coordinates in which the state noise is white, with C scaled down until the word noise is a valid covariance."""
+    """Transform to white state noise, and scale C down until the observation noise is a valid covariance."""
     transition, loadings, _ = spectrum
     overlap = loadings.T @ (loadings / coordinates.delta[:, None])
     root = np.linalg.cholesky(variance)
@@ -118,6 +118,6 @@ def bounded_system(spectrum: Spectrum, variance: np.ndarray, noise: np.ndarray, 
 
 
 def positive(matrix: np.ndarray) -> np.ndarray:
-    """The nearest symmetric matrix without tiny or negative eigenvalues."""
+    """The nearest symmetric matrix without very small or negative eigenvalues."""
     values, vectors = np.linalg.eigh(symmetric(matrix))
     return (vectors * values.clip(1e-6 * values.max())) @ vectors.T

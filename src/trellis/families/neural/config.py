@@ -13,7 +13,7 @@ class RNNConfig(ModelConfig):
     family: str = "rnn"
     dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, inf)")
     net_dropout: float = option(0.0, "variational dropout of units", within="[0, 1)")
-    init_from: str = option("", "run (or TOML) of an LDS whose filter initialises it, with one dimension less")
+    init_from: str = option("", "run or TOML file of an LDS with dim - 1 dimensions whose filter initialises it")
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ class FeedForwardConfig(LSTMConfig):
     """The feed-forward network."""
 
     family: str = "feedforward"
-    window: int = option(4, "previous words it reads", within="[1, inf)")
+    window: int = option(4, "number of previous words it reads", within="[1, inf)")
     hidden: int = option(0, "units per hidden layer; 0: the same as `dim`", within="[0, inf)")

@@ -64,7 +64,7 @@ class RNN(Recurrent):
 
     `embedding` is B', `recurrent` A and `output` C. The steady-state filter of a linear dynamical system (transition
     A, emission C, gain K) is the same network without the non-linearities, with A - K C A, K and C A in place of
-    A, B and C, since h_t, like the filter's forecast, does not depend on x_t.
+    A, B and C: h_t, like the filter's forecast, does not depend on x_t.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="rnn", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
@@ -79,7 +79,7 @@ class RNN(Recurrent):
 
     @classmethod
     def from_lds(cls, lds: LDS, dropout: float = 0.0, reach: float = 0.5) -> RNN:
-        """Initialise a network as the filter of a linear dynamical system (see `rnn_weights`), with one unit more."""
+        """A network of dim + 1 units initialised from the filter of a linear dynamical system (see `rnn_weights`)."""
         model = cls(lds.vocab, lds.dim + 1, dropout)
         model.load_state_dict(rnn_weights(lds, reach))
         return model
@@ -114,11 +114,11 @@ def run_layer(
 def rnn_weights(lds: LDS, reach: float = 0.5) -> dict[str, Tensor]:
     """Weights of h_t = sigmoid(R h_{t-1} + B x_{t-1}), x_t ~ softmax(O h_t), h_0 = 0, with dim + 1 units.
 
-    `embedding` is B' [V, d], `recurrent` R [d, d], `output` O [V, d]. With z the filter's mean in coordinates where it
-    has unit variance, h = 1/2 + reach z / 4: the sigmoid's input stays within about `reach` of zero, where it is
-    linear, 1/2 + u / 4, up to u^2 / 12 of u. The last unit is 1/2 after any word and 0 before the first: it cancels
-    the other units' offsets of 1/2, and gives the softmax the word frequencies. The filter's forecast C A z changes
-    a word's probability by d; log p changes by d / (mu + deviation of d) in the softmax, at most about one."""
+    `embedding` is B' [V, d], `recurrent` R [d, d], `output` O [V, d]. Let z be the filter's mean in coordinates where
+    it has unit variance; then h = 1/2 + reach z / 4. The input u of the sigmoid stays within about `reach` of zero,
+    where the sigmoid is nearly linear, 1/2 + u / 4 (relative error u^2 / 12). The last unit is 1/2 after any word and 0
+    before the first: it cancels the offsets of the other units and provides the word frequencies. The LDS predicts that
+    a word's probability mu changes by d = C A z; log p changes by d / (mu + deviation of d), at most about 1."""
     A, tables = lds.parameters.transition, {name: value.cpu().numpy() for name, value in lds.tables.items()}
     forget = steady_state(A, np.eye(lds.dim), tables["information"]).forget
     whiten, colour, step = tables["whiten"], np.linalg.inv(tables["whiten"]), reach / 4

@@ -1,7 +1,7 @@
 """ARPA files, the exchange format of n-gram models: log10 probabilities and backoffs of every n-gram, as text.
 
 <eos> is written as <s> at the beginning of an n-gram and as </s> at its end. If contexts cross sentence boundaries, it
-also occurs in the middle: then it stays <eos>, and <s> and </s> are words that never occur.
+also occurs in the middle; it is then written as <eos>, and <s> and </s> are words that never occur.
 Errors in a file are reported with their line number.
 """
 
@@ -103,7 +103,7 @@ class Reader:
             raise self.error(f"expected {line}, found {text(self.line)!r}.")
 
     def refuse(self, level: Level, where: np.ndarray, sentence: str) -> None:
-        """Raise about the first marked n-gram of a level."""
+        """Raise an error about the first n-gram of a level where the mask is true."""
         if where.any():
             raise self.error(sentence, int(level.lines[np.argmax(where)]))
 
@@ -190,8 +190,8 @@ def read_level(reader: Reader, k: int, size: int, index: Mapping[bytes, int]) ->
 
 
 class Words(NamedTuple):
-    """The vocabulary from the 1-grams of a file. If <eos> is among them, it is an ordinary word; otherwise it is
-    written <s> as the first word of an n-gram and </s> as the last."""
+    """The vocabulary of a file, from its 1-grams. If <eos> is among them, it is an ordinary word; otherwise it is
+    written as <s> at the beginning of an n-gram and as </s> at its end."""
 
     vocab: Vocabulary
     level: Level  # the vocabulary's 1-grams, in its order

@@ -1,7 +1,7 @@
 """Interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999) of streamed n-gram counts.
 
-With a the count of an n-gram at the highest order, and below it the number of distinct words that precede the n-gram
-(or its count if nothing can precede it, at the beginning of a sentence),
+Let a be the count of an n-gram of the highest order; for lower orders, the number of distinct words that precede it (or
+its count, if it begins a sentence, so that nothing precedes it). Then
 
     p(x | c) = (a(c x) - D[a(c x)]) / a(c) + γ(c) p(x | c'),   γ(c) = Σ_x D[a(c x)] / a(c),   a(c) = Σ_x a(c x),
 
@@ -26,8 +26,9 @@ Counted = tuple[np.ndarray, np.ndarray]  # sorted keys and their counts
 
 
 def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: bool) -> tuple[Trie, list[np.ndarray]]:
-    """Every n-gram up to an order, and the counts of each order. The text begins after an <eos>; unless contexts cross
-    sentences, an <eos> can only be an n-gram's first word, where it marks the beginning of a sentence, or its last."""
+    """All n-grams up to an order, and the counts of each order. The text begins after an <eos>. Unless contexts cross
+    sentences, <eos> occurs only as the first word of an n-gram, where it marks the sentence's beginning, or the
+    last."""
     check_order(split, order, cross_sentences)
     counts = [np.zeros(len(vocab), np.int64)]
     for text in chunks(vocab, split, 0):

@@ -22,8 +22,8 @@ class NGram(LanguageModel):
     """A backoff model: log p(x | c) is stored for every seen n-gram c x, and is otherwise backoff(c) + log p(x | c'),
     where c' is c without its first word and backoff(c) is zero if c was never seen.
 
-    The state is the last n - 1 tokens. An <eos> among them marks the beginning of a sentence: unless contexts cross
-    sentences, no n-gram spans one, so the context resets by itself. Each new text is scored as if preceded by <eos>.
+    The state is the last n - 1 tokens. Unless contexts cross sentences, no n-gram extends across an <eos>, so the
+    context is reset at each sentence. A new text is scored as if preceded by <eos>.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="ngram", order=3).model
     >>> model.predict("a", n=1)[0][0]

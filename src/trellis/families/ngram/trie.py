@@ -48,7 +48,7 @@ class Trie(NamedTuple):
         return torch.where(found, place + self.sizes[0], NONE)
 
     def walk(self, tokens: Tensor) -> list[Tensor]:
-        """For each order k, the node of the last k tokens at every position of [B, T]; NONE may occur among the tokens
+        """For each order k, the node of the last k tokens at every position of [B, T]; among the tokens, NONE may occur
         only at the front."""
         nodes = [tokens]
         for _ in self.sizes[1:]:

@@ -122,7 +122,7 @@ def choose(
 
 
 def targets_of(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> Array:
-    """The best class of each word, all against the same table."""
+    """The best class of each word, all computed with the same class table."""
     targets = np.empty(len(words), np.int64)
     distinct = bigrams.right_start[words + 1] - bigrams.right_start[words]
     cells = int(distinct.sum()) * len(room)
@@ -220,7 +220,7 @@ def fill_some_rises(others: Array, slot: int, shared: Array, classes: Classes, t
 
 
 def fill_rises(slot: int, others: Array, alive: Array, classes: Classes, table: Array, rises: Array) -> None:
-    """Set the increase from merging the slot with each of the others."""
+    """Set the rise (see `merge_rise`) from merging the slot with each of the others."""
     shared = alive[(classes.follows[slot, alive] > 0) | (classes.precedes[slot, alive] > 0)]
     share(fill_some_rises, others, len(others) * len(shared), slot, shared, classes, table, rises)
 

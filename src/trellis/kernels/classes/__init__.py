@@ -1,4 +1,4 @@
-"""Softmax over the words of each class; dispatched."""
+"""Softmax over the words of each class, by Triton or torch."""
 
 import torch
 from torch import Tensor

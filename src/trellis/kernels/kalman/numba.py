@@ -1,4 +1,4 @@
-"""Numba: the recursions of a Kalman smoother whose covariances never converge, because observation patterns vary.
+"""The Kalman smoother for covariances that never converge, because observation patterns vary (numba).
 
 The recursions are those of `trellis.inference.kalman`; rows of -1 are missing observations."""
 

@@ -1,4 +1,4 @@
-"""log sum_j exp(q_i . k_j) for every row i, without materialising the logits; dispatched."""
+"""log sum_j exp(q_i . k_j) for every row i, without storing all logits, by Triton or torch."""
 
 import torch
 from torch import Tensor

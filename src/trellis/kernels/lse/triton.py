@@ -1,7 +1,7 @@
 """Row normalisers on a GPU, tile by tile with an online maximum, as in flash attention.
 
-The forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j, so that dQ = g m is free and the
-backward pass only needs dK = p' (g Q): four products of R S d multiply-adds in total.
+The forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j. Then dQ = g m costs nothing, and the
+backward pass only computes dK = p' (g Q): four products of R S d multiply-adds in total.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """A random mask that is never stored: entry (i, j) is a hash of a row key and a column key.
 
-The torch code here and the Triton kernels give the same numbers on every device; keys derive from a seed and a step,
-so that a resumed training uses the same masks.
+The torch code here and the Triton kernels compute the same hash on every device. Keys derive from a seed and a step, so
+that a resumed run uses the same masks.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""LayerNorm(x + y), scaled and shifted; dispatched."""
+"""LayerNorm(x + y), scaled and shifted, by Triton or torch."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""Products of gathered matrices on a GPU, without materialising the gathered operands."""
+"""Products of gathered matrices on a GPU, without storing the gathered operands."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Numba: many sequences of many states.
+"""Forward and adjoint passes for many sequences of many states (numba).
 
 A block of sequences keeps its state as [size, K]: every step is one BLAS matrix product, and every inner loop runs
 over the states, which are contiguous in potentials and posteriors too.
@@ -12,7 +12,7 @@ from trellis.kernels.scan.lanes import MATHS, extent
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms, last):
-    """Fill c_t into norms [B, T], a_t into alphas [blocks, T or 1, size, K], the last belief into last [B, K]."""
+    """Write c_t to norms [B, T], a_t to alphas [blocks, T or 1, size, K], and the last distribution to last [B, K]."""
     kept, size = alphas.shape[1], alphas.shape[2]
     for block in range(worker, alphas.shape[0], workers):
         first, live, longest = extent(block, size, lengths)
@@ -81,7 +81,7 @@ def adjoint(
 
 @njit(fastmath=MATHS, cache=True)
 def pull(m, a, table, row, norm, weight, w, lane):
-    """With b = m + weight - <m, a> and o the given row of the table: w = o b / c, and m becomes a b."""
+    """Set w = o b / c and m = a b, where b = m + weight - <m, a> and o is the given row of the table."""
     states, zero, one = m.shape[1], m.dtype.type(0), m.dtype.type(1)
     base = weight
     for z in range(states):

@@ -1,4 +1,4 @@
-"""Numba: many sequences of few states, LANES of them in parallel in the vector registers.
+"""Forward, adjoint and Viterbi passes for many sequences of few states, LANES of them in parallel (numba).
 
 A block of sequences keeps its state as [K, LANES]: every inner loop runs over lanes, and every step is one small matrix
 product. Blocks are assigned to cores in a fixed order, so results do not depend on timing.
@@ -37,7 +37,7 @@ def load_weights(table, rows, lengths, first, live, t, missing, out):
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrix, table, rows, lengths, alphas, norms, last):
-    """Fill c_t into norms [B, T], a_t into alphas [blocks, T or 1, K, LANES], the last belief into last [B, K]."""
+    """Write c_t to norms [B, T], a_t to alphas [blocks, T or 1, K, LANES], and the last distribution to last [B, K]."""
     for block in range(worker, alphas.shape[0], workers):
         forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, last)
 
@@ -81,7 +81,7 @@ def forward_block(block, prior, matrix, table, rows, lengths, alphas, norms, las
 def adjoint(
     worker, workers, matrix, table, rows, lengths, norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
 ):
-    """The backward pass of engines/reference.py. d_prior [B, K] is passed in as the gradient of the last belief. For
+    """The backward pass of engines/reference.py. On entry, d_prior [B, K] is the gradient of the last distribution. For
     smoothing, alphas become p(z_t | x); otherwise d_matrices [workers, 1, K, K] and d_table [workers, N, K] are
     accumulated, for the caller to sum."""
     for block in range(worker, alphas.shape[0], workers):
@@ -163,7 +163,7 @@ def unpack(worker, workers, packed, out):
 
 @njit(nogil=True, cache=True)
 def viterbi(worker, workers, log_prior, log_matrix, log_table, rows, lengths, path, scores):
-    """Viterbi: fill path [B, T] and scores [B], float64."""
+    """The Viterbi algorithm: writes path [B, T] and scores [B], float64."""
     for block in range(worker, (rows.shape[0] + LANES - 1) // LANES, workers):
         mode_block(block, log_prior, log_matrix, log_table, rows, lengths, path, scores)
 
@@ -227,7 +227,7 @@ def maximise(transposed, s, best):
 
 @njit(cache=True)
 def trace(transposed, reached, lengths, first, live, total, path, scores):
-    """Backtrack from the best final state of each sequence, to the first state that attains the next one's score."""
+    """Backtrack from the best last state of each sequence; of several best predecessors, take the first."""
     states = transposed.shape[0]
     zero = transposed.dtype.type(0)
     z = np.zeros(LANES, np.int64)

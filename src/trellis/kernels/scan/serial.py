@@ -1,4 +1,4 @@
-"""Numba: few sequences, or time-varying transitions. One sequence at a time, the inner loop over its states.
+"""Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
 `matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
 """
@@ -13,7 +13,7 @@ NARROW = 16  # up to this many states, Viterbi keeps one state's best in a regis
 
 @njit(nogil=True, cache=True)
 def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
-    """Fill c_t into norms [B, T], a_t into alphas [B, T or 1, K], the last belief into last [B, K]."""
+    """Write c_t to norms [B, T], a_t to alphas [B, T or 1, K], and the last distribution to last [B, K]."""
     for b in range(worker, rows.shape[0], workers):
         forward_one(
             prior[b], matrices, b * by_row, by_step, table, rows[b], lengths[b], alphas[b], norms[b], last[b]
@@ -95,7 +95,7 @@ def adjoint(
 def adjoint_one(
     matrices, offset, by_step, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
 ):
-    """`w` is the gradient of the last belief on entry, and that of the prior on exit."""
+    """`w` is the gradient of the last distribution on entry, and that of the prior on exit."""
     states = matrices.shape[1]
     zero, one = table.dtype.type(0), table.dtype.type(1)
     m = w.copy()
@@ -135,7 +135,7 @@ def add_outer(left, right, out):
 
 @njit(nogil=True, cache=True)
 def viterbi(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
-    """Viterbi: fill path [B, T] and scores [B], float64."""
+    """The Viterbi algorithm: writes path [B, T] and scores [B], float64."""
     for b in range(worker, rows.shape[0], workers):
         scores[b] = viterbi_one(
             log_prior[b], log_matrices, b * by_row, by_step, log_table, rows[b], lengths[b], path[b]
@@ -190,7 +190,7 @@ def best_before(transposed, s, best, pointer):
 
 @njit(fastmath=MATHS, cache=True)
 def best_after(s, matrix, best, pointer):
-    """The same, row by row of log A."""
+    """`best_before`, computed row by row of log A."""
     best[:] = s[0] + matrix[0]
     pointer[:] = 0
     for i in range(1, s.shape[0]):
@@ -204,7 +204,7 @@ def best_after(s, matrix, best, pointer):
 
 @njit(cache=True)
 def invert(weights, uniform):
-    """The index whose cumulative weight first exceeds uniform * total; never one of weight zero."""
+    """The first index whose cumulative weight exceeds uniform * total; never one of weight zero."""
     total = weights.sum()
     target = uniform * total
     cumulative = weights.dtype.type(0)

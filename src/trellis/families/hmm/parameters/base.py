@@ -24,7 +24,7 @@ Support = Tensor | Partition | None
 
 
 class Params(nn.Module, ABC):
-    """K states and V words; a word can be emitted by all states (None), a list [V, k], or those of its class."""
+    """Parameters of K states and V words; a word is emitted by all states, `support` [V, k], or those of its class."""
 
     support: Tensor | None
     partition: Partition | None
@@ -33,7 +33,7 @@ class Params(nn.Module, ABC):
 
     @abstractmethod
     def parts(self, draw: Draw = WHOLE) -> Parts:
-        """Start, transition and emission, and the entry transitions into the states that a draw keeps."""
+        """Start, transition and emission over the states that `draw` keeps, and the entry transitions into them."""
 
 
 class SavedParams(Params):
@@ -42,7 +42,7 @@ class SavedParams(Params):
     kind: ClassVar[str]
 
     def settings(self) -> dict[str, Any]:
-        """JSON values that, with the tensors, restore these parameters."""
+        """The JSON values that `restore` needs besides the tensors."""
         return {"params": self.kind, "states": self.num_states}
 
     @classmethod
@@ -53,18 +53,18 @@ class SavedParams(Params):
 
 @dataclass(frozen=True)
 class NoOptions(Options):
-    """A parameterization that needs nothing besides the options of an HMM."""
+    """No options besides those of an HMM."""
 
 
 class WordParams(SavedParams):
     """Parameters over the words of a vocabulary, selectable in a configuration."""
 
-    Options: ClassVar[type[Options]] = NoOptions  # those of `model.params_options`: a frozen dataclass
-    drops: ClassVar[tuple[str, ...]] = ()  # what `parts` can leave out: "state", "unstructured"
+    Options: ClassVar[type[Options]] = NoOptions  # the frozen dataclass of `model.params_options`
+    drops: ClassVar[tuple[str, ...]] = ()  # supported kinds of dropout: "state", "unstructured"
 
     @classmethod
     def options(cls, config: HMMConfig) -> Any:
-        """Its own options, checked."""
+        """The parsed and checked `model.params_options`."""
         return parse_options(cls.Options, config.params_options, "model.params_options")
 
     @classmethod
@@ -109,7 +109,7 @@ def restored_support(tensors: Mapping[str, Tensor]) -> Support:
 
 
 def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:
-    """logsumexp per state over the entries [V, k]: [K]; -inf for a state without words."""
+    """logsumexp over the words of each state: [V, k] -> [K]; -inf for a state without words."""
     top = torch.full((num_states,), -torch.inf, dtype=logits.dtype, device=logits.device)
     top = top.scatter_reduce(0, support.flatten(), logits.detach().flatten(), "amax")
     shift = top.masked_fill(top == -torch.inf, 0.0)

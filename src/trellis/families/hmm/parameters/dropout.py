@@ -14,9 +14,9 @@ STAGES = 8  # steps in which a rate moves from its initial to its final value
 
 
 class Draw(NamedTuple):
-    """One dropout sample. With `ids`, the model is restricted to these states, renumbered, with classes `partition`
-    (None: every state can emit every word); with `step`, single starts and transitions are dropped by a hash, which
-    gives the same mask wherever it is evaluated."""
+    """One dropout sample. `ids` lists the states to which the model is restricted; they are renumbered, and `partition`
+    has their classes (None: every state can emit every word). If `step` is given, single starts and transitions are
+    dropped by a hash, which gives the same mask wherever it is evaluated."""
 
     ids: Tensor | None = None  # [K'], ascending, hence grouped by class
     partition: Partition | None = None
@@ -37,11 +37,10 @@ class Draw(NamedTuple):
 
 
 class Dropout(nn.Module):
-    """Draws dropout samples by (seed, number of draws), so that they are reproducible and resume exactly.
+    """Generates dropout samples from (seed, number of the sample), so that they are the same after a resume.
 
-    Whole states are dropped from each class of a `partition`, or from all `states` if there are no classes.
-
-    The rate moves from `rate` to `end` in a few equal stages as training progresses, see `advance`."""
+    States are dropped from each class of a `partition`, or from all `states` if there are no classes. As training
+    progresses, the rate changes from `rate` to `end` in a few equal stages (see `advance`)."""
 
     draws: Tensor
 

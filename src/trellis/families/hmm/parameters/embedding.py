@@ -19,7 +19,7 @@ NO_PRIOR = Prior()
 
 
 class EmbeddingParams(nn.Module):
-    """Embeddings u, z [..., n, l], z_start [..., l] and, if emissions are composed too, v [..., m, l'], w [..., n, l'].
+    """Embeddings u, z [..., n, l], z_start [..., l] and, for emissions, possibly v [..., m, l'] and w [..., n, l'].
 
     Leading dimensions batch several models."""
 
@@ -75,8 +75,8 @@ class EmbeddingParams(nn.Module):
         lr: float = 0.01,
         roles: Iterable[str] = ROLES,
     ) -> None:
-        """A joint M-step by gradient ascent on the expected log-likelihood of each model, which never decreases, so
-        neither does the likelihood. If no step gains anything, shorter ones are tried."""
+        """A joint M-step: gradient ascent on the expected log-likelihood of each model, which never decreases. If no
+        step improves it, smaller steps are tried."""
         added = (count + (0.0 if p is None else p) for count, p in zip(counts[1:], prior, strict=True))
         counts = Counts(counts.log_likelihood, *(count.clamp(min=0) for count in added))
         weights = self.weights(roles)

@@ -30,8 +30,8 @@ class FeatureMap(nn.Module, ABC):
 class Exponential(FeatureMap):
     """phi_f(x) = exp(w_f . x - |x|^2 / 2) / sqrt(F).
 
-    With w_f ~ N(0, I), E phi(x) . phi(y) = exp(x . y): positive random features. With a learned W it is not an
-    approximation but a model of rank F in its own right."""
+    With random w_f ~ N(0, I), these are positive random features: E phi(x) . phi(y) = exp(x . y). A learned W does not
+    approximate this kernel; it gives a model of rank F in its own right."""
 
     weight: Tensor
 
@@ -51,8 +51,8 @@ class Exponential(FeatureMap):
 
 
 class Taylor(FeatureMap):
-    """exp(x . y) expanded to the highest order that F features allow, for vectors made positive by softplus:
-    phi_a(x) = x^a / sqrt(a!) for the exponents a = (a_1, ..., a_d), |a| <= order; C(d + order, order) of them."""
+    """The Taylor series of exp(x . y), for vectors made positive by softplus, up to the highest order for which F
+    features suffice: phi_a(x) = x^a / sqrt(a!) for all C(d + order, order) exponents (a_1, ..., a_d), |a| <= order."""
 
     exponents: Tensor  # [F, d]
 

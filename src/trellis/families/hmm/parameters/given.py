@@ -1,4 +1,4 @@
-"""Parameters given directly as parts, such as a custom emission, and re-estimated by EM."""
+"""Parts passed directly, such as a custom emission, as parameters that EM can train."""
 
 from copy import copy
 from functools import cached_property
@@ -17,7 +17,7 @@ from trellis.transitions import Transition
 
 
 class Held(nn.Module):
-    """Registers the tensors of an object and its attributes as this module's, so that they move and save with it."""
+    """Registers the tensors of an object and its attributes as buffers, so that they move and save with the model."""
 
     def __init__(self, owner: Any) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def own_attributes(owner: Any) -> dict[str, Any]:
 
 
 class PartsParams(Params, Maximisable):
-    """p(z_0) [K], p(z' | z) and p(x | z) given directly; each part is trained by its own M-step."""
+    """Parameters that consist of p(z_0) [K], a transition and an emission; each part is trained by its own M-step."""
 
     support, partition = None, None
 

@@ -1,6 +1,6 @@
-"""Kernels: positive functions k(x, y) of two vectors, given as log k; row-normalised, they are probabilities.
+"""Kernels: positive functions k(x, y) of two vectors, as log k. Normalising the rows of k gives probabilities.
 
-Each maps x [..., n, l] and y [..., m, l] to log k [..., n, m]; s is the inner product x.y.
+Each maps x [..., n, l] and y [..., m, l] to log k [..., n, m]; s denotes the inner product x . y.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 SMALLEST = 1e-30  # lower bound on |s| in normAbsLin, to keep its logarithm finite
-LINEAR_BELOW = -20.0  # where log(log(1 + exp(s))) is s to double precision
+LINEAR_BELOW = -20.0  # below this, log(log(1 + exp(s))) equals s in double precision
 
 
 def of_product(function: Callable[[Tensor], Tensor]) -> Kernel:

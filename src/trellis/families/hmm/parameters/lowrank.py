@@ -1,5 +1,5 @@
-"""Low-rank transitions through features, p(z' | z) ∝ phi(u_z) . phi(v_z') + B[z, z'], with B >= 0 in a band: by nets
-over embeddings (`LowRankParams`), or as tables (`LowRankTable`), which EM can re-estimate."""
+"""Low-rank transitions p(z' | z) ∝ phi(u_z) . phi(v_z') + B[z, z'], where B >= 0 is zero outside a band, parameterised
+by nets over embeddings (`LowRankParams`) or by tables (`LowRankTable`), which EM can train."""
 
 import math
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from trellis.transitions.sum import SumEntry
 
 
 class LowRankParams(NeuralParams):
-    """u_z = f_move(e_z) and v_z = e'_z, both divided by the square root of the temperature; otherwise `NeuralParams`.
+    """`NeuralParams` with u_z = f_move(e_z) and v_z = e'_z, both divided by the square root of the temperature.
 
-    A band weight is exp(c b) N_z / K with learned b: phi has no fixed scale, decaying b shrinks it towards the mean,
-    and c = d / 4 matches the learning rate of inner products of vectors."""
+    A band weight is exp(c b) N_z / K with learned b. Since phi has no fixed scale, it is relative to the mean weight of
+    the row, N_z / K, towards which weight decay shrinks it; c = d / 4 makes b learn as fast as products of vectors."""
 
     kind = "lowrank"
     drops = ("state",)
@@ -109,7 +109,7 @@ class LowRankTable(Tables):
         return SumEntry.normalised((LowRankEntry(into, out), log_norm), (band, log_sums))
 
     def write_transition(self, transition: LowRank | Sum) -> None:
-        """Write the logits: z -> f and the band share one distribution per row; f -> z' is a column."""
+        """Set the logits to those of this transition; z -> f and the band share one distribution per row."""
         if isinstance(transition, Sum):
             (low_rank, share), (band, rest) = transition.shares()
             rows = torch.cat([low_rank.into * share[:, None], band.probs * rest[:, None]], -1)

@@ -1,7 +1,7 @@
 """The neural parameterisation: residual nets over embeddings of states and words.
 
     p(z_0)    ∝ exp(a . f_start(e_z0))          p(z' | z) ∝ exp(f_move(e_z) . e'_z'), or another kernel of the two
-    p(x | z)  ∝ exp(f_say(e_z) . w_x + b_x)     over the words that z can emit
+    p(x | z)  ∝ exp(f_emit(e_z) . w_x + b_x)    over the words that z can emit
 Only the states kept by a dropout sample are computed.
 """
 
@@ -85,7 +85,7 @@ class ClassLogits(nn.Module):
 
 
 def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """q_z . w_x of all pairs, gathered at the support [V, k]; only for models small enough to materialise [V, K]."""
+    """q_z . w_x at the support [V, k], gathered from all [V, K] logits; for models small enough to compute these."""
     low = None if dtype is words.dtype else states.detach().to(dtype).T
     logits = times(words, states.to(words.dtype).T, low)
     return logits if support is None else logits.gather(1, support)
@@ -134,7 +134,7 @@ class NeuralParams(WordParams):
         return self.embeddings[self.roles[role]](ids, self.state_class)
 
     def embed_roles(self, ids: Tensor | None, *roles: str) -> list[Tensor]:
-        """The same for several roles, reading each table once."""
+        """`embed` for several roles, reading each table once."""
         first = {self.roles[role]: role for role in roles}
         tables = {table: self.embed(role, ids) for table, role in first.items()}
         return [tables[self.roles[role]] for role in roles]
@@ -156,7 +156,7 @@ class NeuralParams(WordParams):
 
     @torch.no_grad()
     def entry(self, ids: Tensor, draw: Draw) -> Entry:
-        """Transitions from the states `ids` [R] of the full model, without gradient, as for carried beliefs."""
+        """Transitions from the states `ids` [R] of the full model, without gradient, for a carried distribution."""
         return self.entry_from(ids, self.embed("in", ids), self.embed("out", draw.ids), draw)
 
     def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
@@ -184,7 +184,7 @@ class NeuralParams(WordParams):
         return draw.mask(*(everything if ids is None else ids for ids in (rows, draw.ids)))
 
     def probabilities(self, queries: Tensor, after: Tensor, mask: Mask | None) -> Tensor:
-        """Transition probabilities of a materialised kernel: [R, K]."""
+        """Transition probabilities of a dense kernel: [R, K]."""
         logits = KERNELS[self.kernel](queries.to(after.dtype), after)
         return (logits if mask is None else logits.masked_fill(~mask.keeps(), -torch.inf)).softmax(-1)
 

@@ -1,4 +1,4 @@
-"""The states that can emit each word, so that only k are live per token: all, sets [V, k], or those of a class."""
+"""The states that can emit each word, and are live at its tokens: all, k of them [V, k], or those of its class."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ SHARES: dict[str, Callable[[float], float]] = {"equal": lambda count: 1.0, "log"
 
 
 def brown(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
-    """Brown classes of words, each with its share of the states."""
+    """Brown classes of words, each with its own states."""
     same = model.class_sizes == "equal"
     equal = [share(model.states, model.classes, "Brown classes")] * model.classes if same else None
     tokens = corpus["train"].tokens
@@ -49,8 +49,8 @@ def cloned(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
 
 
 def uniform(corpus: Corpus, model: HMMConfig, seed: int) -> Tensor:
-    """k distinct random states for every word; a state left without words replaces one that has several, as it would
-    otherwise be unreachable: [V, k]."""
+    """k distinct random states for every word, [V, k]. A state without any word replaces one that has several, since it
+    would otherwise be unreachable."""
     words, k = len(corpus.vocab), model.states_per_word
     if words * model.states_per_word < model.states:
         most = words * k

@@ -16,7 +16,7 @@ from trellis.learning.base import Maximisable
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Transition
 
-LOG_ZERO = -1e30  # the logit of a zero probability estimated by EM: exp is 0, gradients stay finite
+LOG_ZERO = -1e30  # the logit of a probability of zero: exp(LOG_ZERO) is 0, and gradients stay finite
 
 
 class Tables(WordParams, Maximisable):
