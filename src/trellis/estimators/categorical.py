@@ -42,7 +42,8 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     _inferred = None  # n_features if inferred by fitting
 
     def _emission(self) -> Categorical:
-        return self._categorical(log(self._tensor(self.emissionprob_).T))
+        with np.errstate(divide="ignore"):
+            return self._categorical(self._tensor(np.log(self.emissionprob_)).T)
 
     def _categorical(self, table: Tensor) -> Categorical:
         """A categorical emission from log-probabilities [V, K]."""
@@ -112,11 +113,3 @@ class OpenCategorical(Categorical):
 
     def statistics(self, observations: Tensor, visits: Tensor) -> Tensor:
         return visits[:-1]
-
-
-def log(values: Tensor) -> Tensor:
-    """The logarithm, -inf at zero; uses NumPy on the CPU to avoid waking torch's thread pool for small inputs."""
-    if values.is_cuda:
-        return values.log()
-    with np.errstate(divide="ignore"):
-        return torch.from_numpy(np.log(values.numpy()))
