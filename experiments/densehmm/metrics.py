@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.probabilities import Probabilities
+from experiments.kernel_hmm.spectral import Probabilities
 from trellis.emissions import Categorical
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run

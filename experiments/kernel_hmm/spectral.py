@@ -21,7 +21,6 @@ from scipy import sparse
 from scipy.optimize import nnls
 from sklearn.utils.extmath import randomized_svd
 
-from experiments.probabilities import Probabilities
 from trellis.errors import TrellisError
 from trellis.inference.stationary import stationary
 from trellis.learning.cooccurrence import frequencies, match
@@ -118,6 +117,22 @@ class ObservableOperators:
             found[t] = self.end @ onward
             state = onward / found[t] if found[t] > SMALLEST else self.begin / (self.end @ self.begin)
         return Scores(np.log(found.clip(SMALLEST)), int((found <= SMALLEST).sum()))
+
+
+class Probabilities(NamedTuple):
+    """The probability tables of an HMM."""
+
+    start: Array  # [K]
+    transition: Array  # [K, K]: p(z' | z)
+    emission: Array  # [K, V]: p(x | z)
+
+    def smoothed(self, share: float) -> Probabilities:
+        """Mix with uniform distributions, so that EM does not start from zeros."""
+        return Probabilities(*((1 - share) * part + share / part.shape[-1] for part in self))
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The arguments of `TableParams.set_probabilities`."""
+        return tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in self)
 
 
 def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities:

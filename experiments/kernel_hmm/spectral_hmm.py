@@ -12,13 +12,13 @@ from scipy.optimize import linear_sum_assignment
 from experiments.kernel_hmm.spectral import (
     SMOOTHING,
     ObservableOperators,
+    Probabilities,
     by_anchors,
     by_cooccurrence,
     by_eigenvectors,
     initial,
     moments,
 )
-from experiments.probabilities import Probabilities
 from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
 from trellis.learning.em import expect

@@ -12,6 +12,7 @@ from experiments.kernel_hmm.spectral import (
     SMOOTHING,
     Moments,
     ObservableOperators,
+    Probabilities,
     by_anchors,
     by_cooccurrence,
     by_eigenvectors,
@@ -22,7 +23,6 @@ from experiments.kernel_hmm.spectral import (
     moments,
 )
 from experiments.kernel_hmm.spectral_hmm import error, fit, random_hmm, sampled
-from experiments.probabilities import Probabilities
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.errors import TrellisError
