@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.kernel_hmm.spectral import Probabilities
 from trellis.emissions import Categorical
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
 from trellis.learning.cooccurrence import count_pairs
+from trellis.learning.spectral import Probabilities
 from trellis.transitions import Dense
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from experiments.kernel_hmm.spectral import (
+from trellis.families.hmm.parameters import TableParams
+from trellis.inference import discrete
+from trellis.learning.em import expect
+from trellis.learning.spectral import (
     SMOOTHING,
     ObservableOperators,
     Probabilities,
@@ -19,9 +22,6 @@ from experiments.kernel_hmm.spectral import (
     initial,
     moments,
 )
-from trellis.families.hmm.parameters import TableParams
-from trellis.inference import discrete
-from trellis.learning.em import expect
 from trellis.parts import Prior
 from trellis.transitions import Dense
 from trellis.transitions.base import invert

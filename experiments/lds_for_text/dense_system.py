@@ -9,9 +9,9 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from experiments.lds_for_text.kalman_em import learn_exactly
 from trellis.inference import gaussian
 from trellis.inference.gaussian import Dynamics, Normal, Observation
+from trellis.learning.kalman_em import learn_exactly
 
 LANES, STEPS = 128, 1000  # of the text that the system is learned from
 LARGEST, SHARE = 0.95, 0.5  # at first: what a step keeps of the state at most; the variance that the state explains

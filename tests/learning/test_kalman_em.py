@@ -8,10 +8,10 @@ from itertools import islice
 import pytest
 import torch
 
-from experiments.lds_for_text.kalman_em import NOISES, learn_exactly
 from trellis.errors import TrellisError
 from trellis.inference import gaussian
 from trellis.inference.gaussian import Dynamics, Normal, Observation
+from trellis.learning.kalman_em import NOISES, learn_exactly
 
 SLACK = 1e-7  # by which rounding may lower a likelihood
 

@@ -7,7 +7,13 @@ import pytest
 import torch
 from scipy import sparse
 
-from experiments.kernel_hmm.spectral import (
+from experiments.kernel_hmm.spectral_hmm import error, fit, random_hmm, sampled
+from trellis.config import TrainConfig
+from trellis.corpus import Vocabulary
+from trellis.errors import TrellisError
+from trellis.families.hmm.model import HMM
+from trellis.learning.gradient import GradientLearner
+from trellis.learning.spectral import (
     SMALLEST,
     SMOOTHING,
     Moments,
@@ -22,12 +28,6 @@ from experiments.kernel_hmm.spectral import (
     misfit,
     moments,
 )
-from experiments.kernel_hmm.spectral_hmm import error, fit, random_hmm, sampled
-from trellis.config import TrainConfig
-from trellis.corpus import Vocabulary
-from trellis.errors import TrellisError
-from trellis.families.hmm.model import HMM
-from trellis.learning.gradient import GradientLearner
 from trellis.testing.oracle import sentences
 from trellis.types import Batch
 
