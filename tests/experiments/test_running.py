@@ -138,7 +138,7 @@ def test_an_unexpected_error_is_told_too(
         (["run", "scaling-hmm"], "There is no experiment 'scaling-hmm'; did you mean 'scaling-hmm-lm'?"),
         (["table", "nothing/at/all"], "There is no experiment 'nothing/at/all'; choose from "),
         (["run", "scaling-hmm-lm/ptb-63k"], "scaling-hmm-lm has no run 'ptb-63k'; did you mean 'ptb-64k'?"),
-        (["plot", "scaling-hmm-lm/ptb-64k"], "Name the whole experiment, 'scaling-hmm-lm', not one of its runs."),
+        (["plot", "scaling-hmm-lm/ptb-64k"], "Pass the whole experiment, 'scaling-hmm-lm', not one of its runs."),
         (["run", "scaling-hmm-lm/ptb-64k", "--set", "model.stats=3"], "Unknown key 'model.stats'"),
     ],
 )

@@ -101,7 +101,7 @@ class ModelEncoder(Encoder):
 
 
 class HMMStates(ModelEncoder):
-    """Viterbi states."""
+    """The Viterbi states of an HMM."""
 
     kind = HMM
 
@@ -110,7 +110,7 @@ class HMMStates(ModelEncoder):
 
 
 class HMMPosterior(ModelEncoder):
-    """Smoothed posteriors p(z_t | x)."""
+    """The smoothed posteriors p(z_t | x) of an HMM."""
 
     kind = HMM
 
