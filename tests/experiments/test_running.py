@@ -83,7 +83,7 @@ def test_a_training_goes_on_as_the_same_only(toys: Path, capsys: pytest.CaptureF
     assert read(toys, "small.0")["figures"] == first["figures"]
     (toys / "results" / "small.0.json").unlink()
     assert run(toys, "--set", "train.pseudocount=1", of="small") == 1
-    assert "another configuration; --force begins it anew" in capsys.readouterr().err
+    assert "another configuration; --force starts again" in capsys.readouterr().err
 
 
 def test_a_run_that_failed_at_once_can_be_put_right(toys: Path) -> None:
