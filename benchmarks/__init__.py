@@ -1,1 +1,1 @@
-"""Trellis beside its peers: `python -m benchmarks NAME`; one file per comparison, one JSON line per result."""
+"""Benchmarks against other tools: `python -m benchmarks NAME`. One file per comparison, one JSON line per result."""

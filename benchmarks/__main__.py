@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [options]`: run one comparison, `all` of them, or list them."""
+"""`python -m benchmarks NAME [options]`: run one benchmark, or `all`; without a name, list them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def describe(name: str) -> str:
-    """The first line of a comparison's docstring."""
+    """The first line of a benchmark's docstring."""
     return (importlib.import_module(f"benchmarks.{name}").__doc__ or "").splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""Brown clustering beside wcluster: seconds, memory and the mutual information kept, on PTB and text8."""
+"""Brown clustering against wcluster: time, memory and mutual information on PTB and text8."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
 
 TEXT_BLOCK = 1 << 20  # characters read at a time
-POLL = 0.02  # seconds between two looks at the memory of a running program
+POLL = 0.02  # seconds between measurements of the memory of a running program
 
 
 class Case(NamedTuple):
@@ -42,13 +42,13 @@ CASES = {
 
 
 class Run(NamedTuple):
-    """What one program needed, from the text to the paths file."""
+    """The time and memory that a program needs, from the text to the paths file."""
 
     seconds: float
     cpu_seconds: float
     peak_mb: float
     jit_seconds: float = 0.0  # compilation, not part of the seconds
-    start_mb: float = 0.0  # the part of the peak that interpreter, libraries and compiled code take
+    start_mb: float = 0.0  # the part of the peak due to the interpreter, libraries and compiled code
 
 
 def main(argv: list[str]) -> None:
@@ -58,13 +58,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("TRELLIS_DATA"), help="default: $TRELLIS_DATA")
     options, _ = parser.parse_known_args(argv)
     if options.data is None:
-        raise TrellisError("The brown benchmark reads PTB and text8; set TRELLIS_DATA or give --data.")
+        raise TrellisError("The brown benchmark reads PTB and text8; set TRELLIS_DATA or pass --data.")
     for name in options.cases:
         compare(name, CASES[name], options.data, options.wcluster)
 
 
 def compare(name: str, case: Case, data: Path, wcluster: Path | None) -> None:
-    """Run both programs on one case and report on them."""
+    """Run both programs on one case and report the results."""
     text = Path(data) / case.text
     words, counts = count_text(text)
 
@@ -125,7 +125,7 @@ def read_words(path: Path) -> Iterator[list[str]]:
 
 
 def run_ours(text: Path, classes: int, paths: Path) -> Run:
-    """Cluster in a process of its own, so that the peak is that of one case."""
+    """Cluster in a separate process, so that the peak memory is that of one case."""
     command = [sys.executable, "-m", "benchmarks.brown", str(text), str(classes), str(paths)]
     return Run(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
 
@@ -144,7 +144,7 @@ def measure(text: Path, classes: int, paths: Path) -> Run:
 
 
 def run_wcluster(binary: Path, text: Path, classes: int, work: Path) -> Run:
-    """The reference on the same words, one thread, as it comes."""
+    """Run wcluster on the same words, with one thread and default settings."""
     with (work / "text").open("w", encoding="utf-8") as plain:
         for words in read_words(text):
             plain.write("".join(f"{word}\n" if word == EOS else f"{word} " for word in words))

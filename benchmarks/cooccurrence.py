@@ -1,4 +1,4 @@
-"""DenseHMM from co-occurrences: counting takes as long as the data, learning only as long as the matrix."""
+"""DenseHMM from co-occurrences: counting takes time in proportion to the data, a learning step does not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trellis.learning.cooccurrence import count_pairs, frequencies, match
 from trellis.testing.problems import random_vectors
 
 STATES, LENGTH, STEPS = 16, 8, 10
-SYMBOLS = (300, 5000)  # a dense matrix, and a sparse one whose cost is that of its different pairs
+SYMBOLS = (300, 5000)  # a dense matrix, and a sparse one, whose cost depends on the number of distinct pairs
 SEQUENCES = {False: (100, 1000, 10_000, 100_000), True: (100, 1000)}  # of 50 symbols; quick or not
 
 
 def measure(symbols: int, sequences: int) -> tuple[float, float, int]:
-    """Seconds to count, seconds of one step of learning, and how many different pairs there were."""
+    """Seconds for counting, seconds for one learning step, and the number of distinct pairs."""
     problem = Problem(STATES, symbols, sequences, 50)
     tokens, lengths = problem.tokens.ravel(), np.full(sequences, 50)
     begin = perf_counter()

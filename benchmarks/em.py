@@ -1,4 +1,4 @@
-"""Baum-Welch: tokens per second of the same iterations from the same start, beside the same peers."""
+"""Baum-Welch against the same peers: tokens per second, with the same initial parameters and number of iterations."""
 
 from __future__ import annotations
 

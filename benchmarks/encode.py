@@ -1,4 +1,4 @@
-"""Encoding text8: words per second and peak memory beside a plain Counter and a dictionary."""
+"""Encoding text8: words per second and peak memory, against a plain Counter and dict."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MIN_COUNT = 5
 
 
 def ours(folder: Path) -> int:
-    """Split, count, encode, write and map: the number of words."""
+    """Tokenise, count, encode, write and memory-map; returns the number of words."""
     corpus = load_corpus(DataConfig(source="text8", min_count=MIN_COUNT), cache=folder)
     return sum(split.tokens.size for split in corpus.splits.values())
 
 
 def plain(folder: Path) -> int:
-    """The same by hand, the whole text in memory."""
+    """The same in plain Python, with the whole text in memory."""
     with find_source("text8", folder) as source:
         path = next(iter(source.files.values()))[0]
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
@@ -50,7 +50,7 @@ ENCODERS: dict[str, Callable[[Path], int]] = {"trellis": ours, "counter": plain}
 
 
 def measure(name: str) -> dict[str, float]:
-    """Encode once in a process of its own, into a fresh folder."""
+    """Encode once in a separate process, into a new folder."""
     command = [sys.executable, "-m", "benchmarks.encode", name]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return json.loads(done.stdout)

@@ -1,7 +1,7 @@
 """Factorial HMMs: an epoch of a text, and how the E-step grows with tokens, layers, states and words.
 
-It should be O(T M K V), in memory that does not grow with T; while K is small, passes over [T, V] that do not depend on
-it are most of the work."""
+Time should be O(T M K V), and memory should not grow with T. If K is small, most of the work is in passes over [T, V]
+that do not depend on K."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCH, LAYERS, STATES = 8192, 5, 10
 
 
 class Text(NamedTuple):
-    """A text of some size, and the seconds that an epoch may take."""
+    """The size of a text, and the target for the seconds of an epoch."""
 
     name: str
     tokens: int
@@ -59,7 +59,7 @@ def text(tokens: int, words: int, device: torch.device) -> Batch:
 
 
 def seconds_of(work: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """The best of some calls, after one more."""
+    """The seconds of the fastest of several calls, after a warm-up call."""
     work()
     times = []
     for _ in range(repeats):
@@ -72,7 +72,7 @@ def seconds_of(work: Callable[[], object], repeats: int, device: torch.device) -
 
 
 def grow(usual: dict[str, int], repeats: int, device: torch.device) -> None:
-    """Each size on its own, the others as usual; and the most memory so far as tokens grow, which come first."""
+    """Vary one size at a time; for tokens, which come first, also report the peak memory."""
     for name in usual:
         sizes = [usual[name] * factor for factor in FACTORS[name]]
         times, memories = [], []
@@ -92,7 +92,7 @@ def grow(usual: dict[str, int], repeats: int, device: torch.device) -> None:
 
 
 def epoch(repeats: int, device: torch.device) -> None:
-    """An epoch of stepwise EM from a few steps on one batch, times the batches of the text."""
+    """The time of an epoch of stepwise EM, extrapolated from a few steps on one batch."""
     about = TEXTS[device.type]
     learner = StepwiseVariationalLearner(model_of(LAYERS, STATES, about.words, device), FHMMTrainConfig(sweeps=SWEEPS))
     batch = text(BATCH, about.words, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The least time the recursions could take on this machine: multiplications and bytes, over measured peaks."""
+"""A lower bound on the time of the recursions on this machine, from multiply-adds, bytes and measured peak rates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from benchmarks.problem import Problem
 
-# per token and K^2, as multiply-adds the machine could have done: Viterbi's sum and maximum do not fuse
+# multiply-adds per token and K^2; Viterbi's sum and maximum do not fuse, so they count twice
 PRODUCTS = {"forward": 1, "smooth": 2, "em": 3, "viterbi": 2}
-# per token and K, numbers read or written: potentials each pass; a_t out and in; posterior out; visits in and out
+# values read or written per token and K: potentials in each pass; a_t out and in; posterior out; visits in and out
 NUMBERS = {"forward": 1, "smooth": 5, "em": 6, "viterbi": 3}
 
 
 class Machine(NamedTuple):
-    """Measured peaks, over all cores."""
+    """Measured peak rates of all cores."""
 
     flops: dict[str, float]  # by precision
     bandwidth: float  # bytes per second
@@ -27,7 +27,7 @@ class Machine(NamedTuple):
 
 
 def measure() -> Machine:
-    """A large matrix product in each precision, and a large copy; the best of several runs each."""
+    """Measure a large matrix product in each precision and a large copy; the best of several runs."""
     flops = {}
     for precision in ("float32", "float64"):
         square = np.ones((1536, 1536), precision)
@@ -47,7 +47,7 @@ def fastest(run: Any, repeats: int = 7) -> float:
 
 
 def seconds(machine: Machine, problem: Problem, task: str, precision: str) -> float:
-    """The larger of the two bounds, for one pass over the problem; no bound on what must wait for the step before."""
+    """The larger of the two bounds for one pass over the problem; it ignores the latency between steps."""
     states, tokens = problem.states, problem.num_tokens
     compute = 2 * PRODUCTS[task] * states**2 * tokens / machine.flops[precision]
     traffic = (8 + NUMBERS[task] * states * np.dtype(precision).itemsize) * tokens / machine.bandwidth

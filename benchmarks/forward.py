@@ -1,4 +1,4 @@
-"""Forward, smoothing and Viterbi: tokens per second beside hmmlearn, dynamax, pomegranate and plain NumPy."""
+"""Forward, smoothing and Viterbi: tokens per second, against hmmlearn, dynamax, pomegranate and plain NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kalman smoothing of dense observations beside dynamax, pykalman and statsmodels, whole and with gaps."""
+"""Kalman smoothing, with and without missing values, against dynamax, pykalman and statsmodels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.kalman_peers import CONTESTANTS, GAPS
 from benchmarks.race import PATIENCE, options
 from benchmarks.report import emit
 
-LARGE = 100  # latent dimensions from which on peers, which keep more of every step, are given the first steps only
+LARGE = 100  # latent dimensions from which peers, which store more per step, get only the first steps
 SIZES = (10, 50, 10_000), (200, 500, 10_000)  # latent, observed, steps
 QUICK = ((10, 50, 1_000), (LARGE, 200, 1_000))
 FIRST = 250  # steps
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
 
 
 def ask(job: dict[str, Any], limit: float) -> dict[str, Any]:
-    """What the contestant's process answers; an error where it takes too long or dies."""
+    """The result from a library's process, or an error if it takes too long or dies."""
     command = [sys.executable, "-m", "benchmarks.kalman_peers", json.dumps(job)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
@@ -58,7 +58,7 @@ def report(
     sizes: tuple[int, int, int], gaps: str, name: str, first: int,
     ours: dict[str, Any], theirs: dict[str, Any], difference: float | None,
 ) -> None:  # fmt: skip
-    """Steps per second beside a peer's, which may be of its first steps, and whether its smoothed means are ours."""
+    """Report steps per second against a peer, which may have run only the first steps, and whether the means agree."""
     runs = (sizes[2], ours), (first, theirs)
     speed, peers = (steps / found["seconds"] if "seconds" in found else None for steps, found in runs)
     emit(
@@ -71,7 +71,7 @@ def report(
 
 
 def apart(our_file: str, their_file: str, ours: dict[str, Any], theirs: dict[str, Any]) -> float | None:
-    """The largest difference of the smoothed means, in terms of the largest of them."""
+    """The largest difference between smoothed means, relative to the largest mean."""
     if "error" in theirs or "error" in ours:
         return None
     mine, others = np.load(our_file), np.load(their_file)

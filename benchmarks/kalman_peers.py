@@ -1,4 +1,4 @@
-"""Kalman smoothing by Trellis and by others, one contestant a process: `python -m benchmarks.kalman_peers JOB`."""
+"""Kalman smoothing by Trellis and other libraries, each in its own process: `python -m benchmarks.kalman_peers JOB`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def covariance(random: np.random.Generator, size: int) -> Array:
 
 
 def draw(hidden: int, seen: int, steps: int, gaps: str, first: int | None = None) -> System:
-    """A system whose transition turns and shrinks by a tenth, and what it says at its first steps."""
+    """A system whose transition is a rotation times 0.9, and observations of its first steps."""
     random = np.random.default_rng(0)
     transition = 0.9 * np.linalg.qr(random.standard_normal((hidden, hidden)))[0]
     noise, spread = covariance(random, hidden), covariance(random, seen)
@@ -77,7 +77,7 @@ def dynamax(system: System) -> Callable[[], Array]:
     from dynamax.linear_gaussian_ssm.inference import make_lgssm_params
 
     if np.isnan(system.values).any():
-        raise NotImplementedError("takes no missing values")
+        raise NotImplementedError("does not support missing values")
     mean, start, transition, noise, loadings, spread, values = map(jax.numpy.asarray, system)
     params = make_lgssm_params(mean, start, transition, noise, loadings, spread)
     compiled = jax.jit(lambda emissions: lgssm_smoother(params, emissions).smoothed_means)
@@ -89,7 +89,7 @@ def pykalman(system: System) -> Callable[[], Array]:
     from pykalman import KalmanFilter
 
     if np.isnan(system.values).any() and not np.isnan(system.values).all(1)[np.isnan(system.values).any(1)].all():
-        raise NotImplementedError("takes no steps that miss a part")
+        raise NotImplementedError("does not support partly missing steps")
     mean, start, transition, noise, loadings, spread, values = system
     model = KalmanFilter(transition, loadings, noise, spread, initial_state_mean=mean, initial_state_covariance=start)
     return lambda: np.asarray(model.smooth(np.ma.masked_invalid(values))[0])
@@ -120,7 +120,7 @@ CONTESTANTS: dict[str, Callable[[System], Callable[[], Array]]] = {
 
 
 def attempt(job: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of the best of the repeats, and the smoothed means in a file; or why there are none."""
+    """The seconds of the fastest run, with the smoothed means in a file, or the reason for failure."""
     try:
         hidden, seen, steps = job["sizes"]
         smooth = CONTESTANTS[job["name"]](draw(hidden, seen, steps, job["gaps"], job["first"]))

@@ -1,4 +1,4 @@
-"""Training steps of very large HMMs: time, memory, their parts, against the published way, and how they grow."""
+"""Training steps of very large HMMs: time, memory and their growth, against the published method."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ BENCH = "large-hmm"
 WORDS, DIM, LIVE, CLASSES = 10_000, 256, 256, 128
 LANES, WINDOW, RATE = 64, 32, 0.5
 GROWTH = [2**n for n in range(13, 19)]
-PRODUCT = 8192  # rows and columns of the product that measures the machine's rate
+PRODUCT = 8192  # rows and columns of the matrix product that measures the peak rate
 PTB_TOKENS, VALID_TOKENS = 929_589, 73_760
 
 
 def timed(work: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """Seconds of one call, after it has been called often enough to be compiled and captured."""
+    """The seconds of one call, after enough calls for compilation and graph capture."""
     for _ in range(8):
         work()
     settle(device)
@@ -50,7 +50,7 @@ def settle(device: torch.device) -> None:
 
 
 def fresh_memory(device: torch.device) -> int:
-    """Bytes that are in use before something is measured."""
+    """The bytes in use before a measurement; resets the peak."""
     gc.collect()
     if device.type != "cuda":
         return 0
@@ -60,12 +60,12 @@ def fresh_memory(device: torch.device) -> int:
 
 
 def peak_memory(device: torch.device, before: int = 0) -> float | None:
-    """GB since `fresh_memory`, over what was in use before."""
+    """The peak since `fresh_memory` in GB, without what was in use before."""
     return (torch.cuda.max_memory_allocated() - before) / 1e9 if device.type == "cuda" else None
 
 
 def text(lanes: int, window: int) -> Tensor:
-    """Words as frequent as in a language (Zipf): [lanes, window]."""
+    """Random words that follow Zipf's law: [lanes, window]."""
     frequency = 1 / torch.arange(5.0, WORDS + 5)
     drawn = torch.multinomial(frequency, lanes * window, replacement=True, generator=seeded())
     return drawn.view(lanes, window)
@@ -88,7 +88,7 @@ def build(states: int, classes: int) -> HMM:
 
 
 def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES) -> Callable[[], object]:
-    """A step of training a neural HMM with state dropout, its belief carried."""
+    """A training step of a neural HMM with state dropout and a carried state."""
     model = build(states, classes).to(device)
     learner = GradientLearner(model, TrainConfig(learner="gradient", lr=1e-3, average=0.999), 1000)
     tokens, full = text(lanes, WINDOW), torch.full((lanes,), WINDOW)
@@ -99,7 +99,7 @@ def our_step(states: int, classes: int, device: torch.device, lanes: int = LANES
 
 
 def published_step(states: int, classes: int, device: torch.device) -> Callable[[], object]:
-    """The same with everything written out."""
+    """A training step by the published method, with dense matrices."""
     live = states // classes
     kept_of_each = round(live * (1 - RATE))
     model = Published(word_classes(classes).to(device), classes, live, DIM).to(device)
@@ -118,7 +118,7 @@ def published_step(states: int, classes: int, device: torch.device) -> Callable[
 
 
 def product_rate(device: torch.device) -> float:
-    """bfloat16 TFLOP/s of a large product (float32 on a CPU)."""
+    """TFLOP/s of a large matrix product in bfloat16 (on a CPU, float32)."""
     size = PRODUCT if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     matrix = torch.randn(size, size, device=device).to(dtype)
@@ -126,7 +126,7 @@ def product_rate(device: torch.device) -> float:
 
 
 def normaliser_step(states: int, device: torch.device) -> Callable[[], object]:
-    """The part that costs S^2 d: row normalisers of the kept states, forward and backward."""
+    """The O(S^2 d) part of a step: the row normalisers of the kept states, forward and backward."""
     kept = round(states * (1 - RATE))
     queries, keys = (torch.randn(kept, DIM, device=device).mul_(0.2).requires_grad_() for _ in range(2))
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -138,7 +138,7 @@ def normaliser_step(states: int, device: torch.device) -> Callable[[], object]:
 
 
 def inference_step(states: int, classes: int, device: torch.device) -> Callable[[], object]:
-    """The part that costs T k^2 d: blocks between live states and the pass through them, forward and backward."""
+    """The O(T k^2 d) part of a step: blocks between live states and the pass over time, forward and backward."""
     partition = Partition(word_classes(classes), [round(states / classes * (1 - RATE))] * classes).to(device)
     queries, keys = (torch.randn(partition.num_states, DIM, device=device).mul_(0.2) for _ in range(2))
     norms, table = torch.zeros(partition.num_states, device=device), torch.randn(WORDS, partition.live, device=device)
@@ -147,7 +147,7 @@ def inference_step(states: int, classes: int, device: torch.device) -> Callable[
 
     with torch.no_grad():
         operator = Softmax(queries, keys, None, dtype)
-    operator.log_norm = norms  # given, so that nothing of all states is computed
+    operator.log_norm = norms  # passed in, so that nothing is computed for all states
 
     def step() -> None:
         potentials = Categorical(table, partition, partition.num_states).potentials(tokens, all_observed=True)
@@ -159,7 +159,7 @@ def inference_step(states: int, classes: int, device: torch.device) -> Callable[
 
 
 def compare(states: int, classes: int, device: torch.device, repeats: int) -> None:
-    """One size: the step, its parts, and the published way."""
+    """Report the step, its parts and the published method for one size."""
     before = fresh_memory(device)
     seconds, memory = timed(our_step(states, classes, device), repeats, device), peak_memory(device, before)
     before = fresh_memory(device)
@@ -187,7 +187,7 @@ def compare(states: int, classes: int, device: torch.device, repeats: int) -> No
 
 
 def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
-    """The whole model, no dropout, on a text as long as PTB's valid split, read as one stream."""
+    """Score a text as long as PTB's validation set, as one stream, with the full model."""
     before = fresh_memory(device)
     model = build(states, classes).to(device).eval()
     tokens = text(1, VALID_TOKENS).to(device)
@@ -204,8 +204,8 @@ def evaluate_whole(states: int, classes: int, device: torch.device) -> None:
 
 
 def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
-    """Time and memory as the states grow, with a fixed number per class (theory: S^2 and S) and with a fixed number of
-    classes (both S^2)."""
+    """Growth of time and memory with the number of states S: for a fixed number of states per class (theory: S^2 and
+    S), and for a fixed number of classes (S^2 for both)."""
     for name, classes_of, theory in (
         (f"{LIVE} states per class", lambda s: s // LIVE, 1.0),
         (f"{CLASSES} classes", lambda s: CLASSES, 2.0),
@@ -223,7 +223,7 @@ def grow(device: torch.device, repeats: int, sizes: list[int]) -> None:
 
 
 def epoch_on_cpu(repeats: int) -> None:
-    """Seconds of an epoch of PTB's length with 4,096 states in 64 classes, from a few steps of 8,192 tokens."""
+    """The seconds of an epoch of PTB's length with 4,096 states in 64 classes, extrapolated from a few steps."""
     device = torch.device("cpu")
     lanes = 8192 // WINDOW
     seconds = timed_few(our_step(4096, 64, device, lanes), repeats)

@@ -1,4 +1,4 @@
-"""The linear dynamical system: counting, subspace identification, and EM whose iterations do not see the text."""
+"""Linear dynamical systems: counting, subspace identification, an EM iteration, and a whole fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trellis.families.lds.subspace import identify
 T = TypeVar("T")
 BLOCKS, HORIZON = 4, 7
 SHARES = (10, 3, 1)  # a tenth, a third and all of the text
-ITERATIONS = 10  # of the whole fit
+ITERATIONS = 10  # EM iterations of the whole fit
 GOALS = {"count": 1e6, "subspace": 120.0, "EM iteration": 20.0, "peak memory": 8.0, "fit": 300.0}
 
 
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
     words, dim, tokens = (5_000, 50, 500_000) if chosen.quick else (30_000, 200, 5_000_000)
     named = bool(os.environ.get("TRELLIS_DATA"))
     if not named:
-        print("lds: TRELLIS_DATA is not set, so the text is drawn by Zipf's law.", file=sys.stderr)
+        print("lds: TRELLIS_DATA is not set; using random text that follows Zipf's law.", file=sys.stderr)
     text = text8(words)[:tokens] if named else zipf_text(words, tokens)
     case = f"{'text8' if named else 'zipf'}, V={words:,}, h={dim}"
     for share in SHARES:
@@ -52,13 +52,13 @@ def main(argv: list[str]) -> None:
 
 
 def text8(words: int) -> np.ndarray:
-    """Its training text with so many words; 0: all."""
+    """The training text of text8 with this many words (0: all)."""
     config = DataConfig(source="text8", max_size=words, min_count=1 if not words else None, test_fraction=0.0)
     return np.asarray(load_corpus(config)["train"].tokens)
 
 
 def zipf_text(words: int, tokens: int) -> np.ndarray:
-    """Words by their rank's frequency, each likely to be followed by its neighbours."""
+    """Random words that follow Zipf's law; each is likely to be followed by words of similar rank."""
     generator = np.random.default_rng(0)
     chances = 1 / np.arange(1, words + 1)
     drawn = generator.choice(words, tokens, p=chances / chances.sum())
@@ -72,14 +72,14 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def say(case: str, metric: str, value: float, unit: str, goal: bool = True, **more: float) -> None:
-    """A figure beside its goal: a speed is to be above it, anything else below."""
+    """Report a figure and its target: speeds should be above it, everything else below."""
     wanted = GOALS[metric] if goal else None
     ratio = wanted and (value / wanted if unit == "tokens/s" else wanted / value)
     emit("lds", case, metric, value, "goal", wanted, ratio, unit, **more)
 
 
 def learn(case: str, text: np.ndarray, dim: int, whole: bool) -> None:
-    """Seconds of each part, beside the goals where it is `whole`; an iteration's against distinct pairs, not tokens."""
+    """Report the seconds of each part, with targets if `whole`; an iteration depends on distinct pairs, not tokens."""
     case, rows = f"{case}, {len(text):,} tokens", choose_rows(np.bincount(text))
     seconds, moments = timed(lambda: count_moments(text, rows, 2 * BLOCKS - 1))
     say(case, "count", len(text) / seconds, "tokens/s")
@@ -94,12 +94,12 @@ def learn(case: str, text: np.ndarray, dim: int, whole: bool) -> None:
 
 
 def memory(case: str) -> None:
-    """The most that the process has held so far; cases grow."""
+    """Report the peak memory of the process so far; cases are in increasing order."""
     say(case, "peak memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, "GiB")
 
 
 def fit_ptb(dim: int) -> None:
-    """The Penn Treebank from the text to the model."""
+    """Time a whole fit to the Penn Treebank."""
     corpus = load_corpus(DataConfig(source="ptb"))
 
     def fit() -> None:
@@ -111,4 +111,4 @@ def fit_ptb(dim: int) -> None:
 
 def check_margins(moments: Moments) -> None:
     if any(np.abs(lag.sum(0) - moments.counts).max() > 0 for lag in moments.lags):
-        raise SystemExit("The counts have the wrong margins.")
+        raise SystemExit("The counts have the wrong marginals.")

@@ -1,4 +1,4 @@
-"""Low-rank transitions: how time and memory grow with states and features, and against dense products."""
+"""Low-rank transitions: growth of time and memory with states and features, and comparison with dense products."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from trellis.transitions import Dense, LowRank, Transition
 from trellis.types import Batch
 
 BENCH = "low-rank"
-LANES, STEPS = 64, 8  # beliefs side by side, and steps of the forward pass
+LANES, STEPS = 64, 8  # parallel sequences, and steps of the forward pass
 SIZES = {  # states, features of the growth in states, states of the growth in features, features
     "cpu": ([2**n for n in range(9, 14)], 64, 2048, [2**n for n in range(4, 10)]),
     "cuda": ([2**n for n in range(14, 21)], 1024, 65536, [2**n for n in range(7, 13)]),
 }
-SAMPLED = {"cpu": (2**13, 256), "cuda": (2**16, 1024)}  # states and features of a chain that is drawn
+SAMPLED = {"cpu": (2**13, 256), "cuda": (2**16, 1024)}  # states and features of a chain to sample from
 PATHS, LENGTH = 1024, 128
 LARGEST_DENSE = {"cpu": 2**12, "cuda": 2**16}
-TAIL = {"cpu": (2**11, 2**13), "cuda": (2**15, 2**18)}  # over which the exponent in states is fitted too
+TAIL = {"cpu": (2**11, 2**13), "cuda": (2**15, 2**18)}  # the range over which a second exponent in states is fitted
 
 
 def low_rank(states: int, features: int, device: torch.device) -> LowRank:
-    """Random, in the precision of training."""
+    """A random low-rank operator in the precision of training."""
     dtype = torch.bfloat16 if device.type == "cuda" else None
     into = torch.rand(states, features, device=device)
     out = torch.rand(states, features, device=device)
@@ -42,7 +42,7 @@ def low_rank(states: int, features: int, device: torch.device) -> LowRank:
 
 
 class Low(Dense):
-    """A dense operator whose products are of a lower precision."""
+    """A dense operator with products in lower precision."""
 
     def forward(self, probs: torch.Tensor) -> torch.Tensor:
         return (probs.to(self.matrix.dtype) @ self.matrix).to(probs.dtype)
@@ -69,7 +69,7 @@ def passing(operator: Transition, device: torch.device) -> Callable[[], object]:
 
 
 def captured(work: Callable[[], object], device: torch.device) -> Callable[[], object]:
-    """The same as one CUDA graph on a GPU, where small kernels would wait for their launches."""
+    """The work as one CUDA graph on a GPU, where launching small kernels would dominate."""
     if device.type == "cpu":
         return work
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -92,7 +92,7 @@ def copy_rate(device: torch.device) -> float:
 def grow(
     name: str, sizes: Sequence[int], problems: Sequence[tuple[int, int]], device: torch.device, repeats: int
 ) -> None:
-    """Seconds a token over one of the two sizes, and the exponent."""
+    """Report seconds per token as one of the two sizes grows, and the exponent."""
     rate, seconds = copy_rate(device), []
     for states, features in problems:
         fresh_memory(device)
@@ -120,7 +120,7 @@ def against_dense(sizes: Sequence[int], features: int, device: torch.device, rep
 
 
 def training_step(states: int, features: int, band: int, classes: int, device: torch.device) -> Callable[[], object]:
-    """A step of training a low-rank HMM; with classes of words, or all states live at every token (0)."""
+    """A training step of a low-rank HMM with word classes, or (0) with all states live at every token."""
     vocab = Vocabulary(["<eos>", "<unk>", *(f"w{n}" for n in range(9998))], [1] * 10_000)
     choices = HMMConfig(states=states, params="lowrank", features=features, band=band, init_std=0.05)
     support = Partition(word_classes(classes), [states // classes] * classes) if classes else None
@@ -133,7 +133,7 @@ def training_step(states: int, features: int, band: int, classes: int, device: t
 
 
 class Largest(TorchDispatchMode):
-    """The most entries of any tensor that is made."""
+    """Records the size of the largest tensor created."""
 
     entries = 0
 
@@ -155,7 +155,7 @@ def allocation(states: int, features: int, device: torch.device) -> None:
 
 
 def sampling(states: int, features: int, device: torch.device) -> None:
-    """Paths drawn through alias tables, their making included, and by inversion."""
+    """Report the time of sampling with alias tables, including their construction, and by inversion."""
     operator, first = low_rank(states, features, device), torch.arange(PATHS, device=device)
     uniform = torch.rand(LENGTH, PATHS, dtype=torch.float64, device=device)
 

@@ -1,4 +1,4 @@
-"""n-gram models: counting and scoring beside dictionaries and KenLM, and the perplexity of every order."""
+"""n-gram models: counting and scoring, against dictionaries and KenLM, and the perplexity of every order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def timed(work: Callable[[], Any], repeats: int) -> float:
 
 
 def report_counting(name: str, corpus: Corpus, repeats: int) -> None:
-    """Seconds for the n-grams of orders 1 to 5, beside a Counter of tuples for each order."""
+    """Report the seconds for counting n-grams of orders 1 to 5, against one Counter of tuples per order."""
     text, tokens = corpus["train"], corpus["train"].tokens.tolist()
 
     def by_counter() -> list[Counter[tuple[int, ...]]]:
@@ -79,7 +79,7 @@ def report_perplexity(name: str, corpus: Corpus, model: NGram) -> None:
 
 
 def report_scoring(name: str, model: NGram, text: Split, repeats: int) -> None:
-    """Tokens per second on one core, and how far the peers' answers are from ours."""
+    """Report tokens per second on one core, and how much the results of the peers differ from ours."""
     seconds = timed(lambda: evaluate(model, Streams(text, 1, WINDOW)), repeats)
     tokens = torch.from_numpy(text.tokens.astype(np.int64))[None]
     answer = model.score(tokens, model.start(1))[0][0].numpy() / math.log(10)
@@ -94,7 +94,7 @@ def report_scoring(name: str, model: NGram, text: Split, repeats: int) -> None:
 
 
 def kenlm_scorer(model: NGram, text: Split) -> Scorer | None:
-    """KenLM's own look-up of the ARPA file that we wrote, asked sentence by sentence."""
+    """A function that scores sentences with KenLM, using our ARPA file."""
     try:
         import kenlm
     except ImportError:
@@ -108,7 +108,7 @@ def kenlm_scorer(model: NGram, text: Split) -> Scorer | None:
 
 
 def dictionary_scorer(model: NGram, text: Split) -> Scorer:
-    """Backing off in a dictionary of tuples."""
+    """A function that scores by backing off in a dictionary of tuples."""
     ngrams: list[tuple[int, ...]] = [(word,) for word in range(len(model.vocab))]
     for k in range(2, model.order + 1):
         parents, words = (part.tolist() for part in model.trie.level(k))

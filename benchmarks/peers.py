@@ -1,8 +1,8 @@
-"""The contestants: each puts one library behind the same five methods.
+"""The libraries that are compared, each with the same five methods.
 
-`forward` gives log p(x) of all sequences together, `smooth` p(z_t | x) [B, T, K], `viterbi` the best paths [B, T], and
-`em` the parameters after that many iterations of Baum-Welch from the problem's own, without any prior.
-A contestant that compiles on its first call says so with `compiles`.
+`forward` returns log p(x) summed over all sequences, `smooth` p(z_t | x) [B, T, K], `viterbi` the best paths [B, T],
+and `em` the parameters after some iterations of Baum-Welch from the problem's own, without a prior. `compiles` marks a
+library that compiles on its first call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.problem import Array, Parameters, Problem
 
 
 class Contestant(Protocol):
-    """What a worker runs."""
+    """The interface of a library."""
 
     compiles: bool
 
@@ -81,7 +81,7 @@ class Trellis:
 
 
 class Numpy:
-    """The textbook's scaled recursions, all sequences side by side, one matrix product per step."""
+    """The textbook recursions in scaled arithmetic, with all sequences in parallel: one matrix product per step."""
 
     compiles = False
 
@@ -152,7 +152,7 @@ class Numpy:
 
 
 class Hmmlearn:
-    """hmmlearn's CategoricalHMM with its faster, scaled recursions in C++; or an estimator that takes its place."""
+    """hmmlearn's CategoricalHMM with scaling, its faster implementation in C++, or our drop-in replacement."""
 
     compiles = False
 
@@ -239,7 +239,7 @@ class Dynamax:
 
 
 class Pomegranate:
-    """pomegranate's DenseHMM, float32. It has an end state; here a sequence may end anywhere at no cost."""
+    """pomegranate's DenseHMM, float32. Its end probabilities are set to one: a sequence may end in any state."""
 
     compiles = False
 
@@ -276,7 +276,7 @@ class Pomegranate:
         for _ in range(iterations):
             model.summarize(self.tokens)
             model.from_summaries()
-            model.edges.data.copy_(model.edges.log_softmax(-1))  # what went to the end state comes back
+            model.edges.data.copy_(model.edges.log_softmax(-1))  # restore the probability of the end state
             model.ends.data.zero_()
         emission = torch.stack([node.probs[0] for node in model.distributions])
         return Parameters(*(part.double().numpy() for part in (model.starts.exp(), model.edges.exp(), emission)))
@@ -294,6 +294,6 @@ CONTESTANTS: dict[str, Callable[[Problem], Contestant]] = {
 }
 OURS = {name: ["trellis-float32"] for name in CONTESTANTS} | {
     "numpy-float64": ["trellis-float64"],
-    "hmmlearn": ["trellis-float32", "trellis-float64", "trellis-estimator"],  # our precision, its own, and its face
+    "hmmlearn": ["trellis-float32", "trellis-float64", "trellis-estimator"],  # the last through its API
 }
 PRECISION = {"trellis-estimator": "float64"}

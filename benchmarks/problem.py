@@ -1,4 +1,4 @@
-"""The problems all contestants solve: a random HMM and tokens spread as words are."""
+"""The problems that all libraries solve: a random HMM, and tokens that follow Zipf's law."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Parameters(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes and a seed: whoever has these five numbers has the same parameters and the same tokens."""
+    """Sizes and a seed, which determine the parameters and the tokens."""
 
     states: int
     symbols: int
@@ -51,7 +51,7 @@ class Problem:
         return ((self.symbols + 1) ** uniform).astype(np.int64) - 1
 
     def path_score(self, path: Array) -> float:
-        """log p(z, x) of all sequences together: what a Viterbi path [B, T] reaches."""
+        """log p(z, x) of a path [B, T], summed over all sequences."""
         start, transition, emission = (np.log(part) for part in self.parameters)
         moves = transition[path[:, :-1], path[:, 1:]].sum()
         return float(start[path[:, 0]].sum() + moves + emission[path, self.tokens].sum())

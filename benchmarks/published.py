@@ -1,7 +1,7 @@
-"""One training step of a large HMM the published way: the whole transition matrix written out, emissions masked.
+"""A training step of a large HMM by the published method, with a dense transition matrix and masked emissions.
 
-In its best form: bfloat16 logits, compiled softmax, gradients of gathers not torch's own, the same pass over time as
-ours. It has no start net, carries no belief and keeps no average, and its step is not one CUDA graph.
+It is optimised: bfloat16 logits, a compiled softmax, our kernels for the gradients of gathers and for the pass over
+time. It has no start net, no carried state and no weight average, and it does not run as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Published(nn.Module):
 
 @torch.compile(dynamic=False)
 def log_transition(queries: Tensor, keys: Tensor) -> Tensor:
-    """log p(z' | z), all of it: [S, S]."""
+    """The dense log p(z' | z): [S, S]."""
     return (queries @ keys.T).float().log_softmax(-1).bfloat16()
 
 
 @torch.compile(dynamic=False)
 def log_emission(states: Tensor, words: Tensor, word_class: Tensor, state_class: Tensor) -> Tensor:
-    """log p(x | z), all of it: [S, V]."""
+    """The dense log p(x | z): [S, V]."""
     allowed = word_class[None, :] == state_class[:, None]
     return (states @ words.T).float().masked_fill(~allowed, -torch.inf).log_softmax(-1).bfloat16()

@@ -1,4 +1,4 @@
-"""Races: every contestant in a process of its own, with a limit of time and of memory, run by run in turn."""
+"""Comparisons of libraries, each in its own process with limits on time and memory; their runs alternate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from benchmarks.peers import CONTESTANTS, OURS, PRECISION
 from benchmarks.problem import Problem
 from benchmarks.report import emit
 
-PATIENCE = 10.0  # seconds after which a contestant gets no further run of the same task
-AGREEMENT = 1e-6  # relative difference allowed between what contestants find
-REFERENCES = ("numpy-float64", "hmmlearn", "trellis-float64")  # whose answer counts as the right one
+PATIENCE = 10.0  # seconds after which a library is not run again on the same task
+AGREEMENT = 1e-6  # relative difference allowed between results
+REFERENCES = ("numpy-float64", "hmmlearn", "trellis-float64")  # the library whose result is the reference
 
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, and how many iterations of EM to run on it."""
+    """A problem, and the number of EM iterations to run on it."""
 
     problem: Problem
     iterations: int
@@ -41,7 +41,7 @@ QUICK = (Case(Problem(10, 20, 1000, 50), 3), Case(Problem(50, 1000, 200, 50), 3)
 
 @dataclass
 class Track:
-    """What one contestant did on one task."""
+    """The runs of one library on one task."""
 
     runs: list[float] = field(default_factory=list)
     first_call: float | None = None  # with compilation
@@ -64,14 +64,14 @@ class Track:
 
 
 class Runner:
-    """A worker process that lives until it fails, and is then started anew."""
+    """A worker process, restarted after a failure."""
 
     def __init__(self, name: str, memory: int, limit: float) -> None:
         self.name, self.memory, self.limit = name, memory, limit
         self.process: subprocess.Popen[str] | None = None
 
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer; an error where it takes too long or dies."""
+        """The worker's result, or an error if it takes too long or dies."""
         process = self.process or self.start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -98,20 +98,20 @@ class Runner:
 
 
 def options(argv: Sequence[str], limit: float, memory: float = 10.0) -> argparse.Namespace:
-    """The command line that all races share; `limit` and `memory` are defaults for the seconds and GiB of one run."""
+    """The shared command line; `limit` and `memory` are the default seconds and GiB of one run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--quick", action="store_true", help="small problems, three runs: about a minute")
-    parser.add_argument("--peers", default="", help="beginnings of names, with commas; all unless told")
-    parser.add_argument("--repeats", type=int, default=0, help="runs of which the median counts (5, quick: 3)")
-    parser.add_argument("--limit", type=float, default=limit, help="seconds that one run may take")
-    parser.add_argument("--memory", type=float, default=memory, help="GiB that one contestant may take")
+    parser.add_argument("--peers", default="", help="prefixes of names, separated by commas (default: all)")
+    parser.add_argument("--repeats", type=int, default=0, help="number of runs; the median is reported (5, quick: 3)")
+    parser.add_argument("--limit", type=float, default=limit, help="maximum seconds of one run")
+    parser.add_argument("--memory", type=float, default=memory, help="maximum GiB of one library")
     chosen = parser.parse_args(argv)
     chosen.repeats = chosen.repeats or (3 if chosen.quick else 5)
     return chosen
 
 
 def race_all(bench: str, tasks: Sequence[str], argv: Sequence[str], limit: float) -> None:
-    """Every task of every case, each reported as soon as it is over."""
+    """Run every task of every case, and report each result immediately."""
     chosen = options(argv, limit)
     wanted = tuple(chosen.peers.split(",")) if chosen.peers else ("",)
     names = [name for name in CONTESTANTS if name.startswith("trellis") or name.startswith(wanted)]
@@ -128,7 +128,7 @@ def race_all(bench: str, tasks: Sequence[str], argv: Sequence[str], limit: float
 
 
 def race(runners: Sequence[Runner], case: Case, task: str, repeats: int) -> dict[str, Track]:
-    """Run the contestants in turn until each has its repeats, or has used up the patience, or has failed."""
+    """Run the libraries in turn until each has reached its repeats or the time limit, or has failed."""
     job = {"problem": asdict(case.problem), "task": task, "iterations": case.iterations}
     tracks = {runner.name: Track() for runner in runners}
     for turn in range(repeats):
@@ -139,7 +139,7 @@ def race(runners: Sequence[Runner], case: Case, task: str, repeats: int) -> dict
 
 
 def report(bench: str, case: Case, task: str, tracks: dict[str, Track], machine: floor.Machine) -> None:
-    """One line per peer, against Trellis in the same precision; for hmmlearn, in our default and by estimator too."""
+    """Report each peer against Trellis in the same precision; for hmmlearn, also in float32 and with the estimator."""
     work = case.problem.num_tokens * (case.iterations if task == "em" else 1)
     truth = next((tracks[name].digest for name in REFERENCES if name in tracks and tracks[name].digest), None)
     pairs = [(name, own) for name in tracks if not name.startswith("trellis") for own in OURS[name] if own in tracks]
@@ -166,5 +166,5 @@ def report(bench: str, case: Case, task: str, tracks: dict[str, Track], machine:
 
 
 def difference(found: float | None, truth: float | None) -> float | None:
-    """Relative."""
+    """The relative difference."""
     return None if found is None or truth is None else abs(found - truth) / abs(truth)

@@ -1,4 +1,4 @@
-"""Results: one JSON line each on stdout as they come, and a table for people on stderr at the end."""
+"""Report results: one JSON line each on stdout, and a readable table on stderr at the end."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def emit(
     unit: str,
     **more: Any,
 ) -> None:
-    """Report one comparison: our figure, the peer's name and its figure (or why it has none), and how many times better
-    we are (above 1: we are)."""
+    """Report one comparison: our figure, the peer's name and figure (or why it has none), and the ratio (above 1: ours
+    is better)."""
     row = dict(zip(COLUMNS, (bench, case, metric, ours, peer, peers, ratio, unit), strict=True)) | more
     rows.append(row)
     print(json.dumps(row), flush=True)
 
 
 def show(value: Any) -> str:
-    """A figure with four digits that count; whatever else, as it is."""
+    """A number with four significant digits; anything else unchanged."""
     if value is None:
         return "-"
     if not isinstance(value, float):
@@ -38,7 +38,7 @@ def show(value: Any) -> str:
 
 
 def table() -> None:
-    """All results since the last call, to stderr."""
+    """Print all results since the last call to stderr."""
     cells = [[show(row[column]) for column in COLUMNS] for row in rows]
     rows.clear()
     try:

@@ -1,7 +1,7 @@
-"""A process that runs one contestant: a JSON job per line on stdin, a JSON answer per line on stdout.
+"""A process that runs one library: one JSON job per line on stdin, one JSON result per line on stdout.
 
-A job has the sizes of the problem, the task, the iterations, and whether it is the first of its kind: then whatever
-compiles is called once before, and the answer is made into a digest.
+A job has the sizes of the problem, the task, the iterations, and whether it is the first of its kind. In the first job,
+a library that compiles is called once before, and the result is reduced to a digest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.problem import Problem
 
 
 def digest(problem: Problem, task: str, answer: Any) -> float:
-    """One number per answer that all contestants must agree on, per token where it is a log-likelihood."""
+    """One number per result on which all libraries must agree; a log-likelihood is per token."""
     digests: dict[str, Callable[[], float]] = {
         "forward": lambda: answer / problem.num_tokens,
         "smooth": lambda: float(np.square(answer, dtype=np.float64).sum()) / problem.num_tokens,
@@ -34,7 +34,7 @@ def digest(problem: Problem, task: str, answer: Any) -> float:
 
 
 def call(contestant: Contestant, task: str, iterations: int) -> tuple[float, Any]:
-    """Seconds and answer of one run."""
+    """The seconds and the result of one run."""
     method = getattr(contestant, task)
     run = partial(method, iterations) if task == "em" else method
     begin = perf_counter()
@@ -43,7 +43,7 @@ def call(contestant: Contestant, task: str, iterations: int) -> tuple[float, Any
 
 
 class Worker:
-    """Keeps the contestant of the last problem, so that only the first job of a problem pays for its preparation."""
+    """Keeps the library's objects for the last problem, so that only its first job includes the preparation."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class Worker:
 
 
 def attempt(worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
-    """The answer, or the reason why there is none."""
+    """The result, or the reason for failure."""
     try:
         return worker.answer(job)
     except ImportError as error:
@@ -80,7 +80,7 @@ def attempt(worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(name: str, memory: int) -> None:
-    """Answer jobs until stdin ends; `memory` is the limit of the address space in bytes."""
+    """Process jobs until stdin ends; `memory` limits the address space, in bytes."""
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "w")

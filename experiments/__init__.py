@@ -1,1 +1,1 @@
-"""Experiments: runs as TOML, one result as JSON for each run and seed, and tables and plots out of the results."""
+"""Experiments: runs as TOML files, a JSON result for each run and seed, and tables and plots of the results."""

@@ -1,4 +1,4 @@
-"""`python -m experiments run|table|plot NAME`: train what is missing, print the tables, draw the plots."""
+"""`python -m experiments run|table|plot NAME`: train runs without a result, print tables, draw plots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_here(experiment: Experiment, run: str, seed: int, options: running.Options) -> int:
-    """One run in this process; how it ended is its last line."""
+    """Execute a run in this process; the last line printed is its outcome."""
     try:
         result = running.run_one(experiment, run, seed, options)
     except TrellisError as error:
@@ -60,12 +60,12 @@ def plot(args: argparse.Namespace) -> int:
 def find_whole(name: str) -> Experiment:
     experiment, chosen = find(name)
     if chosen is not None:
-        raise TrellisError(f"Name the whole experiment, {experiment.name!r}, not one of its runs.")
+        raise TrellisError(f"Pass the whole experiment, {experiment.name!r}, not one of its runs.")
     return experiment
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m experiments", description="Run experiments; show what came out.")
+    parser = argparse.ArgumentParser("python -m experiments", description="Run experiments and show their results.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(function: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
@@ -73,25 +73,25 @@ def build_parser() -> argparse.ArgumentParser:
         sub.set_defaults(function=function)
         return sub
 
-    running_ = command(run, "train and measure what has no result yet, the most important first")
-    running_.add_argument("name", metavar="NAME[/RUN]", help="an experiment (or its folder), or one run of it")
-    running_.add_argument("--seed", type=cli.seed, action="append", help="may be given again (default: the run's own)")
+    running_ = command(run, "train and evaluate runs without a result, the most important first")
+    running_.add_argument("name", metavar="NAME[/RUN]", help="an experiment (or its folder), or one of its runs")
+    running_.add_argument("--seed", type=cli.seed, action="append", help="repeatable (default: the seed of the run)")
     running_.add_argument("--out", type=Path, help="folder of the results (default: results/ of the experiment)")
-    running_.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the trainings (default: runs)")
-    running_.add_argument("--set", action="append", default=[], metavar="a.b=c", help="another value of every run")
-    running_.add_argument("--force", action="store_true", help="begin anew, also where there is a result")
-    running_.add_argument("--jobs", type=cli.positive, default=1, help="how many at a time")
-    showing = command(table, "the paper's tables with our figures beside the published ones; computes nothing")
+    running_.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs (default: runs)")
+    running_.add_argument("--set", action="append", default=[], metavar="a.b=c", help="override an option in every run")
+    running_.add_argument("--force", action="store_true", help="start again, even if there is a result")
+    running_.add_argument("--jobs", type=cli.positive, default=1, help="number of runs at a time")
+    showing = command(table, "print the tables, with published figures next to ours; computes nothing")
     showing.add_argument("name", metavar="NAME")
     showing.add_argument("--format", choices=tuple(tables.FORMATS), default="text")
-    plotting = command(plot, "the figures of the tables as SVG")
+    plotting = command(plot, "plot the figures of the tables as SVG")
     plotting.add_argument("name", metavar="NAME")
     plotting.add_argument("--out", type=Path, help="folder of the plots (default: plots/ of the experiment)")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command: 1 where a run failed, 2 where the command or its input is wrong."""
+    """Run one command; returns 1 if a run failed and 2 if the command or its input is wrong."""
     args = build_parser().parse_args(argv)
     try:
         code: int = args.function(args)
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        failed("interrupted; the same command goes on")
+        failed("interrupted; the same command continues")
         return 130
 
 

@@ -1,4 +1,4 @@
-"""What is measured on a trained model besides its perplexity: each analysis gives named figures."""
+"""Analyses of a trained model besides its perplexity; each returns named figures."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STEPS = 3  # of training while memory is watched
 
 
 def states(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """Occupancy and entropies, on the valid text."""
+    """Occupancy and entropies on the validation set."""
     if not isinstance(model, HMM):
         return {}
     return dict(measure_states(model, READINGS[config.batches.order](corpus["valid"]))._asdict())
 
 
 def normalisation(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """Whether next-word probabilities sum to one, in contexts of the valid text."""
+    """Whether next-word probabilities sum to one, in contexts from the validation set."""
     batches = Streams(corpus["valid"], LANES, WINDOW)
     return dict(check_normalisation(model, batches, CONTEXTS)._asdict())
 
@@ -50,7 +50,7 @@ class Normalisation(NamedTuple):
 
 @torch.no_grad()
 def check_normalisation(model: LanguageModel, batches: Iterable[Batch], contexts: int = 1000) -> Normalisation:
-    """Sum p(x | context) over the vocabulary where each row of each batch ends, until enough contexts were seen."""
+    """Sum p(x | context) over the vocabulary at the end of each row of each batch, until there are enough contexts."""
     state: Any = None
     sums: list[Tensor] = []
     for batch in batches:
@@ -67,7 +67,7 @@ def check_normalisation(model: LanguageModel, batches: Iterable[Batch], contexts
 
 
 def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """The most bytes that steps of training such a model need on a GPU, over what is there already."""
+    """The peak bytes of a few training steps on a GPU, without what was allocated before."""
     if not isinstance(model, HMM) or model.device.type != "cuda":
         return {}
     support = deepcopy(model.params.partition or model.params.support)
@@ -91,8 +91,7 @@ def memory(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
 def analyse(
     model: LanguageModel, config: RunConfig, corpus: Corpus, analyses: Mapping[str, Analysis]
 ) -> tuple[Figures, dict[str, str]]:
-    """The figures of all analyses, and the errors of those that failed: a training is not lost because something could
-    not be measured on it."""
+    """The figures of all analyses, and the errors of those that failed, so that a failure does not lose the run."""
     figures: Figures = {}
     errors: dict[str, str] = {}
     for name, analysis in analyses.items():

@@ -1,4 +1,4 @@
-"""What every paper has: trainings of Trellis, their figures, and the analyses of each trained language model."""
+"""What all papers share: ordinary runs, their figures, and the analyses of trained language models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trellis.report.format import compact, log_prob, percent, perplexity, whole
 
 
 def dropout(config: Any) -> str:
-    """Its kind and rate."""
+    """The kind and rate of dropout."""
     kind = config.model.dropout
     return kind if kind == "none" else f"{kind} {config.model.dropout_rate:g}"
 

@@ -1,4 +1,4 @@
-"""An experiment is a folder: a TOML for each run, and tables.toml for the tables of their figures."""
+"""An experiment is a folder with a TOML file for each run, and tables.toml, which describes the tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLES = "tables.toml"
 
 @dataclass(frozen=True)
 class Row:
-    """One run in a table; `published` are figures as they were printed elsewhere."""
+    """One run in a table; `published` has the figures of the paper."""
 
     run: str
     label: str = ""
@@ -30,10 +30,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Plot:
-    """Which figure over which fact, and the fact of which every value has a line of its own."""
+    """A plot of a figure (y) over a fact (x), with one line for each value of another fact."""
 
     x: str
-    y: str | list[str]  # several figures have a line each
+    y: str | list[str]  # one line each, if there are several
     lines: str = ""
 
 
@@ -47,7 +47,7 @@ class Table:
     rows: list[Row]
     facts: dict[str, str] = field(default_factory=dict)  # heading -> fact
     note: str = ""
-    analysis: str = ""  # of its runs, besides the common ones
+    analysis: str = ""  # analyses of its runs, besides the common ones
     plot: Plot | None = None
 
 
@@ -59,8 +59,8 @@ class Experiment:
     title: str
     published: str  # the heading of published figures
     tables: list[Table]
-    paper: Paper  # what it declares, and what is common to all
-    kinds: dict[str, Kind]  # of runs by the prefix of their names, "" the last
+    paper: Paper  # what it declares, combined with what all papers share
+    kinds: dict[str, Kind]  # kinds of runs by the prefix of their names, "" last
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class Experiment:
         return self.folder / "results"
 
     def runs(self) -> list[str]:
-        """Every run that has a TOML, in order of importance: as the tables name them, then any other."""
+        """All runs with a TOML file: first those in the tables, in that order, then the others."""
         written = sorted(path.stem for path in self.folder.glob("*.toml") if path.name != TABLES)
         named = dict.fromkeys(row.run for table in self.tables for row in table.rows)
         return [run for run in named if run in written] + [run for run in written if run not in named]
@@ -80,14 +80,14 @@ class Experiment:
         return next(kind for prefix, kind in self.kinds.items() if run.startswith(prefix))
 
     def config(self, run: str, overrides: Iterable[str] = (), seed: int | None = None) -> Any:
-        """The configuration in the TOML of a run, with other values on top."""
+        """The configuration of a run from its TOML file, with overrides."""
         if run not in self.runs():
             raise TrellisError(f"{self.name} has no run {run!r}{suggestion(run, self.runs())}")
         config = read_run(self.folder / f"{run}.toml", self.kind_of(run).config, overrides)
         return config if seed is None else replace(config, seed=seed)
 
     def written(self, run: str) -> dict[str, Any]:
-        """The content of the TOML of a run, without defaults."""
+        """The content of the TOML file of a run, without defaults."""
         return tomllib.loads((self.folder / f"{run}.toml").read_text(encoding="utf-8"))
 
     @cached_property
@@ -99,12 +99,12 @@ class Experiment:
 
     @cached_property
     def results(self) -> list[Result]:
-        """Every result there is, by run and seed."""
+        """All existing results, by run and seed."""
         found = [read_result(path) for path in sorted(self.results_folder.glob("*.json"))]
         return sorted(found, key=lambda result: (result.run, result.seed))
 
     def analyses(self, run: str) -> dict[str, Analysis]:
-        """The common analyses, and those that tables need of a run."""
+        """The common analyses, and those that the tables require for a run."""
         needed = (table.analysis for table in self.tables if table.analysis and run in {row.run for row in table.rows})
         return {**COMMON.analyses, **{name: wanted("analysis", name, self.paper.analyses) for name in needed}}
 
@@ -123,7 +123,7 @@ def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
 
 
 def find(name: str) -> tuple[Experiment, str | None]:
-    """The experiment called NAME (one of ours, or a folder), and the run where it is NAME/RUN."""
+    """The experiment NAME (built in, or a folder), and the run if the name is NAME/RUN."""
     for head, run in ((name, None), tuple(name.rpartition("/")[::2])):
         for folder in (base / text for base in (HERE, Path()) for text in (str(head), str(head).replace("-", "_"))):
             if head and (folder / TABLES).is_file():
@@ -133,7 +133,7 @@ def find(name: str) -> tuple[Experiment, str | None]:
 
 
 def name_of(folder: Path) -> str:
-    """Our own folders are packages, so they have underscores where their names have hyphens."""
+    """The name of an experiment: in folder names, which are Python packages, hyphens are underscores."""
     return folder.name.replace("_", "-") if folder.parent == HERE else folder.name
 
 

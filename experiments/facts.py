@@ -1,4 +1,4 @@
-"""Facts about a run, from its configuration to the cell of a table."""
+"""Facts about a run: values of its configuration, shown in tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from trellis.report.format import NOTHING
 
 
 def model_option(key: str, applies: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    """The fact that is an option of [model]; models that it does not apply to leave the cell empty."""
+    """A fact that is an option of [model]; the cell is empty for models to which it does not apply."""
     return lambda config: getattr(config.model, key) if applies(config.model) else ""
 
 
 def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Every value of nested tables under "section.key"."""
+    """The values of nested tables, by "section.key"."""
     values: dict[str, Any] = {}
     for name, value in tables.items():
         values |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
@@ -22,7 +22,7 @@ def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_fact(value: Any) -> str:
-    """Powers of two as 16k, switches as yes and no."""
+    """Format a fact: powers of two as 16k, booleans as yes and no."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

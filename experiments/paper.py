@@ -1,6 +1,6 @@
 """What a paper adds to the common experiments: kinds of runs, figures, facts, analyses and plots.
 
-The folder of a paper declares them as PAPER in its paper.py; the common modules import no paper by name."""
+The folder of a paper declares them as PAPER in paper.py; the common modules import no paper by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Analysis = Callable[[LanguageModel, RunConfig, Corpus], Figures]
 
 
 class Figure(NamedTuple):
-    """A column of a table. A figure that is not measured under its own name is derived from the whole result."""
+    """A column of a table. A figure that was not measured under this name is computed from the whole result."""
 
     heading: str
     write: Callable[[float], str]
@@ -42,15 +42,15 @@ class Job:
 
     run: str
     config: Any
-    folder: Path  # where the trainings of the experiment are kept
-    force: bool  # whether to discard a training that is there
+    folder: Path  # the folder of the experiment's runs
+    force: bool  # whether to discard an existing run
     analyses: Mapping[str, Analysis]
     config_of: Callable[[str], Any]  # another run of the same experiment
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run measured, and on which corpus."""
+    """The figures of a run, and its corpus."""
 
     corpus: str
     figures: Figures
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Kind(NamedTuple):
-    """A kind of run: the dataclass that its TOML fills in, and the function that runs it."""
+    """A kind of run: the dataclass for its TOML file, and the function that executes it."""
 
     config: type
     run: Callable[[Job], Outcome]
@@ -67,7 +67,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Paper:
-    """Everything by the name that tables.toml uses for it."""
+    """The declarations of a paper, by the names used in tables.toml."""
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Paper:
         return wanted("figure", name, self.figures)
 
     def value(self, result: Result, name: str) -> float | None:
-        """A figure of a result; None where it was not measured, or is not finite."""
+        """A figure of a result; None if it was not measured or is not finite."""
         derive = self.figures[name].derive if name in self.figures else None
         try:
             return derive(result) if derive else result.figures[name]
@@ -90,7 +90,7 @@ class Paper:
             return None
 
     def fact(self, config: Any, name: str) -> Any:
-        """A named fact, or the value of a key "section.key"; None where there is no configuration."""
+        """A named fact, or the value of a key "section.key"; None if there is no configuration."""
         if config is None:
             return None
         known = {**flat(asdict(config)), **self.facts}
@@ -99,14 +99,14 @@ class Paper:
 
 
 def wanted(what: str, name: str, known: Mapping[str, Any]) -> Any:
-    """What a table asks for by name."""
+    """Look up what a table names; raises if it is unknown."""
     if name not in known:
-        raise TrellisError(f"A table asks for the {what} {name!r}, which is not known{suggestion(name, known)}")
+        raise TrellisError(f"A table names the {what} {name!r}, which is not known{suggestion(name, known)}")
     return known[name]
 
 
 def load_paper(folder: Path) -> Paper:
-    """What the folder declares, here or elsewhere; nothing where it has no paper.py."""
+    """The declarations of a folder, which may be anywhere; empty if it has no paper.py."""
     path = folder / f"{MODULE}.py"
     if not path.is_file():
         return Paper()

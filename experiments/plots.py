@@ -1,4 +1,4 @@
-"""The figures of a table as SVG: one line for each value of a fact, published figures hollow beside ours."""
+"""Plots of the figures of a table as SVG: one line for each value of a fact; published figures have hollow markers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ svg { background: #fff; font: 12px system-ui, sans-serif; } text { fill: #6a6f77
 polyline { fill: none; stroke-width: 2; } circle { stroke-width: 2; } .grid { stroke: #e4e1da; }
 .published polyline { stroke-dasharray: 3 5; } .published circle { fill: #fff; }
 """
-MARGIN = 0.08  # of the range of the figures, above and below
+MARGIN = 0.08  # margin above and below, as a fraction of the range
 
 
 class Line(NamedTuple):
-    """Points (value of the fact x, figure); published ones are drawn hollow."""
+    """Points (value of the fact x, figure); published ones have hollow markers."""
 
     name: str
     colour: str
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 def write_plots(experiment: Experiment, folder: Path | None = None) -> list[Path]:
-    """A picture of every table that asks for one and has a figure to show."""
+    """Write a plot for every table that declares one and has results."""
     written = []
     for table in experiment.tables:
         lines = lines_of(experiment, table, table.plot) if table.plot else []
@@ -47,7 +47,7 @@ def write_plots(experiment: Experiment, folder: Path | None = None) -> list[Path
 
 
 def lines_of(experiment: Experiment, table: Table, plot: Plot) -> list[Line]:
-    """Our figures and the published ones of every value of the fact `plot.lines`."""
+    """Our figures and the published ones, for every value of the fact `plot.lines`."""
     paper = experiment.paper
     ours: dict[str, list[tuple[Any, float]]] = {}
     theirs: dict[str, list[tuple[Any, float]]] = {}
@@ -73,12 +73,12 @@ def figures(plot: Plot) -> list[str]:
 
 
 def numbers(printed: str) -> list[float]:
-    """The first number in what was printed."""
+    """The first number in a printed figure."""
     return [float(found) for found in re.findall(r"\d+(?:\.\d+)?", printed)[:1]]
 
 
 def draw(paper: Paper, table: Table, plot: Plot, lines: list[Line]) -> Markup:
-    """The picture: values of x side by side at equal distances, whatever they are."""
+    """The plot; values of x are at equal distances."""
     places = sorted({x for line in lines for x, _ in line.points})
     step = (RIGHT - LEFT) / len(places)
     across = {x: LEFT + (i + 0.5) * step for i, x in enumerate(places)}
@@ -108,7 +108,7 @@ def draw(paper: Paper, table: Table, plot: Plot, lines: list[Line]) -> Markup:
 
 
 def draw_line(line: Line, across: dict[Any, float], y: Scale, write: Any) -> Markup:
-    """The points of a line, joined; the title of each is its value."""
+    """A line with its points; the title of each point is its value."""
     joined = " ".join(f"{across[x]:.1f},{y(value):.1f}" for x, value in line.points)
     fill = {} if line.published else {"fill": line.colour}
     points = (
@@ -120,7 +120,7 @@ def draw_line(line: Line, across: dict[Any, float], y: Scale, write: Any) -> Mar
 
 
 def labels(lines: list[Line], y: Scale) -> Iterable[Markup]:
-    """The names of the lines, right of their last points and moved apart where they would overlap."""
+    """The names of the lines, to the right of their last points, moved apart if they would overlap."""
     ordered = sorted(lines, key=lambda line: y(line.points[-1][1]))
     heights = spread([y(line.points[-1][1]) for line in ordered], LABEL_GAP)
     for line, height in zip(ordered, heights, strict=True):

@@ -1,4 +1,4 @@
-"""One result as one JSON file: what was run, on what, and what came out. No dates: the same run gives the same file."""
+"""Results as JSON files: configuration, corpus, figures. There are no dates, so the same run gives the same file."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Figures = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Result:
-    """A run with one seed."""
+    """The result of a run with one seed."""
 
     run: str
     seed: int
     corpus: str
-    config: dict[str, Any]  # the whole RunConfig, or what else describes a run
+    config: dict[str, Any]  # the whole RunConfig, or that of another kind of run
     figures: Figures
-    training: dict[str, Any]  # steps, tokens, seconds, outcome; seconds alone where nothing is trained step by step
+    training: dict[str, Any]  # steps, tokens, seconds, outcome; only seconds if the run is not trained in steps
     hardware: dict[str, Any]
     source: str  # a hash of the library
     errors: dict[str, str]  # analyses that failed, and why
 
     def is_of(self, config: Any) -> bool:
-        """Whether this configuration, on any device and with any seed, gave the result."""
+        """Whether the result is of this configuration, with any device and seed."""
         try:
             made = run_config(self.config) if isinstance(config, RunConfig) else build(type(config), self.config)
             return essence(made) == essence(config)
@@ -46,7 +46,7 @@ class Result:
 
 
 def essence(config: Any) -> Any:
-    """A configuration without what seeds and machines change."""
+    """A configuration without the parts that depend on seed and machine."""
     return replace(config, seed=0, device="auto")
 
 
@@ -73,7 +73,7 @@ def read_result(path: Path) -> Result:
 
 
 def source_hash() -> str:
-    """The library's own source in 16 hexadecimal digits."""
+    """A hash of the library's source, 16 hexadecimal digits."""
     root, digest = Path(trellis.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
@@ -81,7 +81,7 @@ def source_hash() -> str:
 
 
 def hardware(device: str, jobs: int) -> dict[str, Any]:
-    """Where a run took place, and beside how many others at most."""
+    """The device of a run, and the maximum number of runs at the same time."""
     cpu = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu
     return {"device": name, "torch": torch.__version__, "jobs": jobs}

@@ -1,4 +1,4 @@
-"""Runs, one here or many in processes of their own: train, measure, and write one result each."""
+"""Execute runs, one in this process or several in separate processes; each writes a result."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Options:
     """How and where to run."""
 
     out: Path  # of the results
-    runs: Path = Path("runs")  # of the trainings
+    runs: Path = Path("runs")  # of the runs
     overrides: list[str] = field(default_factory=list)
     force: bool = False
     jobs: int = 1
 
 
 def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
-    """Run with one seed, and write the result."""
+    """Execute a run with one seed, and write the result."""
 
     def config_of(run: str) -> Any:
         return experiment.config(run, options.overrides, seed)
@@ -54,7 +54,7 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
 
 
 def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bool:
-    """Whether the result is there and stays; one of another configuration stays too, which is printed."""
+    """Whether there is a result to keep; prints a note if it is of another configuration."""
     path = result_path(options.out, run, seed)
     if options.force or not path.exists():
         return False
@@ -66,7 +66,7 @@ def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bo
 
 
 def run_many(experiment: Experiment, chosen: list[tuple[str, int]], options: Options) -> bool:
-    """Run each (run, seed) in a process of its own, `jobs` at a time; whether all went well."""
+    """Execute each (run, seed) in a separate process, `jobs` at a time; returns whether all succeeded."""
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
             ended = pool.map(lambda one: run_apart(experiment, one[0], one[1], options), chosen)
@@ -82,7 +82,7 @@ def report(sentence: str, well: bool) -> bool:
 
 
 def run_apart(experiment: Experiment, run: str, seed: int, options: Options) -> tuple[str, bool]:
-    """The last line printed by `python -m experiments run NAME/RUN`, and whether it went well; the rest is in a log."""
+    """Run `python -m experiments run NAME/RUN`; returns its last line and whether it succeeded. The rest is logged."""
     command = [sys.executable, "-m", "experiments", "run", f"{experiment.folder}/{run}", "--seed", str(seed)]
     command += ["--out", str(options.out), "--runs", str(options.runs), "--jobs", str(options.jobs)]
     command += [word for override in options.overrides for word in ("--set", override)]

@@ -1,4 +1,4 @@
-"""The paper's tables with our figures beside the published ones, out of results alone: nothing is computed here."""
+"""Tables of our figures next to the published ones, from stored results: nothing is computed here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.results import Result
 
 MISSING, STALE = "-", "†"
 BAR = r"\|"  # in a cell of Markdown
-LEGEND = f"{MISSING} no result yet; {STALE} of another configuration than its TOML has now, and not counted as filled."
+LEGEND = f"{MISSING} no result yet; {STALE} of another configuration than the TOML file has now; not counted as filled."
 
 
 class Cell(NamedTuple):
@@ -31,7 +31,7 @@ class Grid(NamedTuple):
 
 
 def show(experiment: Experiment, style: str = "text") -> str:
-    """Every table, the hyperparameters, where the figures come from, and how many cells are filled."""
+    """All tables, the hyperparameters, the origin of the figures, and the number of filled cells."""
     grids, filled, total = [], 0, 0
     for table in experiment.tables:
         cells = [[figure_cell(experiment, row.run, name) for name in table.figures] for row in table.rows]
@@ -43,7 +43,7 @@ def show(experiment: Experiment, style: str = "text") -> str:
 
 
 def grid(experiment: Experiment, table: Table, cells: list[list[Cell]]) -> Grid:
-    """Labels and facts, then each figure of ours with the published one on its right."""
+    """Labels and facts, then each of our figures, followed by the published one."""
     labels = ["model"] if any(row.label for row in table.rows) else []
     headings = [*labels, *table.facts]
     rows = [
@@ -60,7 +60,7 @@ def grid(experiment: Experiment, table: Table, cells: list[list[Cell]]) -> Grid:
 
 
 def figure_cell(experiment: Experiment, run: str, name: str) -> Cell:
-    """One figure of a run: mean over seeds, standard deviation and number; a median has its quartiles instead."""
+    """A figure of a run: mean, standard deviation and number of seeds; a median has its quartiles instead."""
     values, current = seed_values(experiment, run, name)
     if not values:
         return Cell(MISSING, False)
@@ -75,7 +75,7 @@ def figure_cell(experiment: Experiment, run: str, name: str) -> Cell:
 
 
 def seed_values(experiment: Experiment, run: str, name: str) -> tuple[list[float], bool]:
-    """A figure by seed, out of results of the present configuration where there are any; and whether there are."""
+    """A figure by seed, from results of the current configuration if there are any, and whether there are."""
     config = experiment.configs.get(run)
     known = [(result, experiment.paper.value(result, name)) for result in experiment.results if result.run == run]
     current = [value for result, value in known if value is not None and config is not None and result.is_of(config)]
@@ -83,7 +83,7 @@ def seed_values(experiment: Experiment, run: str, name: str) -> tuple[list[float
 
 
 def hyperparameters(experiment: Experiment) -> Grid:
-    """The appendix: the content of every TOML; what all of them share is in the note."""
+    """The appendix: the options in every TOML file; those that all share are in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
     known = dict.fromkeys(key for run in runs for key in flat(asdict(experiment.configs[run])))
     keys = [key for key in known if any(key in run for run in runs.values())]
@@ -93,12 +93,12 @@ def hyperparameters(experiment: Experiment) -> Grid:
     note = "All: " + ", ".join(f"{key} = {write_fact(value)}" for key, value in shared.items()) + "." if shared else ""
     short = [key.split(".")[-1] for key in varied]
     headings = [name if short.count(name) == 1 else key for name, key in zip(short, varied, strict=True)]
-    note = f"{note} What a TOML leaves out has its default.".strip()
+    note = f"{note} Other options have their defaults.".strip()
     return Grid("Hyperparameters", ["run", *headings], rows, note)
 
 
 def origins(results: Sequence[Result]) -> list[str]:
-    """Which machines and which source the figures come from."""
+    """The machines and the versions of the source that the figures come from."""
     if not results:
         return []
     devices = sorted({f"{r.hardware['device']}, torch {r.hardware['torch']}" for r in results})

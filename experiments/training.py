@@ -1,4 +1,4 @@
-"""The common kind of run: a training of Trellis, measured and analysed."""
+"""The common kind of run: an ordinary training run, evaluated and analysed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trellis.training.run import CONFIG, train
 
 
 def run_training(job: Job) -> Outcome:
-    """Train, or continue a training, and measure the model; only language models are analysed."""
+    """Train, or resume training, and evaluate the model; only language models are analysed."""
     config, folder = job.config, job.folder / f"{job.run}.{job.config.seed}"
     if job.force:
         shutil.rmtree(folder, ignore_errors=True)
@@ -31,7 +31,7 @@ def run_training(job: Job) -> Outcome:
     trained = train(config, folder, resume=True)
     if trained.interrupted:
         raise KeyboardInterrupt
-    training: dict[str, Any] = {"seconds": time.monotonic() - begun}  # of a model that is fitted without steps
+    training: dict[str, Any] = {"seconds": time.monotonic() - begun}  # for a model that is not trained in steps
     if trained.training["step"] and trained.training["epoch"]:
         training = trained.training | {"valid": valid_by_epoch(trained.history)}
     figures: Figures = {**trained.scores.values} if trained.scores else {}
@@ -43,15 +43,15 @@ def run_training(job: Job) -> Outcome:
 
 
 def refuse_another(config: RunConfig, folder: Path) -> None:
-    """A training may go on for longer, but not as another one."""
+    """Raise if the folder has a run with another configuration; only the duration may differ."""
     if any((folder / name).exists() for name in (LAST, FILE)):
         configs = load_config(folder / CONFIG), config
         before, now = (replace(essence(c), train=replace(c.train, max_seconds=0.0)) for c in configs)
         if before != now:
-            raise TrellisError(f"{folder} holds a training with another configuration; --force begins it anew.")
+            raise TrellisError(f"{folder} contains a run with another configuration; --force starts again.")
 
 
 def valid_by_epoch(history: list[dict[str, Any]]) -> list[float]:
-    """The valid perplexity, or of taggers the percentage of wrong tags, after each epoch."""
+    """The validation perplexity (for taggers, the percentage of wrong tags) after each epoch."""
     found = ((line["epoch"], line.get(name)) for line in history for name in (VALID_PPL, VALID_ERROR))
     return list({epoch: value for epoch, value in found if value is not None}.values())

@@ -7,11 +7,11 @@ from typing import Any
 
 from trellis.errors import TrellisError
 
-WINDOW, NEGATIVE = 3, 5  # of CBOW, the best of the LDS paper
+WINDOW, NEGATIVE = 3, 5  # of CBOW, the best in the LDS paper
 
 
 def cbow(sentences: Sequence[Sequence[str]], dim: int, *, min_count: int, epochs: int, seed: int) -> Any:
-    """Vectors of words, with `index_to_key` (the words) and `vectors`."""
+    """Word vectors, with the attributes `index_to_key` (the words) and `vectors`."""
     try:
         from gensim.models import Word2Vec
     except ImportError as error:

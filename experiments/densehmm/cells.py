@@ -1,4 +1,4 @@
-"""The DenseHMM experiments: all runs of a cell in one batch, each model by the same measures."""
+"""The DenseHMM experiments: all models of a cell are trained in one batch and evaluated in the same way."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ from trellis.testing.problems import random_vectors
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-CURVE = (100, 1000, 10_000)  # steps after which the error of a factorisation is noted
+CURVE = (100, 1000, 10_000)  # steps after which the error of a factorisation is recorded
 
 
 def new_vectors(config: DenseRun, size: int) -> EmbeddingParams:
-    """Standard normal vectors of all runs side by side."""
+    """Standard normal vectors of all runs, stacked."""
     model, train = config.model, config.train
     return EmbeddingParams(random_vectors(model.states, size, model.length, seed=config.seed, runs=train.runs))
 
 
 def probabilities(params: EmbeddingParams, start: Tensor) -> list[Probabilities]:
-    """The runs apart, as numbers."""
+    """The probabilities of each run, as arrays."""
     parts = start, params.log_transition().exp(), params.log_emission().exp()
     return [Probabilities(*(part[run].detach().numpy() for part in parts)) for run in range(len(start))]
 
 
 def chain(model: Sequence[Tensor], text: Text) -> tuple[Belief, Dense, Potentials, Tensor]:
-    """What inference takes: start [K], transition [K, K], emission [K, V] and sequences."""
+    """The inputs of inference: start [K], transition [K, K], emission [K, V] and sequences."""
     start, transition, emission = model
     rows, lengths = text.rows()
     return Belief(start.expand(len(rows), -1)), Dense(transition), Potentials(emission.T.log(), rows), lengths
 
 
 def dense_em(config: DenseRun, splits: Sequence[Split]) -> list[Probabilities]:
-    """EM with a gradient M-step, one descent for all runs."""
+    """EM with gradient M-steps, batched over all runs."""
     train, params = config.train, new_vectors(config, splits[0].size)
     for _ in range(train.iterations):
         with torch.no_grad():
@@ -76,7 +76,7 @@ def dense_em(config: DenseRun, splits: Sequence[Split]) -> list[Probabilities]:
 
 
 def dense_direct(config: DenseRun, splits: Sequence[Split]) -> list[Probabilities]:
-    """Co-occurrences of the training sequences, one descent for all runs."""
+    """Gradient descent on the co-occurrences of the training sequences, batched over all runs."""
     train, params = config.train, new_vectors(config, splits[0].size)
     omega = torch.from_numpy(np.stack([counted(*split.train, split.size) for split in splits]))
     cooccurrence.match(
@@ -92,7 +92,7 @@ def dense_direct(config: DenseRun, splits: Sequence[Split]) -> list[Probabilitie
 
 
 def standard(config: DenseRun, splits: Sequence[Split], states: int | None = None) -> list[Probabilities]:
-    """Baum-Welch on a table."""
+    """Baum-Welch for an HMM with tables."""
     found = []
     for run, split in enumerate(splits):
         model = CategoricalHMM(
@@ -107,7 +107,7 @@ def standard(config: DenseRun, splits: Sequence[Split], states: int | None = Non
 
 
 def fair(config: DenseRun, splits: Sequence[Split]) -> list[Probabilities]:
-    """A table with about as many degrees of freedom as the vectors."""
+    """An HMM with tables that has about as many degrees of freedom as the vectors."""
     return standard(config, splits, fair_states(config.model.states, splits[0].size, config.model.length))
 
 
@@ -120,7 +120,7 @@ MODELS: dict[str, Callable[[DenseRun, Sequence[Split]], list[Probabilities]]] = 
 
 
 def measure(model: Probabilities, split: Split, seed: int) -> dict[str, float]:
-    """Deviation of co-occurrences, in samples as long as the test and in the long run; likelihood of the test."""
+    """The co-occurrence error, sampled (as long as the test set) and analytic, and the likelihood of the test set."""
     parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in model]
     log_likelihood = float(discrete.log_likelihood(*chain(parts, split.test)).sum())
     return {
@@ -137,7 +137,7 @@ def summary(name: str, values: Sequence[float] | Array) -> Figures:
 
 
 def sequences(config: DenseRun) -> Figures:
-    """Figures 4 to 6: every model on every run's own sequences."""
+    """Figures 4 to 6: every model, on the sequences of each run."""
     seeds = range(config.seed, config.seed + config.train.runs)
     splits = [load(config.source, config.model.states, config.model.symbols, seed) for seed in seeds]
     figures: Figures = {"symbols": splits[0].size}
@@ -152,7 +152,7 @@ def sequences(config: DenseRun) -> Figures:
 
 
 def matrices(config: DenseRun) -> Figures:
-    """Table 1: how nearly kernels of short vectors make Dirichlet matrices, relative to the matrix's norm."""
+    """Table 1: the error with which kernels of short vectors fit Dirichlet matrices, relative to the matrix norm."""
     states, train = config.model.states, config.train
     target = torch.distributions.Dirichlet(torch.full((states, states), 0.1, dtype=torch.float64))
     torch.manual_seed(config.seed)
@@ -178,9 +178,9 @@ TASKS: dict[str, Callable[[DenseRun], Figures]] = {"sequences": sequences, "matr
 
 
 def run_cell(job: Job) -> Outcome:
-    """Train and measure the models of a cell."""
+    """Train and evaluate the models of a cell."""
     config: DenseRun = job.config
     task = choose(TASKS, config.task, "task")
     if config.task != "words":
-        torch.set_num_threads(1)  # the problems are small, and waking threads is not free
+        torch.set_num_threads(1)  # the problems are too small for threads
     return Outcome(config.source, task(config))

@@ -1,4 +1,4 @@
-"""A run of the DenseHMM experiments as data."""
+"""The configuration of a DenseHMM experiment."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class DenseModel:
 
     states: int = 3
     length: int = 1  # of the vectors
-    symbols: int = 0  # of synthetic data; 0: as many as states
+    symbols: int = 0  # symbols of synthetic data; 0: as many as states
 
 
 @dataclass(frozen=True)
 class DenseTrain:
     """The paper's reference setting."""
 
-    models: str = "em direct standard fair"  # what is trained, or which kernels factorise a matrix
+    models: str = "em direct standard fair"  # the models to train, or the kernels that factorise a matrix
     runs: int = 10  # in one batch
-    repeats: int = 1  # matrices: starts of each, of which the best counts
-    params: str = "u z z_start v w"  # what is trained; the rest stays as it was drawn
+    repeats: int = 1  # matrices: random starts, of which the best is used
+    params: str = "u z z_start v w"  # the vectors to train; the others keep their initial values
     optimizer: str = "adam"
     iterations: int = 40  # of EM
     epochs: int = 25  # of each M-step
@@ -33,7 +33,7 @@ class DenseTrain:
 
 @dataclass(frozen=True)
 class DenseRun:
-    """Everything that decides a run."""
+    """All options of a run."""
 
     task: str = "sequences"  # sequences | matrices | words
     source: str = "synthetic"  # sequences: synthetic | proteins | tags

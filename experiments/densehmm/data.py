@@ -1,4 +1,4 @@
-"""The sequences of the DenseHMM experiments: synthetic ones, proteins, part-of-speech tags."""
+"""The sequences of the DenseHMM experiments: synthetic sequences, proteins, part-of-speech tags."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trellis.inference.stationary import stationary
 CONCENTRATION = 0.1  # of the Dirichlet distributions
 SEQUENCES, LENGTH = 10, 200  # synthetic, of train and of test
 LONGEST = {"proteins": 512, "tags": 40}
-RARE = {"proteins": 0.002, "tags": 0.01}  # symbols that together are less than this become one
+RARE = {"proteins": 0.002, "tags": 0.01}  # the rarest symbols, with a total share below this, become one
 
 
 class Text(NamedTuple):
-    """Sequences laid end to end."""
+    """Concatenated sequences."""
 
     symbols: Array  # [N]
     lengths: Array  # [S]
@@ -36,7 +36,7 @@ class Text(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What one run trains on and is measured by."""
+    """The training and test data of a run."""
 
     train: Text
     test: Text
@@ -52,7 +52,7 @@ def text_of(sequences: Sequence[Array]) -> Text:
 
 
 def synthetic(states: int, symbols: int, seed: int) -> Split:
-    """From a stationary HMM whose rows are Dirichlet-distributed; its co-occurrences are known."""
+    """Sequences from a stationary HMM with Dirichlet-distributed rows, and its exact co-occurrences."""
     random = np.random.default_rng(seed)
     transition = random.dirichlet(np.full(states, CONCENTRATION), states)
     emission = random.dirichlet(np.full(symbols, CONCENTRATION), states)
@@ -71,7 +71,7 @@ def read_proteins() -> list[list[str]]:
 
 
 def read_tags() -> list[list[str]]:
-    """The tags of every sentence, word_TAG by word_TAG on every second line."""
+    """The tags of every sentence; every second line has its word_TAG tokens."""
     lines = (data_folder("medpost") / "tag_mb.ioc").read_text(encoding="utf-8").splitlines()
     return [[token.rpartition("_")[2] for token in line.split()] for line in lines[1::2] if line.split()]
 
@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[], list[list[str]]]] = {"proteins": read_proteins, 
 
 @cache
 def read(source: str) -> tuple[list[Array], int]:
-    """All sequences, cut to length, rare symbols merged; and how many symbols are left."""
+    """All sequences, truncated and with rare symbols merged, and the number of remaining symbols."""
     try:
         sequences = [part[: LONGEST[source]] for part in READERS[source]()]
     except OSError as error:
@@ -92,7 +92,7 @@ def read(source: str) -> tuple[list[Array], int]:
 
 
 def merge_rare(counts: Counter[str], share: float) -> dict[str, str]:
-    """Each symbol, or the residual one for the rarest that together make up less than `share`."""
+    """Map the rarest symbols, which together have less than `share` of the counts, to one symbol."""
     room = share * counts.total()
     merged = {symbol: symbol for symbol in counts}
     for symbol, count in sorted(counts.items(), key=lambda item: (item[1], item[0])):
@@ -104,7 +104,7 @@ def merge_rare(counts: Counter[str], share: float) -> dict[str, str]:
 
 
 def split_half(source: str, seed: int) -> Split:
-    """Shuffled and cut 50:50; the co-occurrences to reproduce are those of the test half."""
+    """Shuffle and split 50:50; the co-occurrences to reproduce are those of the test half."""
     sequences, size = read(source)
     order = np.random.default_rng(seed).permutation(len(sequences))
     half = len(order) // 2

@@ -26,13 +26,13 @@ def analytic(model: Probabilities) -> Array:
 
 
 def counted(symbols: Array, lengths: Array, size: int) -> Array:
-    """Relative frequencies of neighbouring symbols [N] in sequences laid end to end: [size, size]."""
+    """Relative frequencies of neighbouring symbols in concatenated sequences [N]: [size, size]."""
     counts = count_pairs(symbols, lengths, size).toarray()
     return counts / counts.sum()
 
 
 def draw(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
-    """Sequences of these lengths from the model, laid end to end: [N]."""
+    """Sample sequences of these lengths from the model, concatenated: [N]."""
     generator = torch.Generator().manual_seed(seed)
     start, transition, emission = model.tensors()
     states = discrete.sample_prior(start, Dense(transition), len(lengths), int(max(lengths)), generator)
@@ -41,7 +41,7 @@ def draw(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
 
 
 def sampled(model: Probabilities, lengths: Array, seed: int = 0) -> Array:
-    """The relative frequencies in sequences of these lengths drawn from the model: [V, V]."""
+    """The relative frequencies in sequences of these lengths sampled from the model: [V, V]."""
     return counted(draw(model, lengths, seed), np.asarray(lengths), model.emission.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""Tables of the DenseHMM: every cell trains the models below, and its figures are medians with their quartiles."""
+"""Tables of the DenseHMM paper: every cell trains the models below, and its figures are medians with quartiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DenseHMM at scale: words of the Penn Treebank, sentence by sentence, beside a table of the same size."""
+"""A larger DenseHMM, on the words of the Penn Treebank, and an HMM with tables of the same size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.estimators import CategoricalHMM, DenseHMM
 
-PRIOR = 1.001  # of every probability of the table: a word the model has forgotten is not impossible
+PRIOR = 1.001  # lower bound on probabilities of the table, so that no word becomes impossible
 
 
 def sentences(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens laid end to end, and the lengths of the sentences, their ends included."""
+    """Concatenated tokens, and the lengths of the sentences, including <eos>."""
     bounds = np.asarray(split.sentences)
     return np.asarray(split.tokens), np.diff(bounds)
 

@@ -1,4 +1,4 @@
-"""Tables of factorial HMMs: exact perplexity, and the gaps of the tilted bound and of Jensen's."""
+"""Tables of factorial HMMs: exact perplexity, and the gaps of the tilted bound and of Jensen's bound."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trellis.families.factorial.model import FHMM
 from trellis.models.base import LanguageModel
 from trellis.tasks.lm import READINGS, evaluate
 
-SWEEPS = 30  # until a mean field has converged
+SWEEPS = 30  # sweeps until a mean field has converged
 
 
 def bounds(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """How far the bounds of a factorial HMM, both converged, are beneath log p: nats per token of the valid text.
+    """The gaps between log p and the two converged bounds, in nats per token of the validation set.
 
-    Constants added to the columns of theta change Jensen's bound alone: it is measured as trained and with each layer
-    normalised on its own, and the better counts."""
+    Since adding constants to the columns of theta changes only Jensen's bound, its gap is the smaller of two: for theta
+    as trained, and with each layer normalised on its own."""
     if not isinstance(model, FHMM):
         return {}
     batches = list(READINGS["sentences"](corpus["valid"]))
@@ -33,7 +33,7 @@ def bounds(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
         found = (infer(chains, given, batch.tokens, batch.lengths, SWEEPS, bound).bound.sum() for batch in batches)
         return (exact.log_likelihood - sum(map(float, found))) / exact.tokens
 
-    tried = [gap("jensen", given) for given in (emission, centred)]  # large constants overflow, and are not counted
+    tried = [gap("jensen", given) for given in (emission, centred)]  # large constants overflow and are ignored
     tilted, jensen = gap("tilted", emission), min(filter(math.isfinite, tried), default=math.inf)
     return {"tilted_gap": tilted, "jensen_gap": jensen, "tighter": jensen - tilted}
 

@@ -1,5 +1,5 @@
-"""`python -m experiments.kernel_hmm.feature_study`: random features against learned ones, rank and entropy with and
-without a band, and spectral learning; writes study.json and its plots."""
+"""`python -m experiments.kernel_hmm.feature_study` compares random with learned features, rank and entropy with and
+without a band, and spectral methods; writes study.json and plots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trellis.transitions.lowrank import normalise_features
 
 FOLDER = Path(__file__).parent
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
-DRAWS = 400  # of the features, for a mean squared error
+DRAWS = 400  # feature maps sampled to estimate a mean squared error
 MATRICES = {
     f"{states} states, norm {norm:g}, {dim} dimensions": (states, dim, norm)
     for states, norm, dim in (
@@ -34,7 +34,7 @@ MATRICES = {
 
 
 def trigonometric(x: Tensor, weight: Tensor) -> Tensor:
-    """exp(|x|^2 / 2) (cos w x, sin w x) / sqrt(m): unbiased too, but of either sign, so no probabilities."""
+    """exp(|x|^2 / 2) (cos w x, sin w x) / sqrt(m): also unbiased, but possibly negative."""
     angles = x @ weight.T
     waves = torch.cat([angles.cos(), angles.sin()], -1) / len(weight) ** 0.5
     return waves * (x.square().sum(-1, keepdim=True) / 2).exp()
@@ -53,7 +53,8 @@ ESTIMATORS: dict[str, tuple[Map, Callable[[int, int], Tensor]]] = {
 
 
 def predicted(kind: str, x: Tensor, y: Tensor, features: int) -> float:
-    """The squared error of phi(x) . phi(y) as an estimate of exp(x . y), relative to its square, mean over pairs."""
+    """The predicted squared error of phi(x) . phi(y) as an estimate of exp(x . y), divided by exp(2 x . y); mean over
+    pairs."""
     square, apart = (2 * (x * y).sum(-1)).exp(), (x - y).square().sum(-1)
     if kind == "trigonometric":
         spread = (x.square().sum(-1) + y.square().sum(-1)).exp() * (1 - (-apart).exp()).square() / 2
@@ -63,7 +64,7 @@ def predicted(kind: str, x: Tensor, y: Tensor, features: int) -> float:
 
 
 def squared_errors(dim: int, norm: float, features: int, pairs: int = 64) -> dict[str, dict[str, float]]:
-    """Relative to the kernel's square, mean over random pairs of the same norm: measured and predicted."""
+    """Relative squared errors, measured and predicted; mean over random pairs of the same norm."""
     torch.manual_seed(0)
     x, y = (norm * torch.nn.functional.normalize(torch.randn(pairs, dim, dtype=torch.float64), dim=-1) for _ in "xy")
     exact = (x * y).sum(-1).exp()
@@ -72,7 +73,7 @@ def squared_errors(dim: int, norm: float, features: int, pairs: int = 64) -> dic
         weights = [draw_weights(features, dim).double() for _ in range(DRAWS)]
         errors = [((phi(x, w) * phi(y, w)).sum(-1) / exact - 1).square().mean() for w in weights]
         found[kind] = {"measured": float(torch.stack(errors).mean())}
-        if kind != "orthogonal":  # which has no closed form
+        if kind != "orthogonal":  # orthogonal features have no closed form
             found[kind]["predicted"] = predicted(kind, x, y, features)
     return found
 
@@ -90,8 +91,8 @@ def softmax_rows(states: int, dim: int, norm: float) -> tuple[Tensor, Tensor, Te
 
 
 def approximations(states: int, dim: int, norm: float, features: int, steps: int = 250) -> dict[str, float]:
-    """KL from a softmax matrix of rows through random features; through W learned for its embeddings, and through
-    features of both sides learned freely."""
+    """KL from a softmax matrix of its approximation by random features, by learned W for its embeddings, and by freely
+    learned features of both sides."""
     u, v, log_true = softmax_rows(states, dim, norm)
     found = {}
     for kind, draw_weights in (("random", gaussian), ("orthogonal", orthogonal)):
@@ -105,8 +106,8 @@ def approximations(states: int, dim: int, norm: float, features: int, steps: int
 
 
 def truncations(states: int, dim: int, norm: float, features: int) -> dict[str, float]:
-    """KL from a softmax matrix of positive vectors, as the Taylor map makes them, through that map and through random
-    features; and the order that so many features allow."""
+    """KL from a softmax matrix of positive vectors of its approximation by the Taylor map and by random features, and
+    the order of the Taylor map."""
     u, v, _ = softmax_rows(states, dim, norm)
     x, y = softplus(u), softplus(v)
     log_true = (x @ y.T).log_softmax(-1)
@@ -125,14 +126,14 @@ def of_features(log_left: Tensor, log_right: Tensor) -> tuple[LowRank, Tensor]:
 
 
 def fit_features(log_true: Tensor, features: int, steps: int) -> LowRank:
-    """The nearest to a matrix, with free features of both sides."""
+    """The closest approximation of a matrix by free features of both sides."""
     torch.manual_seed(2)
     u, v = (torch.randn(len(log_true), features, dtype=torch.float64).requires_grad_() for _ in "uv")
     return nearest(log_true, [u, v], lambda: of_features(u, v)[0], steps)
 
 
 def nearest(log_true: Tensor, weights: list[Tensor], build: Callable[[], LowRank], steps: int) -> LowRank:
-    """The nearest in KL that gradients find to a matrix."""
+    """The closest approximation of a matrix in KL, by gradient descent on the weights."""
     optimizer = torch.optim.Adam(weights, lr=0.1)
     lowest, best = torch.inf, build()
     for _ in range(steps):
@@ -147,7 +148,7 @@ def nearest(log_true: Tensor, weights: list[Tensor], build: Callable[[], LowRank
 
 
 def ranks(states: int, features: int, width: int, spread: float) -> dict[str, dict[str, float]]:
-    """Numerical rank and mean row entropy of random matrices with and without a band of as much weight."""
+    """Numerical rank and mean row entropy of random matrices, without a band and with one of equal weight."""
     torch.manual_seed(3)
     left, right = (spread * torch.randn(states, features, dtype=torch.float64) for _ in "uv")
     low = of_features(left, right)
@@ -160,13 +161,13 @@ def ranks(states: int, features: int, width: int, spread: float) -> dict[str, di
 
 
 def shape_of(matrix: Tensor) -> dict[str, float]:
-    """Numerical rank, and mean entropy of rows."""
+    """Numerical rank and mean row entropy."""
     entropy = torch.special.entr(matrix).sum(-1).mean()
     return {"rank": float(numerical_rank(matrix)), "entropy": float(entropy)}
 
 
 def numerical_rank(matrix: Tensor, tolerance: float = 1e-5) -> int:
-    """How many singular values are above a share of the largest."""
+    """The number of singular values above a fraction of the largest."""
     values = torch.linalg.svdvals(matrix)
     return int((values > tolerance * values[0]).sum())
 
@@ -177,12 +178,12 @@ def spectral(seeds: int) -> dict[str, Any]:
     for tokens in spectral_hmm.TOKENS:
         found = [spectral_hmm.study(seed, tokens) for seed in range(seeds)]
         errors[tokens] = {name: median(one[name] for one in found) for name in found[0]}
-    others = range(10, 10 + 2 * (seeds + 1))  # that nothing was developed on
+    others = range(10, 10 + 2 * (seeds + 1))  # seeds not used in development
     return {"errors": errors, "em": {seed: spectral_hmm.starts(seed, 100_000) for seed in (*range(seeds), *others)}}
 
 
 def study(seeds: int = 4) -> dict[str, Any]:
-    """Every figure."""
+    """All figures of the study."""
     return {
         "squared_errors": {
             f"{dim} dimensions, norm {norm:g}": {m: squared_errors(dim, norm, m) for m in FEATURES[:5]}
@@ -205,7 +206,7 @@ def study(seeds: int = 4) -> dict[str, Any]:
 
 
 def plots(figures: dict[str, Any]) -> dict[str, str]:
-    """SVG by name."""
+    """The plots as SVG, by name."""
     errors = figures["squared_errors"]["16 dimensions, norm 1"]
     drawn = {
         "squared-errors": draw(

@@ -1,4 +1,4 @@
-"""Tables of HMMs whose transitions go through features: how many features and how wide a band, and their rank."""
+"""Tables of HMMs with low-rank transitions: number of features, width of the band, and rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_low_rank(model: HMMConfig) -> bool:
 
 @torch.no_grad()
 def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
-    """The numerical rank of the transitions, of models small enough to write them out."""
+    """The numerical rank of the transition matrix, if the model is small enough."""
     if not isinstance(model, HMM) or model.num_states > LARGEST_RANKED:
         return {}
     return {"transition_rank": numerical_rank(model.parts().transition.dense().double())}

@@ -1,4 +1,4 @@
-"""Lines over logarithmic axes as SVG."""
+"""Line plots with logarithmic axes, as SVG."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Series(NamedTuple):
 
 
 def draw(title: str, across: str, series: Sequence[Series]) -> str:
-    """Figures over x, both logarithmic; names stand at the right ends of lines."""
+    """Plot figures over x, both on logarithmic axes; names are at the right ends of the lines."""
     xs = sorted({x for line in series for x in line.points})
     values = [value for line in series for value in line.points.values() if value > 0]
     x = Scale(math.log(xs[0]), math.log(xs[-1]), LEFT + 20, RIGHT - 60)

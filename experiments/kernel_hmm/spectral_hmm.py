@@ -1,4 +1,4 @@
-"""Spectral learning on text of a random HMM: how the error falls with its length, and what EM makes of it."""
+"""Spectral learning on text from a random HMM: how the error falls with its length, and as an initialisation of EM."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ METHODS = {"eigenvectors": by_eigenvectors, "anchors": by_anchors, "cooccurrence
 
 
 class Error(NamedTuple):
-    """Mean over states of the sum of absolute differences, states matched by their emissions."""
+    """Mean L1 distances of rows, with states matched by their emissions."""
 
     emission: float
     transition: float
 
 
 def random_hmm(states: int, symbols: int, seed: int, concentration: float = 0.2) -> Probabilities:
-    """Dirichlet rows."""
+    """An HMM with Dirichlet-distributed rows."""
     random = np.random.default_rng(seed)
     rows = [random.dirichlet(np.full(size, concentration), states) for size in (states, symbols)]
     return Probabilities(random.dirichlet(np.ones(states)), *rows)
 
 
 def sampled(model: Probabilities, sequences: int, length: int, seed: int) -> NDArray[np.int64]:
-    """Stationary text: [sequences, length]."""
+    """Sample stationary text: [sequences, length]."""
     generator = torch.Generator().manual_seed(seed)
     _, transition, emission = model.tensors()
     start = torch.linalg.matrix_power(transition, 4096)[0]
@@ -78,8 +78,8 @@ def fit(text: NDArray[np.int64], begin: Probabilities, rounds: int) -> float:
 
 
 def study(seed: int, tokens: int) -> dict[str, float]:
-    """Errors of the estimators; nats per token of operators, and of the truth, on other text; probabilities that
-    are none."""
+    """The errors of the estimators; the nats per token of operators and of the true model on held-out text; and the
+    fraction of negative probabilities."""
     model = random_hmm(STATES, SYMBOLS, seed)
     found = moments(sampled(model, tokens // LENGTH, LENGTH, seed), SYMBOLS)
     held_out = sampled(model, 1, 5 * LENGTH, seed + 1)
@@ -101,7 +101,7 @@ def likelihood(model: Probabilities, text: NDArray[np.int64]) -> float:
 
 
 def starts(seed: int, tokens: int, rounds: int = 60, others: int = 10) -> dict[str, float]:
-    """Nats per token of the text after EM that begins with estimates, and with random numbers."""
+    """Nats per token of the text after EM, initialised by estimates and at random."""
     text = sampled(random_hmm(STATES, SYMBOLS, seed), tokens // LENGTH, LENGTH, seed)
     counted = moments(text, SYMBOLS)
     begun = fit(text, initial(counted, STATES), rounds)

@@ -1,7 +1,7 @@
 """`python -m experiments.kernel_hmm.trained_features RUN`: how many features the transitions of a trained HMM need.
 
-The softmax matrix of RUN is replaced by random and by learned features, more and more of them; the rest of the model
-stays. Writes trained.json and its plot."""
+The softmax matrix of RUN is replaced by increasing numbers of random and of learned features; the rest of the model is
+unchanged. Writes trained.json and its plot."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from trellis.training.run import CONFIG
 from trellis.transitions import LowRank, Softmax, Transition
 
 FEATURES = (16, 32, 64, 128, 256, 1024, 4096)
-LEARNED = 256  # features up to which they are learned too
-STEPS = 400  # of Adam
+LEARNED = 256  # maximum number of learned features
+STEPS = 400  # steps of Adam
 LANES, WINDOW = 16, 512
-SIDES = ("queries", "keys")  # whose mean norms are reported
+SIDES = ("queries", "keys")  # vectors whose mean norms are reported
 
 
 def replacements(softmax: Softmax) -> Iterator[tuple[str, int, LowRank]]:
-    """Operators that stand for a softmax matrix: how, through how many features, and the operator."""
+    """Approximations of a softmax matrix: the kind, the number of features, and the operator."""
     queries, keys = softmax.queries.double(), softmax.keys.double()
     log_true = (queries @ keys.T).log_softmax(-1)
     for features in FEATURES:
@@ -47,14 +47,14 @@ def replacements(softmax: Softmax) -> Iterator[tuple[str, int, LowRank]]:
 
 @torch.no_grad()
 def perplexity(model: HMM, transition: Transition, split: Split) -> float:
-    """Of a text read as a few streams, with another transition."""
+    """The perplexity of a text, read as a few streams, with another transition."""
     start, _, emission = model.parts()
     model.memo.kept["parts"] = Parts(start, transition, emission)
     return evaluate(model, Streams(split, LANES, WINDOW)).perplexity
 
 
 def study(model: HMM, split: Split) -> dict[str, dict[str, dict[int, float]]]:
-    """KL from the trained matrix and perplexity, by kind and number of features; the softmax itself under 0."""
+    """KL from the trained matrix, and perplexity, by kind and number of features; 0 is the softmax itself."""
     with torch.no_grad():
         softmax = model.params.parts().transition
         assert isinstance(softmax, Softmax)

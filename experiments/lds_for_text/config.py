@@ -1,4 +1,4 @@
-"""A run that learns vectors of words and probes them for parts of speech, as data."""
+"""The configuration of a run that learns word vectors and predicts parts of speech from them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from trellis.families.lds.config import LDSConfig, LDSTrainConfig
 
 @dataclass(frozen=True)
 class VectorRun:
-    """Everything that decides a run."""
+    """All options of a run."""
 
     vectors: str = "lds"  # lds | word2vec | lds-of-word2vec
-    text: str = "wikitext-2"  # that they are learned from, together with the words of the tagged training text
+    text: str = "wikitext-2"  # the text they are learned from, together with the words of the tagged training set
     tags: str = "ud_ewt"
     beside: str = ""  # runs whose tags are compared with these
     min_count: int = 2  # rarer words are <unk>

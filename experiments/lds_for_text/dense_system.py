@@ -1,4 +1,4 @@
-"""A linear dynamical system over vectors that words already have, by exact EM: the alternative to one-hot words."""
+"""A linear dynamical system over given word vectors, instead of one-hot words, learned by exact EM."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trellis.inference import gaussian
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.learning.kalman_em import learn_exactly
 
-LANES, STEPS = 128, 1000  # of the text that the system is learned from
-LARGEST, SHARE = 0.95, 0.5  # at first: what a step keeps of the state at most; the variance that the state explains
-SENTENCES = 256  # side by side
+LANES, STEPS = 128, 1000  # tokens of the text that the system is learned from
+LARGEST, SHARE = 0.95, 0.5  # initially: the spectral radius at most; the fraction of variance explained by the state
+SENTENCES = 256  # parallel sequences
 
 
 @dataclass(frozen=True)
 class DenseSystem:
-    """y_t is the vector of word t, centred."""
+    """A linear dynamical system whose observation y_t is the centred vector of word t."""
 
     table: Tensor  # [V, p]
     cov: Tensor  # [p, p] of the vectors of the text
@@ -30,7 +30,7 @@ class DenseSystem:
 
     @classmethod
     def fit(cls, table: Tensor, tokens: Tensor, iterations: int) -> DenseSystem:
-        """From vectors [V, p] and a text [T] of at least LANES words; EM begins with the moments of neighbours."""
+        """Fit to vectors [V, p] and a text [T] of at least LANES words; EM is initialised by moments of neighbours."""
         steps = min(STEPS, len(tokens) // LANES)
         table = table.double() - table.double()[tokens].mean(0)
         text = table[tokens]
@@ -48,7 +48,7 @@ class DenseSystem:
         return cls(table, cov, *system, observation)
 
     def read(self, sentences: Sequence[Tensor]) -> tuple[list[Tensor], float]:
-        """Smoothed vectors [T, h] of sentences [T], and how many nats per token more than without memory."""
+        """Smoothed vectors [T, h] of sentences [T], and the gain in nats per token over a memoryless Gaussian."""
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         found, gained = [torch.empty(0)] * len(sentences), 0.0
         alone = torch.distributions.MultivariateNormal(torch.zeros_like(self.cov[0]), self.cov)

@@ -1,4 +1,4 @@
-"""Tables of linear dynamical systems: networks that begin as one, and how well vectors predict parts of speech."""
+"""Tables of linear dynamical systems: networks initialised from one, and how well vectors predict parts of speech."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def best_epoch(result: Result) -> float:
 
 
 def learning_curve(result: Result) -> list[tuple[int, float]]:
-    """Valid perplexity by epoch."""
+    """Validation perplexity by epoch."""
     return list(enumerate(result.training.get("valid", []), 1))
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-HIDDEN, COMMON = 25, 50  # units of the network; words that are so common that their majority tag is taken
+HIDDEN, COMMON = 25, 50  # hidden units; number of frequent words that get their majority tag
 EPOCHS, BATCH, RATE = 12, 256, 0.005
 NUMBER = "NUM"
 _DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def normal_form(word: str) -> str:
-    """The word with every number in it as NUM."""
+    """The word with every number replaced by NUM."""
     return _DIGITS.sub(NUMBER, word)
 
 
@@ -29,7 +29,7 @@ def is_punctuation(word: str) -> bool:
 
 
 def majority_tags(words: Iterable[str], tags: Iterable[str], common: int = COMMON) -> dict[str, str]:
-    """The tag that punctuation, numbers and the commonest words mostly have."""
+    """The majority tags of punctuation, numbers and the most frequent words."""
     pairs = Counter((normal_form(word), tag) for word, tag in zip(words, tags, strict=True))
     counts: Counter[str] = Counter()
     best: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Probe:
         return [tag or self.tags[i] for tag, i in zip(looked_up, best, strict=True)]
 
     def right(self, vectors: Tensor, words: Sequence[str], tags: Sequence[str]) -> np.ndarray:
-        """Which tokens get their tag: [N] bool; the mean is the accuracy."""
+        """Which tokens are tagged correctly: [N] bool."""
         return np.array(self.predict(vectors, words)) == np.array(tags)
 
 
@@ -70,7 +70,7 @@ def fit_probe(
     common: int = COMMON,
     seed: int = 0,
 ) -> Probe:
-    """Learn from tokens with vectors [N, h]; tokens whose tag is looked up are left out of it."""
+    """Train on tokens with vectors [N, h], except those whose tag is looked up."""
     known, tag_set = majority_tags(words, tags, common), sorted(set(tags))
     index = {tag: i for i, tag in enumerate(tag_set)}
     kept = torch.tensor([normal_form(word) not in known for word in words], device=vectors.device)
@@ -87,7 +87,7 @@ def fit_probe(
 
 
 def descend(network: nn.Module, inputs: Tensor, target: Tensor) -> None:
-    """Adam over shuffled batches, the rate falling to nothing."""
+    """Adam on shuffled batches, with a learning rate that falls to zero."""
     steps = EPOCHS * -(-len(inputs) // BATCH)
     optimizer = torch.optim.Adam(network.parameters(), RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)

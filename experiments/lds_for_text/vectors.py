@@ -1,4 +1,4 @@
-"""Vectors of tokens learned from plain text, measured by their likelihood and by a local probe for parts of speech."""
+"""Token vectors learned from plain text, evaluated by likelihood and by how well they predict parts of speech."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flat(sentences: Sentences) -> list[str]:
 
 @dataclass(frozen=True)
 class Text:
-    """What vectors are learned from, and the tagged text they are measured on; numbers are NUM in both."""
+    """The text that vectors are learned from, and the tagged text for evaluation; numbers are NUM in both."""
 
     sentences: list[list[str]]
     tagged: dict[str, Tagged]
@@ -68,7 +68,7 @@ def read_text(config: VectorRun) -> Text:
 
 
 def lds(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
-    """Smoothed vectors; how many nats per token more than without memory."""
+    """Smoothed vectors, and the gain in nats per token over a memoryless Gaussian."""
     model, splits = config.model, {name: text.split(text.tagged[name].words) for name in ("valid", "test")}
     splits["train"] = text.split(text.sentences)
     moments = count_text(text.vocab, splits["train"], model.blocks, model.horizon, model.max_words)
@@ -92,7 +92,7 @@ def nats_more(model: LDS, split: Split) -> float:
 
 
 def word2vec_table(config: VectorRun, text: Text) -> Tensor:
-    """CBOW vectors [V, h]; words without one are zero."""
+    """CBOW vectors [V, h], zero for words without one."""
     sentences = [[word if word in text.vocab.index else UNK for word in sentence] for sentence in text.sentences]
     found = cbow(sentences, config.model.dim, min_count=1, epochs=PASSES, seed=config.seed)
     table = np.zeros((len(text.vocab), config.model.dim), np.float32)
@@ -102,13 +102,13 @@ def word2vec_table(config: VectorRun, text: Text) -> Tensor:
 
 
 def word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
-    """Vectors of types: what a word's context is does not matter."""
+    """Word vectors that do not depend on context."""
     table = word2vec_table(config, text)
     return lambda sentences: table[text.vocab.encode([normal_form(word) for word in flat(sentences)])], {}
 
 
 def lds_of_word2vec(config: VectorRun, text: Text) -> tuple[Embed, Figures]:
-    """Smoothed vectors of a system over the vectors of word2vec, whitened and of unit length."""
+    """Smoothed vectors of a system over word2vec vectors, whitened and of unit length."""
 
     def ids(sentences: Sentences) -> list[Tensor]:
         return [torch.from_numpy(text.vocab.encode([normal_form(word) for word in words])) for words in sentences]
@@ -133,7 +133,7 @@ VECTORS: dict[str, Callable[[VectorRun, Text], tuple[Embed, Figures]]] = {
 
 
 def right_tags(embed: Embed, text: Text, seed: int) -> dict[str, np.ndarray]:
-    """Which tokens of valid and test the probe tags rightly."""
+    """Which tokens of the validation and test sets the probe tags correctly."""
     given = {name: (embed(part.words), flat(part.words), flat(part.tags)) for name, part in text.tagged.items()}
     probe = fit_probe(*given["train"], seed=seed)
     return {name: probe.right(*given[name]) for name in ("valid", "test")}
@@ -146,7 +146,7 @@ def measure(config: VectorRun, text: Text) -> tuple[dict[str, np.ndarray], Figur
 
 
 def run_vectors(job: Job) -> Outcome:
-    """Learn vectors and probe them; on the test text, the margin over other runs and its p-value."""
+    """Learn and probe vectors; on the test set, also compute the margin over other runs and its p-value."""
     config: VectorRun = job.config
     begun, text = time.monotonic(), read_text(config)
     right, figures = measure(config, text)

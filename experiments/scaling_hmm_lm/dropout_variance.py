@@ -1,7 +1,7 @@
-"""State dropout with and without a partition: how noisy are the loss and its gradient?
+"""The noise of the loss and its gradient under state dropout, with and without a partition.
 
-Each draw keeps the same number of states and normalises start and transitions over them. By class, every class keeps
-equally many; anywhere, they are drawn from all states alike, so a word may lose more or fewer of its own."""
+Each sample keeps the same number of states and normalises start and transitions over them. "By class" keeps the same
+number in every class; "anywhere" samples from all states, so a word may keep more or fewer of its own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from trellis.types import Batch, Belief
 
 
 def dropout_variance(model: HMM, batch: Batch, kept: float, draws: int, seed: int = 0) -> dict[str, float]:
-    """Mean and deviation of the loss (nats per token) over draws, the noise of its gradient, E|g - Eg|^2 / |Eg|^2, and
-    the share of draws under which the batch is impossible: for states drawn by class and anywhere."""
+    """Mean and standard deviation of the loss (nats per token), noise of the gradient, E|g - Eg|^2 / |Eg|^2, and
+    fraction of samples for which the batch is impossible, for states sampled by class and anywhere."""
     support = model.parts().emission.support
     if support is None or support.unique(dim=0).numel() > support.unique().numel():
         raise TrellisError("State dropout by class needs classes that share no states: use model.emission = 'brown'.")
@@ -43,7 +43,7 @@ def dense_logits(model: HMM) -> list[Tensor]:
 def noise(
     logits: list[Tensor], support: Tensor, batch: Batch, groups: Tensor, kept: float, draws: int, seed: int
 ) -> dict[str, float]:
-    """The figures for states drawn within groups [groups, size]."""
+    """The figures for states sampled within groups [groups, size]."""
     generator = torch.Generator().manual_seed(seed)
     logits = [value.detach().clone().requires_grad_() for value in logits]
     losses: list[float] = []
@@ -68,14 +68,14 @@ def noise(
 
 
 def draw(groups: Tensor, kept: float, generator: torch.Generator) -> Tensor:
-    """The same share of states out of every group [groups, size]: the states kept, in no order."""
+    """Sample the same fraction of states from every group [groups, size]; returns the kept states, unordered."""
     keys = torch.rand(groups.shape, generator=generator).to(groups.device)
     chosen = keys.topk(max(1, round(kept * groups.shape[1])), -1).indices
     return groups.gather(-1, chosen).flatten()
 
 
 def restricted_loss(logits: list[Tensor], support: Tensor, batch: Batch, states: Tensor) -> Tensor:
-    """Nats per token of a batch of new sequences where start and transitions are normalised over `states` alone."""
+    """Nats per token of a batch of new sequences, with start and transitions normalised over `states`."""
     start, transition, words = logits
     lost = torch.ones_like(start, dtype=torch.bool).index_fill(0, states, False)
     begin, matrix = (value.masked_fill(lost, -torch.inf).softmax(-1) for value in (start, transition))

@@ -1,4 +1,4 @@
-"""Tables of large HMM language models: emission constraints, dropout by class, and the noise of dropout without it."""
+"""Tables of large HMM language models: emission constraints, and dropout with and without classes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trellis.models.base import LanguageModel
 from trellis.report.format import finite, percent, perplexity
 from trellis.training.fit import BATCHES
 
-DRAWS, KEPT = 64, 0.5  # random restrictions of the states, and the share that each keeps
-LIVE: dict[str, Callable[[HMMConfig], int | None]] = {  # states of a word, by emission
+DRAWS, KEPT = 64, 0.5  # number of dropout samples, and the fraction of states kept
+LIVE: dict[str, Callable[[HMMConfig], int | None]] = {  # the number of states that emit a word, by type of emission
     "full": lambda model: model.states,
     "brown": lambda model: model.states // model.classes,
     "uniform": lambda model: model.states_per_word,
@@ -42,7 +42,7 @@ def unpartitioned(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Fi
     return dict(dropout_variance(model, batch.to(model.device), KEPT, DRAWS, config.seed))
 
 
-NOISE: dict[str, tuple[str, Callable[[float], str]]] = {  # heading and format, of states drawn by class and anywhere
+NOISE: dict[str, tuple[str, Callable[[float], str]]] = {  # heading and format, for states sampled by class and anywhere
     "loss": ("loss", finite("{:.3f}")),
     "loss_deviation": ("its sd", finite("{:.4f}")),
     "gradient_noise": ("gradient noise", three_digits),

@@ -1,1 +1,1 @@
-"""Taggers, and what representations and hidden states add to them."""
+"""Taggers, with representations learned from unlabelled text and with hidden states."""

@@ -1,4 +1,4 @@
-"""A run of the tagging experiments as data."""
+"""The configuration of a tagging experiment."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TaggingRun:
-    """Everything that decides a run."""
+    """All options of a run."""
 
-    task: str = "crf"  # crf | senses (how many states ambiguous words have)
+    task: str = "crf"  # crf | senses (the number of states of ambiguous words)
     data: str = "ud_ewt"  # labelled text, see trellis.corpus.tagged; newswire: conll2000-pos and treebank_sample
-    test: str = ""  # another data set to be tested on
+    test: str = ""  # another data set for testing
     tags: str = "own"  # own | universal | common (names as common nouns) | NP (no other chunks)
-    representations: str = ""  # names, see representations.py, with blanks between them
-    text: str = "general"  # unlabelled text that they are learned from: general | bio | names
+    representations: str = ""  # names, see representations.py, separated by blanks
+    text: str = "general"  # the unlabelled text they are learned from: general | bio | names
     template: str = ""  # see trellis.families.crf.templates
     scheme: str = "IOB2"
     scale: float = 0.3
@@ -24,6 +24,6 @@ class TaggingRun:
     l2: float = 0.3
     iterations: int = 60
     learner: str = "lbfgs"
-    base: str = ""  # the run that it is compared with
+    base: str = ""  # the run to compare with
     seed: int = 0
     device: str = "cpu"

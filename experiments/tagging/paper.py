@@ -1,4 +1,4 @@
-"""Tables of taggers: scores of frequent, rare and new words, p-values, and the states of ambiguous words."""
+"""Tables of taggers: scores on frequent, rare and unknown words, p-values, and the states of ambiguous words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from experiments.tagging.config import TaggingRun
 from experiments.tagging.taggers import AMBIGUOUS, run_tagging
 from trellis.report.format import compact, finite, whole
 
-BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # training has any, 0, 1-2, 0-2
+BUCKETS = {"all": "", "oov": "OOV ", "rare": "rare ", "oov+rare": "OOV or rare "}  # count in training: any, 0, 1-2, 0-2
 SCORES = {
     "accuracy": "accuracy",
-    "viterbi": "joint Viterbi",  # of taggers with hidden states, as the next two
+    "viterbi": "joint Viterbi",  # only for taggers with hidden states, like the next two
     "many": "many to one",
     "one": "one to one",
     **{

@@ -1,4 +1,4 @@
-"""Unlabelled text, and the representations of words that are learned from it, once each."""
+"""Unlabelled texts, and the word representations learned from them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from trellis.options import choose, suggestion
 from trellis.storage import atomic_write
 from trellis.training.run import train
 
-JOINT = re.compile(r" @(.)@ ")  # how WikiText writes a hyphen, a comma or a point inside a word
+JOINT = re.compile(r" @(.)@ ")  # WikiText's marks for a hyphen, a comma or a point inside a word
 ENDS = ".", "?", "!"
 
-# data sets and splits: none that is tested on, but for the words of the test text in "names"
+# data sets and splits; no test data, except for the words of the test set in "names"
 TEXTS = {
     "bio": (("conll2000", "train"), ("treebank_sample", "train"), ("genia", "train"), ("genia", "valid"),
             ("medpost", "train"), ("medpost", "valid")),
@@ -40,7 +40,7 @@ WITH_WIKITEXT = "general", "names"
 
 
 def write_text(name: str, folder: Path) -> Path:
-    """The unlabelled text of that name as a file, a sentence a line."""
+    """Write the unlabelled text of that name to a file, one sentence per line."""
     if name not in TEXTS:
         raise TrellisError(f"There is no unlabelled text {name!r}{suggestion(name, TEXTS)}")
     path = folder / f"{name}.txt"
@@ -56,7 +56,7 @@ def labelled(name: str) -> Iterator[str]:
 
 
 def wikitext() -> Iterator[str]:
-    """Its training text, sentence by sentence, without headings."""
+    """The sentences of WikiText's training set, without headings."""
     for line in read_lines(data_folder("wikitext-2") / "train.txt"):
         words = JOINT.sub(r" \1 ", line).split()
         if words and words[0] != "=":
@@ -65,12 +65,12 @@ def wikitext() -> Iterator[str]:
 
 
 def begins(word: str) -> bool:
-    """Whether a sentence may begin with this word."""
+    """Whether a sentence can begin with this word."""
     return word[0].isupper() or word == '"'
 
 
 def learn_brown(classes: int, text: Path, folder: Path, device: str) -> Path:
-    """Words seen less than three times are <unk>: what a tagger learns of them serves for words never seen."""
+    """Words seen fewer than three times are <unk>, so that a tagger can learn about unknown words."""
     path = folder / "paths.txt"
     if not path.exists():
         config = DataConfig(source=str(text), digits=True, min_count=3, valid_fraction=0.0, test_fraction=0.0)
@@ -88,7 +88,7 @@ def learn_model(config: RunConfig, text: Path, folder: Path, device: str) -> Pat
 
 
 def learn_word2vec(dim: int, text: Path, folder: Path, device: str) -> Path:
-    """In the text format of word2vec."""
+    """Write vectors in the text format of word2vec."""
     path = folder / "vectors.txt"
     if not path.exists():
         sentences = [re.sub(r"\d+", "N", line).split() for line in read_lines(text)]
@@ -125,7 +125,7 @@ LEARNED: dict[str, Learn] = {
     "feedforward-50": partial(learn_model, FEEDFORWARD),
     **{f"fhmm-{layers}-10": partial(learn_model, fhmm(layers)) for layers in (1, 3, 5)},
 }
-REPRESENTATIONS = {  # name: how it is encoded, and what was learned
+REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "brown-1000": ("brown", "brown-1000"),
     "word2vec-50": ("vectors", "word2vec-50"),
     "hmm-80": ("hmm", "hmm-80"),
@@ -138,7 +138,7 @@ REPRESENTATIONS = {  # name: how it is encoded, and what was learned
 
 
 def encoder_spec(name: str, text: str, folder: Path, device: str) -> str:
-    """KIND:PATH of a representation, learned if it is not there yet."""
+    """KIND:PATH of a representation, which is learned if it does not exist yet."""
     kind, learned = choose(REPRESENTATIONS, name, "representations")
     place = folder / f"{text}-{learned}"
     place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The tagging experiments: a CRF with a template and representations, scored on test; and what hidden states are."""
+"""The tagging experiments: CRFs with templates and representations, and the senses captured by hidden states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEWSWIRE = "conll2000-pos", "treebank_sample"
 
 
 def labelled(name: str, split: str, tags: str) -> Tagged:
-    """A split of a data set, its tags as the run wants them."""
+    """A split of a data set, with its tags mapped as the run requires."""
     names = NEWSWIRE if name == "newswire" else (name,)
     parts = [load_tagged(part, split) for part in names]
     data = parts[0] if len(parts) == 1 else parts[0] + parts[1]
@@ -40,7 +40,7 @@ def labelled(name: str, split: str, tags: str) -> Tagged:
 
 
 def written_alike(data: Tagged) -> Tagged:
-    """Brackets, and their tags, as GENIA has them."""
+    """Write brackets and their tags as GENIA does."""
     words = [[BRACKETS.get(word, word) for word in sentence] for sentence in data.words]
     named = {bracket: name for name, bracket in BRACKETS.items()}
     return Tagged(words, [[named.get(tag, tag) for tag in tags] for tags in data.tags], data.pos)
@@ -55,7 +55,7 @@ TAGS: dict[str, Callable[[Tagged, str], Tagged]] = {
 
 
 def run_tagging(job: Job) -> Outcome:
-    """Representations, taggers and their predictions stay in the folder of the job."""
+    """Train and score a tagger; representations, taggers and predictions are kept in the folder of the job."""
     config: TaggingRun = job.config
     figures = choose(TASKS, config.task, "task")(config, job.run, job.folder)
     return Outcome(" -> ".join(filter(None, [config.data, config.test])), figures)
@@ -86,7 +86,7 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
 
 
 def named(split: str, scores: TagScores) -> Figures:
-    """F1 (of tokens: accuracy), precision, recall and what is missing to 100, all in percent, of every bucket."""
+    """F1 (for tokens, the accuracy), precision, recall and error of every bucket, in percent."""
     figures: Figures = {f"{split}_accuracy": 100 * scores.accuracy}
     for bucket, score in scores.buckets.items():
         values = {"f1": score.f1, "precision": score.precision, "recall": score.recall, "error": 1 - score.f1}
@@ -96,7 +96,7 @@ def named(split: str, scores: TagScores) -> Figures:
 
 
 def count_senses(config: TaggingRun, run: str, folder: Path) -> Figures:
-    """Distinct states, and tokens, of ambiguous words in the training texts of both domains."""
+    """The numbers of distinct states and of tokens of ambiguous words in the training texts of both domains."""
     kind, file = split_spec(encoder_spec(config.representations, config.text, folder, choose_device(config.device)))
     sentences = [words for name in (config.data, "genia") for words in load_tagged(name, "train").words]
     wanted = [words for words in sentences if not set(AMBIGUOUS).isdisjoint(words)]

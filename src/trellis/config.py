@@ -104,14 +104,14 @@ class TrainConfig(FitConfig):
     beta1: float = option(0.9, "gradient: decay of the first moment", within="[0, 1)")
     beta2: float = option(0.999, "gradient: decay of the second moment", within="[0, 1)")
     weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, inf)")
-    clip: float = option(5.0, "gradient: maximum norm", within="[0, inf)")
+    clip: float = option(5.0, "gradient: norm above which it is clipped", within="[0, inf)")
     schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
     lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, inf)")
     lr_factor: float = option(0.5, "plateau: factor by which lr is reduced", within="[0, inf)")
     lr_patience: int = option(1, "plateau: evaluations without improvement before lr is reduced", within="[0, inf)")
     average: float = option(0.0, "gradient: decay of the exponential moving average of the weights", within="[0, 1)")
-    pseudocount: float = option(1e-4, "em: added to the expected counts of an epoch or batch", within="[0, inf)")
+    pseudocount: float = option(1e-4, "em: added to each expected count of an epoch or batch", within="[0, inf)")
     em_power: float = option(0.5, "stepwise-em: step k has rate (k + 2) ** -em_power", within="[0, inf)")
 
     def __post_init__(self) -> None:

@@ -83,7 +83,7 @@ def test_a_training_goes_on_as_the_same_only(toys: Path, capsys: pytest.CaptureF
     assert read(toys, "small.0")["figures"] == first["figures"]
     (toys / "results" / "small.0.json").unlink()
     assert run(toys, "--set", "train.pseudocount=1", of="small") == 1
-    assert "another configuration; --force begins it anew" in capsys.readouterr().err
+    assert "another configuration; --force starts again" in capsys.readouterr().err
 
 
 def test_a_run_that_failed_at_once_can_be_put_right(toys: Path) -> None:
@@ -138,7 +138,7 @@ def test_an_unexpected_error_is_told_too(
         (["run", "scaling-hmm"], "There is no experiment 'scaling-hmm'; did you mean 'scaling-hmm-lm'?"),
         (["table", "nothing/at/all"], "There is no experiment 'nothing/at/all'; choose from "),
         (["run", "scaling-hmm-lm/ptb-63k"], "scaling-hmm-lm has no run 'ptb-63k'; did you mean 'ptb-64k'?"),
-        (["plot", "scaling-hmm-lm/ptb-64k"], "Name the whole experiment, 'scaling-hmm-lm', not one of its runs."),
+        (["plot", "scaling-hmm-lm/ptb-64k"], "Pass the whole experiment, 'scaling-hmm-lm', not one of its runs."),
         (["run", "scaling-hmm-lm/ptb-64k", "--set", "model.stats=3"], "Unknown key 'model.stats'"),
     ],
 )

@@ -35,12 +35,12 @@ class Batches(ABC):
 
     @property
     def tokens(self) -> int:
-        """Tokens in an epoch."""
+        """The number of tokens in an epoch."""
         return int(self.split.tokens.size)
 
     @abstractmethod
     def __len__(self) -> int:
-        """Batches in the current epoch."""
+        """The number of batches in the current epoch."""
 
     @abstractmethod
     def _windows(self, position: int) -> Windows:

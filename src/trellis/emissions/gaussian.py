@@ -71,7 +71,7 @@ class Covariance(ABC):
 
 
 class Diagonal(Covariance):
-    """Variances [K, F]."""
+    """Diagonal covariances: variances [K, F]."""
 
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return states, features
@@ -124,7 +124,7 @@ class Spherical(Diagonal):
 
 
 class Full(Covariance):
-    """Matrices [K, F, F]."""
+    """Full covariance matrices [K, F, F]."""
 
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return states, features, features
@@ -216,7 +216,7 @@ class Gaussian(Emission):
         return self.means[states] + (roots @ noise.to(self.means.device).unsqueeze(-1)).squeeze(-1)
 
     def log_density(self, x: Tensor) -> Tensor:
-        """log p(x | z) of x [N, F]: -> [N, K]."""
+        """log p(x | z): x [N, F] -> [N, K]."""
         return self.kind.log_density(x, self.means, self.covars)
 
     def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
@@ -233,7 +233,7 @@ class Gaussian(Emission):
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:
-    """[..., F], [..., F] -> [..., F, F]."""
+    """The outer product: [..., F], [..., F] -> [..., F, F]."""
     return left.unsqueeze(-1) * right.unsqueeze(-2)
 
 

@@ -29,7 +29,7 @@ class Poisson(Emission):
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 
     def log_density(self, x: Tensor) -> Tensor:
-        """log p(x | z) of counts [N, F]: -> [N, K]."""
+        """log p(x | z): counts [N, F] -> [N, K]."""
         total = -self.rates.sum(-1) - torch.lgamma(x + 1).sum(-1, keepdim=True)
         for feature, rates in zip(x.T, self.rates.T, strict=True):
             total = total + torch.xlogy(feature[:, None], rates)

@@ -132,7 +132,7 @@ def alphas_shape(problem: Problem, kept: int) -> tuple[int, ...]:
 
 
 def standard(problem: Problem, alphas: Array) -> Tensor:
-    """a_t as [B, T, K]."""
+    """Convert a_t from the kernel's layout to [B, T, K]."""
     if problem.layout is serial:
         return torch.from_numpy(alphas)
     packed = alphas.swapaxes(2, 3) if problem.layout is lanes else alphas

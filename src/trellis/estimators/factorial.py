@@ -78,7 +78,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return np.concatenate(batches.each(lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0]))
 
     def score(self, X: Any, lengths: Any = None) -> float:
-        """Exact log p(X)."""
+        """The exact log-likelihood log p(X)."""
         batches = self._batches(X, lengths)
         return evaluate(self.model_, batches).log_likelihood
 

@@ -72,7 +72,7 @@ class FittedHMM(BaseEstimator, ABC):
         return emit
 
     def score(self, X: Any, lengths: Any = None) -> float:
-        """log p(X)."""
+        """The log-likelihood log p(X)."""
         _, blocks = self._question(X, lengths)
         return self._log_likelihood(self._parts(), blocks)
 

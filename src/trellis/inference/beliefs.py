@@ -65,7 +65,7 @@ class Covs(NamedTuple):
         return self.information[self.rows[:, step]]
 
     def filtered(self) -> Tensor:
-        """V."""
+        """The filtered covariances V."""
         return symmetric(self.shrink @ self.priors)
 
     @property
@@ -76,7 +76,7 @@ class Covs(NamedTuple):
 
 
 class Means(NamedTuple):
-    """[B, T, h] each."""
+    """The means of the forward pass, [B, T, h] each."""
 
     predicted: Tensor  # m
     errors: Tensor  # e

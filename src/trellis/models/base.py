@@ -274,7 +274,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @classmethod
     def described(cls) -> str:
-        return super().described() if cls is not LanguageModel else "a language model: it has no word probabilities"
+        return super().described() if cls is not LanguageModel else "a language model: words have no probabilities"
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:

@@ -26,7 +26,7 @@ class Paths:
 
     @cached_property
     def likelihood(self) -> float:
-        """p(x)."""
+        """The likelihood p(x)."""
         return float(self.weights.sum())
 
     @cached_property
@@ -48,7 +48,7 @@ class Paths:
         return np.einsum("pti,ptj,p->tij", onehot[:, :-1], onehot[:, 1:], self.posterior)
 
     def onehot(self) -> np.ndarray:
-        """[K^T, T, K]."""
+        """All paths, one-hot: [K^T, T, K]."""
         return np.eye(self.num_states)[self.states]
 
     def prefix(self, steps: int) -> Paths:

@@ -27,7 +27,7 @@ class Banded(Tiled, Summable):
         self.band = tile_band(probs)
 
     def row_tiles(self, values: Tensor) -> Tensor:
-        """[..., K] -> [n, N, w]."""
+        """Cut into tiles of w states: [..., K] -> [n, N, w]."""
         flat = values.reshape(-1, self.num_states)
         return pad(flat, (0, -self.num_states % self.width)).unflatten(-1, (-1, self.width)).transpose(0, 1)
 

@@ -10,7 +10,7 @@ from trellis.transitions.base import Countable, Entry, Operator, Samplable, inve
 
 
 class DenseEntry(Entry):
-    """A [R, K]."""
+    """Transitions given by a matrix A [R, K]."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.num_states = matrix, matrix.shape[-1]
@@ -23,7 +23,7 @@ class DenseEntry(Entry):
 
 
 class Dense(DenseEntry, Countable, Samplable):
-    """A [K, K]; its statistics are expected transitions [K, K]."""
+    """A transition matrix A [K, K]; its statistics are expected transitions [K, K]."""
 
     def backward(self, message: Tensor) -> Tensor:
         return message @ self.matrix.T

@@ -85,7 +85,7 @@ def outer_sum(factors: Sequence[Tensor]) -> Tensor:
 
 
 def digits(states: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """z -> z_1, ..., z_M."""
+    """The digits of joint states: z -> z_1, ..., z_M."""
     found: list[Tensor] = []
     for size in reversed(sizes):
         found.insert(0, states % size)

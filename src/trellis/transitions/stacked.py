@@ -19,7 +19,7 @@ class Stacked(Countable):
         self.chains, self.num_states = matrix.shape[0], matrix.shape[-1]
 
     def by_chain(self, values: Tensor) -> Tensor:
-        """[R * B, ..., K] -> [R, B * ..., K]."""
+        """Group sequences by chain: [R * B, ..., K] -> [R, B * ..., K]."""
         return values.reshape(self.chains, -1, self.num_states)
 
     def per_sequence(self, sequences: int, dims: int) -> Tensor:

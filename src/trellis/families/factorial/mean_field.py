@@ -132,7 +132,7 @@ class Ascent:
             self.tilts.append(self.step(reach.expand_as(self.scores[m]), weights.sum(), shift).tilt)
 
     def at_words(self, values: Tensor) -> Tensor:
-        """[B, T, K_m] -> [n, K_m]."""
+        """Select the positions that hold a word: [B, T, K_m] -> [n, K_m]."""
         return values.flatten(0, 1).index_select(0, self.places)
 
     def weigh(self, m: int) -> Tensor:
@@ -165,7 +165,7 @@ class Ascent:
         self.probs[m], self.log_norms[:, m] = result.probs, result.log_likelihood
 
     def spread(self, values: Tensor) -> Tensor:
-        """[n, ...] -> [B, T, ...], zero where there is no word."""
+        """Scatter values of words to their positions: [n, ...] -> [B, T, ...], zero elsewhere."""
         padded = values.new_zeros(self.shape.numel(), *values.shape[1:])
         return padded.index_copy_(0, self.places, values).unflatten(0, self.shape)
 

@@ -79,7 +79,7 @@ class FHMM(GradientModel, StateModel):
 
     @property
     def num_states(self) -> int:
-        """Joint states."""
+        """The number of joint states."""
         return math.prod(self.sizes)
 
     def chains(self) -> Chains:

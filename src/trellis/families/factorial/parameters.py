@@ -46,7 +46,7 @@ class LayeredParams(nn.Module):
         self.unigram.copy_(log_frequency)
 
     def theta(self) -> Tensor:
-        """[V, S]."""
+        """The word scores of all layers, concatenated: [V, S]."""
         return self.words if self.states is None else self.words @ self.states
 
     def emission(self) -> LogLinear:

@@ -55,7 +55,7 @@ class TaggedParams(SavedParams):
 
     @torch.no_grad()
     def maximise_tags(self, counts: Tensor, pseudocount: float = 0.0) -> None:
-        """p(y | z) from counts [Y, K]."""
+        """The M-step of p(y | z), from counts [Y, K]."""
         old = self.tag_logits.softmax(0)
         set_log(self.tag_logits, most_probable(counts, pseudocount, old, dim=0, keep_zeros=False))
 

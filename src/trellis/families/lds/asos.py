@@ -29,12 +29,12 @@ class Filter:
 
     @cached_property
     def gain(self) -> np.ndarray:
-        """K': [n, h]."""
+        """The transposed Kalman gain K': [n, h]."""
         return self.emission.sensing @ self.steady.filtered
 
     @cached_property
     def forecast(self) -> np.ndarray:
-        """C A: [n, h]."""
+        """The forecast matrix C A: [n, h]."""
         return self.emission.loadings @ self.transition
 
 

@@ -93,7 +93,7 @@ class OneHot:
 
     @cached_property
     def information(self) -> np.ndarray:
-        """Phi [h, h]."""
+        """The information matrix Phi: [h, h]."""
         return symmetric(self.lift @ self.overlap)
 
     @cached_property

@@ -81,13 +81,13 @@ def orthonormal(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_unit_noise(spectrum: Spectrum, coordinates: Whitening) -> Parameters:
-    """Q = I."""
+    """The candidate with state noise Q = I."""
     variance = lyapunov(spectrum.transition, np.eye(len(spectrum.transition)))
     return bounded_system(spectrum, variance, np.eye(len(variance)), coordinates)
 
 
 def with_matched_noise(spectrum: Spectrum, coordinates: Whitening) -> Parameters:
-    """Var x = A^-1 G C (C'C)^-1, Q = Var x - A Var x A', both with eigenvalues raised to be positive."""
+    """The candidate with Var x = A^-1 G C (C'C)^-1 and Q = Var x - A Var x A', both made positive definite."""
     transition, loadings, forward = spectrum
     variance = np.linalg.solve(transition, forward @ loadings @ np.linalg.inv(loadings.T @ loadings))
     noise = positive(variance - transition @ (variance := positive(variance)) @ transition.T)

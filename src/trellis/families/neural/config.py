@@ -8,7 +8,7 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class RNNConfig(ModelConfig):
-    """The simple recurrent network."""
+    """The size of a simple recurrent network."""
 
     family: str = "rnn"
     dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, inf)")
@@ -18,7 +18,7 @@ class RNNConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class LSTMConfig(ModelConfig):
-    """The LSTM."""
+    """The size of an LSTM."""
 
     family: str = "lstm"
     dim: int = option(256, "size of the embeddings and of the hidden vectors", within="[1, inf)")
@@ -29,7 +29,7 @@ class LSTMConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class FeedForwardConfig(LSTMConfig):
-    """The feed-forward network."""
+    """The size of a feed-forward network."""
 
     family: str = "feedforward"
     window: int = option(4, "number of previous words it reads", within="[1, inf)")

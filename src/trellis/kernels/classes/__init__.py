@@ -18,7 +18,7 @@ def class_log_softmax(logits: Tensor, word_class: Tensor, words: Tensor, begins:
 
 
 def by_adding(logits: Tensor, word_class: Tensor, num_classes: int) -> Tensor:
-    """The reference."""
+    """The reference implementation in torch."""
     empty = logits.new_full((num_classes, logits.shape[1]), -torch.inf)
     top = empty.scatter_reduce(0, word_class[:, None].expand_as(logits), logits.detach(), "amax")
     shift = top.masked_fill(top == -torch.inf, 0.0)

@@ -15,7 +15,7 @@ def sense(
     worker, workers, loadings, noise, values, patterns, rows, order, begins,
     information, vectors, constants,
 ):  # fmt: skip
-    """Fill C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] for the observed components of y.
+    """Write C' D^-1 C [N, h, h], C' D^-1 y [S, h] and log N(y; 0, D) [S] for the observed components of y.
 
     Steps in `order` between consecutive `begins` share a pattern; [C y]' D^-1 [C y] is computed in one product."""
     hidden = loadings.shape[1]
@@ -69,7 +69,7 @@ def forward(
     worker, workers, mean, cov, transition, noise, information, rows, vectors, eye,
     priors, shrink, log_dets, predicted, errors, filtered,
 ):  # fmt: skip
-    """Fill P, W [B, T, h, h], log |I + P Phi| [B, T] and m, e, x^ [B, T, h]."""
+    """Write P, W [B, T, h, h], log |I + P Phi| [B, T] and m, e, x^ [B, T, h]."""
     for b in range(worker, rows.shape[0], workers):
         P, m = cov.copy(), mean[b].copy()
         for t in range(rows.shape[1]):
@@ -90,7 +90,7 @@ def forward(
 
 @njit(nogil=True, cache=True)
 def backward_means(worker, workers, transition, shrink, priors, predicted, errors, smoothed):
-    """Fill x- [B, T, h]."""
+    """Write the smoothed means x- [B, T, h]."""
     back = transition.T.copy()
     for b in range(worker, errors.shape[0], workers):
         adjoint = np.zeros_like(errors[b, 0])

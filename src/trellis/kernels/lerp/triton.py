@@ -16,5 +16,5 @@ def lerp_kernel(x, y, share, N, SIZE: tl.constexpr):
 
 
 def lerp_(x: Tensor, y: Tensor, share: Tensor) -> None:
-    """x [...], y [...] contiguous, share []."""
+    """`lerp_` for contiguous x [...] and y [...], and share []."""
     lerp_kernel[(triton.cdiv(x.numel(), SIZE),)](x, y, share, x.numel(), SIZE=SIZE)

@@ -2,7 +2,7 @@
 
     A[i, j] ~ k(z_i, u_j),    pi[i] ~ k(z_start, u_i),    B[i, j] ~ k(w_i, v_j)
 
-u and z represent a state as a successor and as a predecessor, w represents it to symbols, and v is a symbol."""
+u represents a state as a successor, z as a predecessor, and w as the source of a symbol; v represents a symbol."""
 
 from collections.abc import Iterable, Mapping
 
