@@ -82,22 +82,22 @@ class WordParams(SavedParams):
 
 
 def find_params(name: str) -> type[WordParams]:
-    """The parameterization of that name, ours or that of an installed package."""
+    """The parameterisation of that name, ours or that of an installed package."""
     path = choose(entries(PARAMETERS) | PARAMS, name, "model.params")
     found = resolve(path)
     if not (isinstance(found, type) and issubclass(found, WordParams)):
-        raise TrellisError(f"The entry point {name!r} of {PARAMETERS} is {path!r}, which is not a WordParams.")
+        raise TrellisError(f"The entry point {name!r} of {PARAMETERS} names {path!r}, which is not a WordParams.")
     return found
 
 
 def check_choices(config: HMMConfig) -> None:
-    """Refuse options that the parameterization has not."""
+    """Raise if the parameterisation does not support the given options."""
     params = find_params(config.params)
     params.options(config)
     if config.dropout not in ("none", *params.drops):
         allowed = " or ".join(f'"{kind}"' for kind in ("none", *params.drops))
         raise TrellisError(
-            f'model.params = "{config.params}" allows no model.dropout = "{config.dropout}": use {allowed}.'
+            f'model.params = "{config.params}" does not support model.dropout = "{config.dropout}": use {allowed}.'
         )
 
 
