@@ -128,8 +128,9 @@ def emission_entropies(emission: Categorical) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def estimate_long_run(model: HMM, batches: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
-    """State occupancy [K] and, if the text contains <eos>, the belief after it, estimated from a text: for models too
-    large to iterate their transitions to convergence."""
+    """State occupancy [K] and, if the text contains <eos>, the state distribution after it, estimated from a text.
+
+    For models too large to iterate their transitions to convergence."""
     start, transition, emission = model.parts()
     visits, endings = torch.zeros_like(start, dtype=torch.float64), []
     for batch in batches:
