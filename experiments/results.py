@@ -39,7 +39,7 @@ class Result:
     def is_of(self, config: Any) -> bool:
         """Whether this configuration, on any device and with any seed, gave the result."""
         try:
-            made = run_config(self.config) if isinstance(config, RunConfig) else build(type(config), self.config)
+            made = run_config(self.config).ordered() if isinstance(config, RunConfig) else build(type(config), self.config)
             return essence(made) == essence(config)
         except TrellisError:
             return False

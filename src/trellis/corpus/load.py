@@ -37,6 +37,12 @@ class Corpus:
     vocab: Vocabulary
     splits: dict[str, Split]
     description: str
+    recipe: Recipe = Recipe()  # how its text was read
+
+    @property
+    def order(self) -> str:
+        """The order of batches that its reader asks for; empty: the default of the model's family."""
+        return find_reader(self.recipe.reader).order
 
     def __getitem__(self, name: str) -> Split:
         if name not in self.splits:
@@ -56,7 +62,7 @@ def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
                 _build(source, recipe, vocab, folder)
-        return _open(target, source.description)
+        return _open(target, source.description, recipe)
 
 
 def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:
@@ -75,7 +81,7 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     if not any(sentences):
         raise TrellisError("The given sentences contain no words.")
     vocab, splits = encode_sentences([sentence for sentence in sentences if sentence], recipe, known)
-    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits))
+    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits), recipe)
 
 
 def check_sentences(data: Any) -> None:
@@ -140,11 +146,11 @@ def _is_intact(folder: Path) -> bool:
         return False
 
 
-def _open(folder: Path, origin: str) -> Corpus:
+def _open(folder: Path, origin: str, recipe: Recipe) -> Corpus:
     names = json.loads((folder / META).read_text(encoding="utf-8"))["splits"]
     splits = {name: open_split(folder / name) for name in names}
     vocab = Vocabulary.from_json((folder / VOCAB).read_text(encoding="utf-8"))
-    return Corpus(vocab, splits, describe(origin, vocab, splits))
+    return Corpus(vocab, splits, describe(origin, vocab, splits), recipe)
 
 
 def _fingerprint(source: Source, recipe: Recipe, vocab: Vocabulary | None) -> str:

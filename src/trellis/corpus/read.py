@@ -111,13 +111,14 @@ class Reader:
     read: Callable[[Path, Recipe, Report], Iterator[str]]
     suffixes: tuple[str, ...] = ()  # of files that are read so unless data.reader says otherwise
     choices: Mapping[str, Any] = field(default_factory=dict)  # options of [data] with another default in this format
+    order: str = ""  # batches.order unless it is given; empty: the default of the model's family
     version: str = ""  # change it where the same file is read otherwise, so that the cache is not asked
 
 
 READERS = {
     "text": Reader(_read_plain, (".txt",)),
-    "fasta": Reader(_read_fasta, (".fasta", ".fa"), {"tokenizer": "symbols"}),
-    "csv": Reader(_read_csv, (".csv",)),
+    "fasta": Reader(_read_fasta, (".fasta", ".fa"), {"tokenizer": "symbols"}, "sentences"),
+    "csv": Reader(_read_csv, (".csv",), order="sentences"),
 }
 
 
