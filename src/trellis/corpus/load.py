@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Corpus:
     vocab: Vocabulary
     splits: dict[str, Split]
     description: str
-    recipe: Recipe = Recipe()  # how its text was read
+    recipe: Recipe = field(default_factory=Recipe)  # how its text was read
 
     @property
     def order(self) -> str:

@@ -48,11 +48,12 @@ def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
     reader = chosen.get("reader") or reader_of_suffix(suffix)
     own = {**find_reader(reader).choices, **SOURCE_CHOICES.get(config.source, {})}
     recipe = Recipe(**{"reader": reader, **own, **chosen})
-    _check(recipe)
+    check_recipe(recipe)
     return recipe
 
 
-def _check(recipe: Recipe) -> None:
+def check_recipe(recipe: Recipe) -> None:
+    """Raise on options that are not recognised or do not fit together."""
     for field, known in (("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
         choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:
