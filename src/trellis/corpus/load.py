@@ -50,14 +50,17 @@ class Corpus:
         return self.splits[name]
 
 
-def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None) -> Corpus:
-    """Load the corpus described by `config`, encoded once and then memory-mapped from the cache.
+def load_corpus(
+    config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None, reader: str = "text"
+) -> Corpus:
+    """Load the corpus described by `config`, encoded once and then memory-mapped from the cache. Files whose suffix no
+    reader claims are read by `reader`, unless `config` names another.
 
     The cache key covers the contents of the files, the recipe, the format and, if it is given rather than chosen from
     the training split, the vocabulary.
     """
     with find_source(config.source, cache) as source:
-        recipe = make_recipe(config, source.suffix)
+        recipe = make_recipe(config, source.suffix, reader)
         target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe, vocab)}"
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:

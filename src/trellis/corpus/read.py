@@ -82,9 +82,7 @@ def _fasta_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[
                 yield Record("".join(pieces), *header)
             header, pieces = (number, (line[1:].split() or [""])[0]), []
         elif header is None and line.strip():
-            raise TrellisError(
-                f"{name} is not FASTA: line {number} comes before the first header (>); choose a reader."
-            )
+            raise TrellisError(f"{name} is not FASTA: line {number} precedes the first header (>); use another reader.")
         else:
             pieces.append(line.strip())
     if header is not None:

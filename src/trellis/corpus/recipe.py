@@ -41,12 +41,14 @@ class Recipe:
     test_fraction: float = 0.05
 
 
-def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
-    """Resolve the options that `config` leaves open; `suffix` is that of the source's first file."""
+def make_recipe(config: DataConfig, suffix: str = "", default: str = "text") -> Recipe:
+    """Resolve the options that `config` leaves open; `suffix` is that of the source's first file, and `default` the
+    reader of files whose suffix no reader claims."""
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
-    reader = chosen.get("reader") or reader_of_suffix(suffix)
-    own = {**find_reader(reader).choices, **SOURCE_CHOICES.get(config.source, {})}
+    known = SOURCE_CHOICES.get(config.source, {})
+    reader = chosen.get("reader") or reader_of_suffix(suffix, "text" if known else default)
+    own = {**find_reader(reader).choices, **known}
     recipe = Recipe(**{"reader": reader, **own, **chosen})
     check_recipe(recipe)
     return recipe
