@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -22,10 +23,12 @@ PIPE, TIMES = 20_000, 10
 ALONE_NAME = "one sentence at a time"
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def seconds(ask: Callable[[Any], Any], texts: list[Any]) -> float:
+    """Seconds per line."""
     begin = perf_counter()
-    work()
-    return perf_counter() - begin
+    for text in texts:
+        ask(text)
+    return (perf_counter() - begin) / sum(1 if isinstance(text, str) else len(text) for text in texts)
 
 
 def peak(model: Path, lines: list[str], times: int) -> float:
@@ -51,11 +54,12 @@ def main(argv: list[str]) -> None:
     model = HMM.new(corpus.vocab, STATES).eval()
     ids = corpus["train"].tokens
     ends = corpus["train"].sentences[: PIPE + 1].tolist()
-    text = [model.vocab.join(model.vocab.decode(ids[a : b - 1])) for a, b in zip(ends, ends[1:], strict=False)]
-    for name, ask in {"log_prob": model.log_prob, "embed": model.embed}.items():
+    text = [model.vocab.join(model.vocab.decode(ids[a : b - 1])) for a, b in pairwise(ends)]
+    asks: dict[str, Callable[[Any], Any]] = {"log_prob": model.log_prob, "embed": model.embed}
+    for name, ask in asks.items():
         ask(text[:20])
-        together = median(seconds(lambda ask=ask: ask(text[:LINES])) for _ in range(chosen.repeats)) / LINES
-        alone = seconds(lambda ask=ask: [ask(line) for line in text[:ALONE]]) / ALONE
+        together = median(seconds(ask, [text[:LINES]]) for _ in range(chosen.repeats))
+        alone = seconds(ask, text[:ALONE])
         emit(
             bench="score", case=f"{name}, {LINES:,} PTB lines, {STATES} states", metric="speed", ours=1 / together,
             peer=ALONE_NAME, peers=1 / alone, ratio=alone / together, unit="lines/s", repeats=chosen.repeats,
