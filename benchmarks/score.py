@@ -20,6 +20,9 @@ from trellis.families.hmm.model import HMM
 
 STATES, LINES, ALONE = 256, 10_000, 200  # lines in the list, and those that are scored alone
 PIPE, TIMES = 20_000, 10
+WATCH = """import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""  # in a small process, since children inherit peaks
 ALONE_NAME = "one sentence at a time"
 
 
@@ -33,16 +36,15 @@ def seconds(ask: Callable[[Any], Any], texts: list[Any]) -> float:
 
 def peak(model: Path, lines: list[str], times: int) -> float:
     """MiB of `trellis score`, which reads the lines `times` times from a pipe."""
-    command = [sys.executable, "-m", "trellis", "score", str(model), "--quiet"]
+    command = [sys.executable, "-c", WATCH, sys.executable, "-m", "trellis", "score", str(model), "--quiet"]
     block = "".join(f"{line}\n" for line in lines).encode()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
+        assert process.stdout is not None
         for _ in range(times):
             process.stdin.write(block)
         process.stdin.close()
-        _, _, used = os.wait4(process.pid, 0)
-        process.returncode = 0
-    return used.ru_maxrss / 1024
+        return int(process.stdout.read()) / 1024
 
 
 def main(argv: list[str]) -> None:

@@ -69,8 +69,9 @@ def with_spans(model: Any, sentence: Sentence, pretokenized: bool = False) -> Se
 
 def as_sentences(model: Any, text: Text) -> Iterator[Sentence]:
     """The sentences of a text from Python."""
-    for number, one in enumerate([text] if is_alone(text) else text, 1):
-        place = f"Sentence {number}"
+    alone = is_alone(text)
+    for number, one in enumerate([text] if alone else text, 1):
+        place = "The text" if alone else f"Sentence {number}"
         ids = ids_of(one, model, None, place)
         if isinstance(one, str):
             line = one.removesuffix("\n")
