@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import sys
+import threading
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ from trellis.corpus.recipe import Recipe
 from trellis.corpus.records import read_records
 from trellis.errors import TrellisError
 
+LIMIT = 60.0  # seconds after which a pipe is closed that nobody reads
 FASTA = ">one first protein\nMKV\nLA\n\n>none\n>two\nGG\nG"
 EVENTS = "user,event\nu,log in\nu,2\nv,3\nu,4\n"
 TABLE = 'ID,text\n7,"a, b\nc"\n8,\n\n9,d\n'
@@ -74,6 +76,8 @@ def test_what_has_arrived_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> N
     out, into = os.pipe()
     with os.fdopen(out) as reading, os.fdopen(into, "wb", buffering=0) as writing:
         monkeypatch.setattr(sys, "stdin", reading)
+        hanging = threading.Timer(LIMIT, writing.close)
+        hanging.start()
         found = read_records(None, Recipe())
         chunks = found.in_chunks(found, lambda record: 1, most=2)
         writing.write(b"one\ntwo\nthree\nfou")
@@ -81,6 +85,7 @@ def test_what_has_arrived_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> N
         assert [record.text for record in next(chunks)] == ["three"]
         writing.write(b"r\n>five\n")
         assert [record.text for record in next(chunks)] == ["four", ">five"]
+        hanging.cancel()
         writing.close()
         assert list(chunks) == []
 
