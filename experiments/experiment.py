@@ -111,7 +111,7 @@ class Experiment:
 
 def read_run(path: Path, kind: type, overrides: Iterable[str]) -> Any:
     if kind is RunConfig:
-        return load_config(path, overrides)
+        return load_config(path, overrides).ordered()
     tables = read_toml(path)
     try:
         tables = asdict(build(kind, tables))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import trellis
-from trellis.cli.main import finite
+from trellis.cli.console import finite
 from trellis.config import RunConfig, run_config
 from trellis.errors import TrellisError
 from trellis.options import build
@@ -39,7 +39,9 @@ class Result:
     def is_of(self, config: Any) -> bool:
         """Whether the result is of this configuration, with any device and seed."""
         try:
-            made = run_config(self.config) if isinstance(config, RunConfig) else build(type(config), self.config)
+            made = (
+                run_config(self.config).ordered() if isinstance(config, RunConfig) else build(type(config), self.config)
+            )
             return essence(made) == essence(config)
         except TrellisError:
             return False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from trellis.cli.main import main
@@ -21,3 +24,10 @@ def run(*words: object) -> int:
         main([str(word) for word in words])
     assert isinstance(ended.value.code, int)
     return ended.value.code
+
+
+def parsed(out: str, command: object, *words: object) -> Any:
+    """The JSON of a command: a list of the rows of those that print JSON lines."""
+    if command in ("score", "infill", "embed") and "-o" not in words:
+        return [json.loads(line) for line in out.splitlines()]
+    return json.loads(out)

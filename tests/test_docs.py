@@ -21,6 +21,7 @@ def test_kernel_mean_embeddings() -> None:
 
 def test_the_library_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    pytest.importorskip("pandas", reason="pandas is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "cache"))
     failed, tried = doctest.testfile(str(DOCS / "python.md"), module_relative=False, encoding="utf-8")

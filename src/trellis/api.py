@@ -110,13 +110,18 @@ def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
 
 
 def evaluate(
-    model: PersistedModel | str | PathLike[str], data: Any = None, split: str | None = None, device: str = "cpu"
+    model: PersistedModel | str | PathLike[str],
+    data: Any = None,
+    split: str | None = None,
+    device: str = "cpu",
+    reader: str | None = None,
 ) -> Evaluation | TagScores:
     """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; by default on
     the test split of the model's training corpus.
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a
-    tagged data set, a file, or sentences of (word, tag) pairs.
+    tagged data set, a file, or sentences of (word, tag) pairs. A file is read by `reader` (text, fasta, csv), else as
+    its suffix asks, else as the training text.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
@@ -129,7 +134,7 @@ def evaluate(
     if not isinstance(found, LanguageModel):
         raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
     if data is None or isinstance(data, str | PathLike):
-        text = load_split(found, None if data is None else str(data), split)
+        text = load_split(found, None if data is None else str(data), split, reader)
     else:
         corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), found.vocab)
         text = join(list(corpus.splits.values())) if split in (None, ALL) else corpus[str(split)]

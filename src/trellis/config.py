@@ -70,7 +70,8 @@ class BatchConfig(Options):
     prefix: ClassVar[str] = "batches."
     order: str = option(
         "",
-        "streams: contiguous, state carried over; sentences: shuffled; documents: shuffled, state carried over",
+        "streams: contiguous, state carried over; sentences: shuffled; documents: shuffled, state carried over; "
+        "empty: sentences for records (FASTA, CSV), else the family's default",
         choices=("", "streams", "sentences", "documents"),
     )
     lanes: int = option(128, "streams, documents: parallel sequences per batch", within="[1, inf)")
@@ -144,9 +145,8 @@ class RunConfig(Options):
         super().__post_init__()
         family = self.family
         data, train = self.data or family.load("data")(), self.train or family.load("train")()
-        batches = self.batches if self.batches.order else replace(self.batches, order=family.order)
         train = train if train.learner else replace(train, learner=self.model.learner or next(iter(family.learners)))
-        for name, value in {"data": data, "batches": batches, "train": train}.items():
+        for name, value in {"data": data, "train": train}.items():
             object.__setattr__(self, name, value)
         choose(family.learners, train.learner, f"train.learner of the family {family.name}")
         self.model.check(self)
@@ -154,6 +154,11 @@ class RunConfig(Options):
     @property
     def family(self) -> Family:
         return find_family(self.model.family)
+
+    def ordered(self, order: str = "") -> RunConfig:
+        """This run with `batches.order` filled in: as given, else `order` (the reader's), else the family's default."""
+        chosen = self.batches.order or order or self.family.order
+        return replace(self, batches=replace(self.batches, order=chosen))
 
 
 def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:

@@ -25,6 +25,12 @@ class Progress:
         self.description, self.total, self.unit = description, total, unit
         self.done, self.fields = 0.0, dict[str, object]()
 
+    @classmethod
+    @contextmanager
+    def hidden(cls) -> Iterator["Progress"]:
+        """A report that nobody sees."""
+        yield cls("", None, "")
+
     def advance(self, n: float = 1) -> None:
         """Count `n` more units as done."""
         self.done += n

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import trellis
-from running import run
+from running import parsed, run
 from trellis.cli.main import find_commands
 from trellis.storage import load_tensors
 
@@ -34,10 +35,10 @@ def model(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pat
     return tmp_path / "run"
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: object) -> object:
+def answer(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
     """What a command says to machines."""
     assert run(*words, "--json", "--quiet") == 0
-    return json.loads(capsys.readouterr().out)
+    return parsed(capsys.readouterr().out, *words)
 
 
 def test_train_leaves_model_metrics_results_and_report(model: Path) -> None:
@@ -352,8 +353,17 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["eval", d / "run", "--interpolate"], "at least two models"),
         (lambda d: ["train", "--model", "lstm", "--set", "model.dim=0"], "model.dim is 0"),
         (lambda d: ["train", "--model", "lstm", "--set", "model.tying=some"], "model.tying is 'some'"),
-        (lambda d: ["embed", d / "run", ""], "is empty"),
-        (lambda d: ["infill", d / "run", "the cat"], "no gap"),
+        (lambda d: ["infill", d / "run", "a ___", "", "the cat"], "Sentence 3 has no gap"),
+        (lambda d: ["embed", d / "run", "the cat", "-o", d / "x.xls"], "unsupported suffix"),
+        (lambda d: ["embed", d / "run", "the cat", "-o", d / "x.npy", "--top", "2"], "not states"),
+        (lambda d: ["score", d / "run", "--input", d / "none.txt"], "Cannot read"),
+        (lambda d: ["score", d / "run", "a b", "--input", d / "text.txt"], "not both"),
+        (lambda d: ["score", d / "run", "--input", not_utf8(d)], "line 1"),
+        (lambda d: ["score", d / "run", "--input", empty(d)], "No text given"),
+        (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "fastq"], "did you mean 'fasta'"),
+        (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "csv"], "needs data.column"),
+        (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "fasta"], "line 1 precedes"),
+        (lambda d: ["draw", d / "run", "a cat", "a dog", "-o", d / "x.svg"], "one sentence, not 2"),
         (lambda d: ["embed", d / "run", "the cat", "-o", d / "run"], "run"),
     ],
 )

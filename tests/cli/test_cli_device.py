@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from elsewhere import THERE, pretended_gpu
-from running import run
+from running import parsed, run
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.families.hmm.model import HMM
@@ -49,7 +48,7 @@ ASKS = {
 
 def said(capsys: pytest.CaptureFixture[str], command: str, *words: object) -> object:
     assert run(*command.split(), *words, "--json", "--quiet") == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
+    return parsed(capsys.readouterr().out, *command.split(), *words)
 
 
 def assert_alike(ours: object, theirs: object) -> None:

@@ -42,7 +42,7 @@ def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.Capt
     assert run("sample", folder, "-n", "2") == 0
     capsys.readouterr()
     assert run("embed", folder, "the cat", "--json") == 0
-    assert [row["layer"] for row in json.loads(capsys.readouterr().out)] == [0, 1, 0, 1]
+    assert [json.loads(line)["layer"] for line in capsys.readouterr().out.splitlines()] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lds_oracle import markov_text
-from running import run
+from running import parsed, run
 from trellis.config import TrainConfig, load_config
 from trellis.families.lds.config import LDSTrainConfig
 from trellis.families.neural.config import RNNConfig
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answer(capsys: pytest.CaptureFixture[str], *words: object):
     assert run(*words, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+    return parsed(capsys.readouterr().out, *words)
 
 
 def test_training_measures_densities_and_never_perplexity(folder: Path) -> None:

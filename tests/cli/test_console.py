@@ -107,7 +107,7 @@ def test_comparison_gives_every_model_a_letter(shown: Callable[..., str]) -> Non
 
 def test_infilled_shows_every_answer(shown: Callable[..., str]) -> None:
     answer = Infilled([[("of", 0.5)], [("is", 0.75)]], "a of b is", ["a x b y", "a z b w"])
-    out = shown(*completed("a ___ b ___", answer))
+    out = shown(*completed({"text": "a ___ b ___", **answer._asdict()}))
     assert ["best", "a", "of", "b", "is"] in [line.split() for line in out.splitlines()]
     assert all(part in out for part in ("a ___ b ___", "gap 1", "0.500", "gap 2", "0.750", "a x b y", "a z b w"))
 

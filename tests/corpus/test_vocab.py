@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from trellis.corpus import GAP, Vocabulary
 from trellis.corpus.tokenize import TOKENIZERS, treat
@@ -98,3 +98,30 @@ def test_a_gap_is_one_missing_token_whatever_the_tokenizer() -> None:
     assert letters.split(f"a{GAP} b", GAP) == ["a", GAP, " ", "b"]
     with pytest.raises(TrellisError, match="___"):
         words.encode(words.split("the ___"))
+
+
+@given(st.text(), st.sampled_from([*TOKENIZERS]), st.booleans(), st.booleans())
+@example("İ 12a", "words", True, True)
+@example("12 34", "characters", False, True)
+def test_spans_are_where_the_tokens_come_from(text: str, tokenizer: str, lower: bool, digits: bool) -> None:
+    line, vocab = text.replace("\n", " ").replace("\0", " "), Vocabulary(["<eos>"], [1], tokenizer, lower, digits)
+    spans, tokens = vocab.spans(line), vocab.split(line)
+    if spans is None:
+        assert lower or digits
+        return
+    assert len(spans) == len(tokens)
+    assert spans == sorted(spans)
+    for (start, end), token in zip(spans, tokens, strict=True):
+        assert token in TOKENIZERS[tokenizer].split(treat(line[start:end], lower, digits))
+
+
+def test_spans_of_every_tokenizer() -> None:
+    def spans(tokenizer: str, line: str, digits: bool = False) -> list[tuple[int, int]] | None:
+        return Vocabulary(["<eos>"], [1], tokenizer, True, digits).spans(line)
+
+    assert spans("whitespace", " The  cat.") == [(1, 4), (6, 10)]
+    assert spans("words", "It's 12.5", True) == [(0, 4), (5, 7), (7, 8), (8, 9)]
+    assert spans("symbols", "M K") == [(0, 1), (2, 3)]
+    assert spans("bytes", "é!") == [(0, 1), (0, 1), (1, 2)]
+    assert spans("characters", "ab") == [(0, 1), (1, 2)]
+    assert spans("characters", "a12", True) is None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from trellis.cli.arguments import add_text, lines_of
-from trellis.cli.console import Answer, Table
+from trellis.cli.arguments import add_text, chunks_of
+from trellis.cli.console import Answer, Rows, Table
 
 SUMMARY = "the least expected word of each sentence"
 EXAMPLE = 'trellis surprise runs/demo "the cat sees a stone"'
@@ -20,10 +21,13 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.models.files import load
 
     model = load(args.model, LanguageModel, args.device)
-    rows = []
-    for line in lines_of(args):
-        log_probs = model.token_log_probs(line)
-        place = int(log_probs.argmin())
-        words = model.vocab.decode(model.encode_line(line, eos=True)[0].tolist())
-        rows.append({"word": words[place], "log_prob": float(log_probs[place]), "text": line})
-    return Answer(rows, [Table("", rows)])
+
+    def surprises(sentences: list[Any]) -> list[dict[str, Any]]:
+        rows = []
+        log_probs = model.token_log_probs([sentence.ids for sentence in sentences])
+        for sentence, found in zip(sentences, log_probs, strict=True):
+            place, words = int(found.argmin()), [*sentence.tokens, "<eos>"]
+            rows.append({"word": words[place], "log_prob": float(found[place]), "text": sentence.text})
+        return rows
+
+    return Answer(Rows(map(surprises, chunks_of(args, model)), lambda rows: [Table("", rows)]))

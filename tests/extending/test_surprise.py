@@ -26,7 +26,7 @@ def test_conformance(model: Path) -> None:
 
 def test_on_the_command_line(place: Path, model: Path) -> None:
     assert surprise.SUMMARY in trellis(place, "--help")
-    (row,) = json.loads(trellis(place, "surprise", model, "the cat sees a stone", "--json"))
+    row = json.loads(trellis(place, "surprise", model, "the cat sees a stone", "--json"))
     assert row["word"] == "a"
     assert "stone" in trellis(place, "surprise", model, "the cat sees a stone")
 

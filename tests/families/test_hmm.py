@@ -186,7 +186,6 @@ def test_a_sparse_stream_in_windows_equals_the_whole(first: int) -> None:
     ("call", "sentence"),
     [
         (lambda m: m.infill("the cat"), "has no gap"),
-        (lambda m: m.infill(""), "is empty"),
         (lambda m: m.infill("a ___\nb ___"), "2 lines"),
         (lambda m: HMM.new(m.vocab, 0), "must be at least 1"),
     ],

@@ -226,6 +226,45 @@ def test_gaps_of_a_list_are_those_of_its_sentences(family: str, complete: bool) 
     assert alone[1].best.split()[::2] == ["a", "runs"]
 
 
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("family", CHAINS)
+def test_an_empty_sentence_has_an_empty_answer(family: str, complete: bool) -> None:
+    model = trained(family)
+    for verb in (model.posterior, model.embed):
+        first, empty, last = verb([SENTENCES[0], "", SENTENCES[1]], complete=complete)
+        assert empty.shape == (0, model.num_states)
+        assert verb(" ", complete=complete).shape == (0, model.num_states)
+        assert_same([first, last], [verb(SENTENCES[0], complete=complete), verb(SENTENCES[1], complete=complete)])
+    path = model.viterbi([[], ["the"]], complete)[0]
+    assert path.states.size == 0
+    end = model.best_path(torch.tensor([[model.vocab.eos]]))[1]
+    assert path.log_prob == pytest.approx(float(end) if complete else 0.0, abs=CLOSE)
+    filled, nothing = model.infill(["a ___ runs", ""], 5, 2, 1, complete)
+    assert (nothing.gaps, nothing.best, nothing.samples) == ([], "", ["", ""])
+    assert filled.samples == model.infill("a ___ runs", 5, 2, 1, complete).samples
+
+
+def test_rows_of_tokens_are_the_vectors_and_their_largest_entries() -> None:
+    model = trained("fhmm")
+    texts = ["the  cat sees", "", "dogs"]
+    vectors = np.concatenate(model.embed(texts))
+    rows = model.embed_rows(texts)
+    places = [(row["sentence"], row["number"], row["token"], row["start"], row["end"]) for row in rows]
+    assert places == [(1, 1, "the", 0, 3), (1, 2, "cat", 5, 8), (1, 3, "sees", 9, 13), (3, 1, "dogs", 0, 4)]
+    np.testing.assert_array_equal(np.stack([row["vector"] for row in rows]), vectors)
+    best = model.embed_rows(texts, top=2)
+    assert [(row["layer"], row["rank"]) for row in best] == [(0, 1), (0, 2), (1, 1), (1, 2)] * len(vectors)
+    first, second = np.split(vectors, 2, 1)
+    expected = np.stack([np.sort(first, 1)[:, ::-1][:, :2], np.sort(second, 1)[:, ::-1][:, :2]], 1)
+    np.testing.assert_array_equal([row["probability"] for row in best], expected.ravel())
+    layers = [first, second]
+    for row, one in zip(best, np.repeat(np.arange(len(vectors)), 4), strict=True):
+        assert layers[row["layer"]][one, row["state"]] == row["probability"]
+    assert model.embed_rows([["the", "cat"]])[1]["start"] is None
+    with pytest.raises(TrellisError, match=r"This lstm model has no hidden states"):
+        trained("lstm").embed_rows("the", top=1)
+
+
 def test_samples_and_states() -> None:
     for family in LANGUAGE_MODELS:
         assert trained(family).sample(3, seed=1) == trained(family).sample(3, seed=1)
@@ -259,10 +298,6 @@ def test_the_refusal_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("", "The text is empty"),
-        (["the", ""], "Sentence 2 is empty"),
-        ([["the"], []], "Sentence 2 is empty"),
-        (np.zeros(0, np.int64), "The text is empty"),
         ("a\nb", "The text has 2 lines"),
         (["a", "b\nc\nd"], "Sentence 2 has 3 lines"),
         (3, "of type int"),
@@ -279,8 +314,7 @@ def test_the_refusal_says_what_is_missing() -> None:
 )
 def test_what_is_no_text_is_told(given: Any, told: str) -> None:
     model = trained("hmm")
-    empty = "empty" in told  # an empty sentence has a probability
-    for verb in ("posterior", "viterbi", "embed", *(["token_log_probs"] if not empty else [])):
+    for verb in ("posterior", "viterbi", "embed", "embed_rows", "token_log_probs"):
         with pytest.raises(TrellisError, match=told) as caught:
             getattr(model, verb)(given)
         assert "pass" in str(caught.value) or "valid ids are" in str(caught.value)
@@ -298,4 +332,4 @@ def test_digits_and_capitals_are_treated_as_in_training() -> None:
 
 
 def test_the_examples() -> None:
-    assert doctest.testmod(base, extraglobs={"trellis": trellis}) == (0, 13)
+    assert doctest.testmod(base, extraglobs={"trellis": trellis}) == (0, 15)

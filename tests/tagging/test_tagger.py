@@ -119,8 +119,9 @@ def test_vectors_have_the_scale_that_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_tagged_is_told(tree: CRFTagger) -> None:
+    assert tree.tag([[], ["a"], []]) == [[], *tree.tag([["a"]]), []]
     with pytest.raises(TrellisError, match="Sentence 2 is empty"):
-        tree.tag([["a"], []])
+        CRFTagger.train(Tagged([["a"], []], [["X"], []]), CRFTaggerConfig())
     with pytest.raises(TrellisError, match="parts of speech do not match"):
         tree.tag([["a"]], [["X", "Y"]])
     with pytest.raises(TrellisError, match="tags do not match the words"):

@@ -1,12 +1,21 @@
 """Arguments shared by several commands."""
 
+from __future__ import annotations
+
 import argparse
-import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trellis.errors import TrellisError
+from trellis.progress import Progress, progress
+
+if TYPE_CHECKING:
+    from trellis.corpus.records import Records
+    from trellis.models.reading import Sentence
+
+TOKENS = 1 << 17  # of a chunk of sentences
 
 
 def positive(text: str) -> int:
@@ -45,22 +54,50 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
 def add_text(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_device(parser)
-    parser.add_argument("text", nargs="*", help="sentences (default: read from standard input, one per line)")
+    parser.add_argument("text", nargs="*", help="sentences (default: read --input)")
+    add_input(parser)
 
 
-def lines_of(args: argparse.Namespace) -> Iterator[str]:
-    """The sentences given as arguments or on standard input."""
-    if args.text:
-        if any(0xD800 <= ord(c) < 0xE000 for text in args.text for c in text):
-            raise TrellisError("The text on the command line is not UTF-8; convert it first.")
-        yield from args.text
-        return
-    empty = True
-    try:
-        for line in io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig") if sys.stdin else ():
-            empty = False
-            yield line.rstrip("\n")
-    except UnicodeDecodeError as error:
-        raise TrellisError(f"Standard input is not UTF-8 ({error.reason}); convert it first.") from error
-    if empty:
-        raise TrellisError("No text given; pass sentences as arguments or on standard input.")
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """The options of `records_of` and `chunks_of`."""
+    parser.add_argument("-i", "--input", type=Path, metavar="FILE", help="a file or .gz (default: standard input)")
+    parser.add_argument("--reader", metavar="NAME", help="text, fasta or csv (default: by the suffix of --input, else "
+                        "that of the training text)")  # fmt: skip
+    parser.add_argument("--column", metavar="NAME", help="csv: as data.column (default: that of the training text)")
+    parser.add_argument("--pretokenized", action="store_true", help="tokens are separated by spaces")
+
+
+def records_of(args: argparse.Namespace, model: Any) -> Records:
+    """The sentences given as arguments, or the records of a file or of standard input, read as the model reads."""
+    from trellis.corpus.records import given_records, read_records
+    from trellis.models.reading import recipe_of
+
+    if not args.text:
+        return read_records(args.input, recipe_of(model, args.input, args.reader, args.column))
+    if args.input is not None:
+        raise TrellisError("Pass sentences as arguments or a file with --input, not both.")
+    if any(0xD800 <= ord(c) < 0xE000 for text in args.text for c in text):
+        raise TrellisError("The text on the command line is not UTF-8; convert it first.")
+    return given_records(args.text)
+
+
+def chunks_of(
+    args: argparse.Namespace, model: Any, most: int = TOKENS, gap: str | None = None
+) -> Iterator[list[Sentence]]:
+    """The sentences to process, in chunks of about `most` tokens, with a progress report on the terminal."""
+    from trellis.models.reading import sentences
+
+    records = records_of(args, model)
+    found = sentences(model, records, gap, args.pretokenized, records.unit)
+    return reported(records.in_chunks(found, lambda sentence: len(sentence.tokens) + 1, most), args)
+
+
+def reported(chunks: Iterable[list[Any]], args: argparse.Namespace) -> Iterator[list[Any]]:
+    """The chunks, with a progress report unless the terminal shows the results; raises if there are none."""
+    hidden = bool(args.text) or sys.stdout.isatty()
+    with Progress.hidden() if hidden else progress(args.command, None, "sentences") as bar:
+        for chunk in chunks:
+            yield chunk
+            bar.advance(len(chunk))
+    if not bar.done:
+        raise TrellisError("No text given; pass sentences as arguments, with --input, or on standard input.")

@@ -1,12 +1,15 @@
-"""Command output as printable blocks and as JSON data; tables use rich if it is installed."""
+"""Command output as printable blocks, TSV and JSON; tables use rich if it is installed."""
 
+import csv
 import importlib.util
+import json
+import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from trellis.report.format import COLUMNS, Column, columns_of, text
 
@@ -21,11 +24,74 @@ class Block(Protocol):
 
 
 class Answer(NamedTuple):
-    """The result of a command: JSON data, and the blocks that a terminal shows."""
+    """The result of a command: JSON data and the blocks that a terminal shows, or `Rows`."""
 
     data: Any
     blocks: Sequence[Block] = ()
     exit_code: int = 0
+
+    def write(self, as_json: bool = False) -> None:
+        """Print the answer."""
+        if isinstance(self.data, Rows):
+            self.data.write(as_json)
+        elif as_json:
+            write_json(self.data)
+        else:
+            for block in self.blocks:
+                block.show()
+        sys.stdout.flush()
+
+
+class Rows(NamedTuple):
+    """Rows in chunks, each printed as soon as it is computed: as JSON lines, as blocks on a terminal, else as TSV."""
+
+    chunks: Iterable[Sequence[Any]]
+    show: Callable[[Any], Sequence[Block]]  # what a terminal shows of a chunk
+    cells: Callable[[Any], Mapping[str, Any]] | None = dict  # the TSV columns of a row; None: blocks, as on a terminal
+
+    def write(self, as_json: bool) -> None:
+        has_heading = False
+        for chunk in self.chunks:
+            if as_json:
+                for row in chunk:
+                    write_json(row)
+            elif self.cells is None or sys.stdout.isatty():
+                for block in self.show(chunk):
+                    block.show()
+            else:
+                write_rows(sys.stdout, map(self.cells, chunk), not has_heading)
+                has_heading = has_heading or bool(chunk)
+            sys.stdout.flush()
+
+
+def write_json(data: Any) -> None:
+    sys.stdout.write(json.dumps(finite(data), ensure_ascii=False) + "\n")
+
+
+def write_rows(file: TextIO, rows: Iterable[Mapping[str, Any]], heading: bool, dialect: str = "excel-tab") -> None:
+    """Write rows as TSV or CSV, with a heading if they are the first of the file."""
+    writer = csv.writer(file, dialect, lineterminator="\n")
+    for row in rows:
+        if heading:
+            writer.writerow(row)
+        writer.writerow(map(cell, row.values()))
+        heading = False
+
+
+def cell(value: Any) -> Any:
+    """A value in a TSV or CSV file: nested values as JSON, nothing for None."""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(finite(value), ensure_ascii=False)
+    return f"{value:.8g}" if isinstance(value, float) else value
+
+
+def finite(value: Any) -> Any:
+    """Replace infinities and NaN, which JSON cannot represent, by null."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 class Note(NamedTuple):

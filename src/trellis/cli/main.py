@@ -1,15 +1,12 @@
 """The `trellis` program: finds commands, parses their arguments and prints their results."""
 
 import argparse
-import json
 import logging
-import math
 import os
 import pkgutil
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from trellis import __version__
 from trellis.cli import commands
@@ -78,12 +75,7 @@ def main(argv: list[str] | None = None) -> None:
     set_quiet(args.quiet)
     try:
         answer = found[args.command].run(args)
-        if args.json:
-            print(json.dumps(finite(answer.data), ensure_ascii=False))
-        else:
-            for block in answer.blocks:
-                block.show()
-        sys.stdout.flush()
+        answer.write(args.json)
     except TrellisError as error:
         fail(str(error), 2)
     except KeyboardInterrupt:
@@ -93,15 +85,6 @@ def main(argv: list[str] | None = None) -> None:
     except OSError as error:
         fail(f"Operating system error: {error}.", 2)
     sys.exit(answer.exit_code)
-
-
-def finite(value: Any) -> Any:
-    """Replace infinities and NaN, which JSON cannot represent, by null."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def fail(sentence: str, code: int) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,12 @@ class Corpus:
     vocab: Vocabulary
     splits: dict[str, Split]
     description: str
+    recipe: Recipe = field(default_factory=Recipe)  # how its text was read
+
+    @property
+    def order(self) -> str:
+        """The order of batches that its reader asks for; empty: the default of the model's family."""
+        return find_reader(self.recipe.reader).order
 
     def __getitem__(self, name: str) -> Split:
         if name not in self.splits:
@@ -44,18 +50,21 @@ class Corpus:
         return self.splits[name]
 
 
-def load_corpus(config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None) -> Corpus:
-    """Load the corpus described by `config`, encoded once and then memory-mapped from the cache.
+def load_corpus(
+    config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None, reader: str = "text"
+) -> Corpus:
+    """Load the corpus described by `config`, encoded once and then memory-mapped from the cache. Files whose suffix no
+    reader claims are read by `reader`, unless `config` names another.
 
     The cache key covers the contents of the files, the recipe, the format and, if one is passed, the vocabulary.
     """
     with find_source(config.source, cache) as source:
-        recipe = make_recipe(config, source.suffix)
+        recipe = make_recipe(config, source.suffix, reader)
         target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe, vocab)}"
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
                 _build(source, recipe, vocab, folder)
-        return _open(target, source.description)
+        return _open(target, source.description, recipe)
 
 
 def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:
@@ -75,7 +84,7 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     if not any(sentences):
         raise TrellisError("The given sentences contain no words.")
     vocab, splits = encode_sentences([sentence for sentence in sentences if sentence], recipe, known)
-    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits))
+    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits), recipe)
 
 
 def check_sentences(data: Any) -> None:
@@ -140,11 +149,11 @@ def _is_intact(folder: Path) -> bool:
         return False
 
 
-def _open(folder: Path, origin: str) -> Corpus:
+def _open(folder: Path, origin: str, recipe: Recipe) -> Corpus:
     names = json.loads((folder / META).read_text(encoding="utf-8"))["splits"]
     splits = {name: open_split(folder / name) for name in names}
     vocab = Vocabulary.from_json((folder / VOCAB).read_text(encoding="utf-8"))
-    return Corpus(vocab, splits, describe(origin, vocab, splits))
+    return Corpus(vocab, splits, describe(origin, vocab, splits), recipe)
 
 
 def _fingerprint(source: Source, recipe: Recipe, vocab: Vocabulary | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from trellis.corpus.tokenize import DOCUMENT, LINE
 from trellis.errors import TrellisError
@@ -27,6 +27,14 @@ BLANKS = b" ", b"\t", b"\v", b"\f"
 _BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
 
 Report = Callable[[int], None]  # called with the number of bytes just read
+
+
+class Record(NamedTuple):
+    """One sequence of a file: a line, a FASTA record, the rows of one id."""
+
+    text: str
+    line: int  # the number of its first line
+    id: str | None = None
 
 
 def read_texts(paths: Iterable[Path], recipe: Recipe, report: Report = lambda n: None) -> Iterator[str]:
@@ -59,44 +67,84 @@ def _fasta_pieces(blocks: Iterable[str]) -> Iterator[str]:
         yield LINE
 
 
+def _text_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
+    """Every line, blank ones included."""
+    return (Record(line, number) for number, line in enumerate(lines, 1))
+
+
+def _fasta_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
+    """Every record, by the first word of its header; an empty one is an empty sentence."""
+    header, pieces = None, list[str]()
+    for number, line in enumerate(lines, 1):
+        if line.startswith(">"):
+            if header is not None:
+                yield Record("".join(pieces), *header)
+            header, pieces = (number, (line[1:].split() or [""])[0]), []
+        elif header is None and line.strip():
+            raise TrellisError(f"{name} is not FASTA: line {number} precedes the first header (>); use another reader.")
+        else:
+            pieces.append(line.strip())
+    if header is not None:
+        yield Record("".join(pieces), *header)
+
+
 def _read_csv(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """Each row's `column` is a one-sentence document; with "id:event", adjacent rows with the same id form one."""
-    rows = csv.reader(_lines(_blocks(path, recipe, report)))
+    """Each record is a one-sentence document."""
+    records = _csv_records(lines_of(path, recipe, report), recipe, str(path))
+    return _gather(DOCUMENT + record.text + LINE for record in records)
+
+
+def _csv_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
+    """Each row's `column`; with "id:event", adjacent rows with the same id form one record.
+
+    Spaces inside an event become underscores to keep it one token."""
+    table = csv.reader(line + LINE for line in lines)
     try:
-        first = next(rows, [])
-        columns, has_header = _find_columns(first, recipe.column, path)
-        body = rows if has_header else chain([first], rows)
-        yield from _gather(DOCUMENT + text + LINE for text in _sequences(body, columns, path))
+        rows = _numbered_rows(table)
+        line, first = next(rows, (1, []))
+        key, column, has_header = _find_columns(first, recipe.column, name)
+        body = _wide_enough(rows if has_header else chain([(line, first)], rows), max(key or 0, column), name)
+        if ":" not in recipe.column or recipe.column in first:
+            yield from (
+                Record(" ".join(row[column].split()), line, None if key is None else row[key]) for line, row in body
+            )
+        else:
+            for own, group in groupby(body, key=lambda numbered: numbered[1][key or 0]):
+                events = [(line, "_".join(row[column].split())) for line, row in group]
+                yield Record(" ".join(event for _, event in events), events[0][0], own)
     except csv.Error as error:
-        raise TrellisError(f"{path} is not a readable CSV file: line {rows.line_num}: {error}.") from error
+        raise TrellisError(f"{name} is not a readable CSV file: line {table.line_num}: {error}.") from error
 
 
-def _find_columns(header: list[str], wanted: str, path: Path) -> tuple[list[int], bool]:
-    """Indices of the wanted column, or of both parts of "id:event", and whether they were found by name."""
+def _numbered_rows(table: Any) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the number of their first line."""
+    line = 1
+    for row in table:
+        yield line, row
+        line = table.line_num + 1
+
+
+def _find_columns(header: list[str], wanted: str, name: str) -> tuple[int | None, int, bool]:
+    """Indices of the id and of the wanted column, or of both parts of "id:event", and whether they were found by name.
+
+    Otherwise the id is the column called "id", if there is one."""
     names = [wanted] if wanted in header or ":" not in wanted else wanted.split(":", 1)
-    if all(name in header for name in names):
-        return [header.index(name) for name in names], True
-    if all(name.isdecimal() and int(name) < len(header) for name in names):
-        return [int(name) for name in names], False
-    raise TrellisError(f"{path} has no column {wanted!r}; its first row is {', '.join(header)}.")
+    by_name = all(one in header for one in names)
+    if not by_name and not all(one.isdecimal() and int(one) < len(header) for one in names):
+        raise TrellisError(f"{name} has no column {wanted!r}; its first row is {', '.join(header)}.")
+    *key, column = [header.index(one) if by_name else int(one) for one in names]
+    ids = [i for i, heading in enumerate(header) if by_name and heading.lower() == "id" and i != column]
+    return next(iter(key or ids), None), column, by_name
 
 
-def _sequences(rows: Iterable[list[str]], columns: list[int], path: Path) -> Iterator[str]:
-    """The text of each sequence; spaces inside an event become underscores to keep it one token."""
-    cells = ([row[column] for column in columns] for row in _checked_rows(rows, max(columns), path))
-    if len(columns) == 1:
-        return (" ".join(cell.split()) for (cell,) in cells)
-    groups = groupby(cells, key=lambda pair: pair[0])
-    return (" ".join("_".join(event.split()) for _, event in group) for _, group in groups)
-
-
-def _checked_rows(rows: Iterable[list[str]], last: int, path: Path) -> Iterator[list[str]]:
-    for row in rows:
+def _wide_enough(rows: Iterable[tuple[int, list[str]]], last: int, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not empty, each checked for its columns."""
+    for line, row in rows:
         if row and len(row) <= last:
-            start = ",".join(row)[:60]
-            raise TrellisError(f"{path} has a row with {len(row)} columns, expected at least {last + 1}: {start!r}.")
+            what = f"a row with {len(row)} columns in line {line}, expected at least {last + 1}"
+            raise TrellisError(f"{name} has {what}: {','.join(row)[:60]!r}.")
         if row:
-            yield row
+            yield line, row
 
 
 @dataclass(frozen=True)
@@ -105,18 +153,23 @@ class Reader:
 
     `read` yields the text of a file in pieces of moderate size that end between two words. A newline ends a sentence,
     and DOCUMENT begins a document; the first document begins with the file. It calls `report` with the number of bytes
-    it has read. For line-based formats, `lines_of` does most of this."""
+    it has read. For line-based formats, `lines_of` does most of this.
+
+    `records` yields the records of a query with their ids, given the lines of a file or of standard input as they
+    arrive, and its name for error messages. Without it, the sentences from `read` are records without ids."""
 
     read: Callable[[Path, Recipe, Report], Iterator[str]]
     suffixes: tuple[str, ...] = ()  # of the files that it reads unless data.reader is set
     choices: Mapping[str, Any] = field(default_factory=dict)  # defaults of [data] options in this format
+    records: Callable[[Iterable[str], Recipe, str], Iterator[Record]] | None = None
+    order: str = ""  # the default of batches.order; empty: that of the model's family
     version: str = ""  # change it when the reader changes, so that files are encoded again
 
 
 READERS = {
-    "text": Reader(_read_plain, (".txt",)),
-    "fasta": Reader(_read_fasta, (".fasta", ".fa"), {"tokenizer": "symbols"}),
-    "csv": Reader(_read_csv, (".csv",)),
+    "text": Reader(_read_plain, (".txt",), records=_text_records),
+    "fasta": Reader(_read_fasta, (".fasta", ".fa"), {"tokenizer": "symbols"}, _fasta_records, order="sentences"),
+    "csv": Reader(_read_csv, (".csv",), records=_csv_records, order="sentences"),
 }
 
 
@@ -131,11 +184,16 @@ def find_reader(name: str) -> Reader:
     return reader
 
 
-def reader_of_suffix(suffix: str) -> str:
-    """The name of the reader for a file suffix, preferring built-in ones; plain text by default."""
+def reader_of_suffix(suffix: str, default: str = "text") -> str:
+    """The name of the reader for a file suffix, preferring built-in ones; `default` if no reader claims it."""
     own = (name for name, reader in READERS.items() if suffix in reader.suffixes)
     others = (name for name in entries(GROUP) if suffix and suffix in find_reader(name).suffixes)
-    return next(chain(own, others), "text")
+    return next(chain(own, others), default)
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix of a file name, without .gz."""
+    return Path(path.name.removesuffix(".gz")).suffix
 
 
 def lines_of(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
@@ -207,21 +265,28 @@ def _gather(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
-    """The text of a file, plain or .gz, in blocks cut after a newline, else after a space, else between characters.
+    """The text of a file, plain or .gz."""
+    return decode_blocks(read_blocks(path, report), str(path), recipe)
 
-    A newline is appended if the file does not end with one.
+
+def decode_blocks(blocks: Iterable[bytes], name: str, recipe: Recipe) -> Iterator[str]:
+    """Text in blocks cut after a newline, else after a space, else between characters.
+
+    A newline is appended if the text does not end with one.
     """
-    position, kept, complete = 0, b"", True
-    for data in _raw_blocks(path, report):
+    read, lines, kept, complete = 0, 1, b"", True
+    for data in blocks:
         data = kept + data
         cut = data.rfind(b"\n") + 1 or max(data.rfind(b) for b in BLANKS) + 1 or _character_boundary(data)
-        yield _decode(data[:cut], path, position, recipe)
-        position, kept, complete = position + cut, data[cut:], data[cut - 1 : cut] == b"\n"
+        yield _decode(data[:cut], name, read, lines, recipe)
+        read, lines = read + cut, lines + data.count(b"\n", 0, cut)
+        kept, complete = data[cut:], data[cut - 1 : cut] == b"\n"
     if kept or not complete:
-        yield _decode(kept, path, position, recipe) + LINE
+        yield _decode(kept, name, read, lines, recipe) + LINE
 
 
-def _raw_blocks(path: Path, report: Report) -> Iterator[bytes]:
+def read_blocks(path: Path, report: Report = lambda n: None) -> Iterator[bytes]:
+    """The bytes of a file, plain or .gz."""
     try:
         with path.open("rb") as file:
             content: IO[bytes] = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file  # type: ignore[assignment]
@@ -238,7 +303,7 @@ def _raw_blocks(path: Path, report: Report) -> Iterator[bytes]:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file, plain or .gz, without line endings."""
-    data = b"".join(_raw_blocks(path, lambda n: None))
+    data = b"".join(read_blocks(path))
     try:
         return data.decode("utf-8-sig").replace("\r\n", LINE).removesuffix(LINE).split(LINE)
     except UnicodeDecodeError as error:
@@ -255,14 +320,15 @@ def _character_boundary(data: bytes) -> int:
     return len(data)
 
 
-def _decode(data: bytes, path: Path, position: int, recipe: Recipe) -> str:
-    """Decode bytes that start at offset `position`; only the bytes tokenizer accepts invalid UTF-8."""
+def _decode(data: bytes, name: str, position: int, line: int, recipe: Recipe) -> str:
+    """Decode bytes that start at offset `position`, in `line`; only the bytes tokenizer accepts invalid UTF-8."""
     try:
         text = data.decode("utf-8", "surrogateescape" if recipe.tokenizer == "bytes" else "strict")
     except UnicodeDecodeError as error:
+        line += data.count(b"\n", 0, error.start)
         raise TrellisError(
-            f"{path} is not UTF-8 text: byte {position + error.start} is 0x{data[error.start]:02x}; "
-            'convert the file, or use tokenizer = "bytes".'
+            f"{name} is not UTF-8 text: byte {position + error.start} is 0x{data[error.start]:02x} (line {line}); "
+            'convert it, or use tokenizer = "bytes".'
         ) from error
     text = text.removeprefix("\ufeff") if position == 0 else text
     return text.replace("\r\n", LINE).replace(DOCUMENT, " ")

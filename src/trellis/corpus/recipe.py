@@ -41,18 +41,21 @@ class Recipe:
     test_fraction: float = 0.05
 
 
-def make_recipe(config: DataConfig, suffix: str = "") -> Recipe:
-    """Resolve the options that are None in `config`; `suffix` is that of the source's first file."""
+def make_recipe(config: DataConfig, suffix: str = "", default: str = "text") -> Recipe:
+    """Resolve the options that are None in `config`; `suffix` is that of the source's first file, and `default` the
+    reader of files whose suffix no reader claims."""
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
-    reader = chosen.get("reader") or reader_of_suffix(suffix)
-    own = {**find_reader(reader).choices, **SOURCE_CHOICES.get(config.source, {})}
+    known = SOURCE_CHOICES.get(config.source, {})
+    reader = chosen.get("reader") or reader_of_suffix(suffix, "text" if known else default)
+    own = {**find_reader(reader).choices, **known}
     recipe = Recipe(**{"reader": reader, **own, **chosen})
-    _check(recipe)
+    check_recipe(recipe)
     return recipe
 
 
-def _check(recipe: Recipe) -> None:
+def check_recipe(recipe: Recipe) -> None:
+    """Raise on options that are not recognised or do not fit together."""
     for field, known in (("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
         choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:

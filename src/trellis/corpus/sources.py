@@ -13,7 +13,7 @@ from trellis.config import GIVEN
 from trellis.corpus.cache import cache_folder, writing
 from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
-from trellis.corpus.read import READERS, find_reader
+from trellis.corpus.read import READERS, find_reader, suffix_of
 from trellis.errors import TrellisError
 from trellis.extensions import READERS as GROUP, entries
 
@@ -51,8 +51,7 @@ class Source:
     @property
     def suffix(self) -> str:
         """The suffix of the first file, without .gz."""
-        first = next(iter(self.files.values()))[0]
-        return Path(first.name.removesuffix(".gz")).suffix
+        return suffix_of(next(iter(self.files.values()))[0])
 
 
 @contextmanager

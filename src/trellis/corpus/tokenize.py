@@ -9,6 +9,8 @@ LINE, DOCUMENT = "\n", "\0"
 
 _WORD = re.compile(r"\n|<unk>|\w+(?:['’]\w+)*|[^\w\s]")
 _SYMBOL = re.compile(r"\n|\S")
+_CHARACTER = re.compile(r".", re.DOTALL)
+_BLANKS = re.compile(r"\S+")
 _DIGITS = re.compile(r"\d+")
 _SPACE_BEFORE = re.compile(r" ([.,;:!?%)\]}])")
 _SPACE_AFTER = re.compile(r"([(\[{]) ")
@@ -19,6 +21,7 @@ class Tokenizer(NamedTuple):
 
     split: Callable[[str], list[str]]
     join: Callable[[Iterable[str]], str]
+    piece: re.Pattern[str]  # matches the pieces of a line, each of which is one token or, for bytes, several
 
 
 def _split_whitespace(text: str) -> list[str]:
@@ -40,11 +43,11 @@ def _join_words(tokens: Iterable[str]) -> str:
 
 
 TOKENIZERS = {
-    "whitespace": Tokenizer(_split_whitespace, " ".join),
-    "words": Tokenizer(_WORD.findall, _join_words),
-    "characters": Tokenizer(list, "".join),
-    "bytes": Tokenizer(_split_bytes, _join_bytes),
-    "symbols": Tokenizer(_SYMBOL.findall, "".join),
+    "whitespace": Tokenizer(_split_whitespace, " ".join, _BLANKS),
+    "words": Tokenizer(_WORD.findall, _join_words, _WORD),
+    "characters": Tokenizer(list, "".join, _CHARACTER),
+    "bytes": Tokenizer(_split_bytes, _join_bytes, _CHARACTER),
+    "symbols": Tokenizer(_SYMBOL.findall, "".join, _SYMBOL),
 }
 
 

@@ -106,6 +106,19 @@ class Vocabulary:
         first, *rest = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
         return [*first, *(token for part in rest for token in (str(gap), *part))]
 
+    def spans(self, line: str) -> list[tuple[int, int]] | None:
+        """The characters [start, end) of each token that `split` returns; None if the preprocessing moves the borders
+        of tokens, as replacing digits does between characters.
+
+        >>> trellis.Vocabulary(["<eos>"], [1], "words").spans("a cat's")
+        [(0, 1), (2, 7)]
+        """
+        split, _, piece = TOKENIZERS[self.tokenizer]
+        pieces = [(match.span(), split(treat(match[0], self.lower, self.digits))) for match in piece.finditer(line)]
+        if [token for _, tokens in pieces for token in tokens] != self.split(line):
+            return None
+        return [span for span, tokens in pieces for _ in tokens]
+
     def join(self, tokens: Iterable[str]) -> str:
         """Detokenise into readable text, one line per sentence."""
         sentences: list[list[str]] = [[]]

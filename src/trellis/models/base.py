@@ -168,6 +168,8 @@ class PersistedModel(ABC):
     def encode_line(self, text: Text, eos: bool = False, gap: str | None = None) -> Tensor:
         """Encode one sentence as a token row [1, T]."""
         (ids,) = sentences_of(self, text, gap).sentences
+        if not ids.size:
+            raise TrellisError("The text is empty; pass at least one word.")
         return torch.tensor([[*ids, *[self.vocab.eos] * eos]], device=self.device)
 
     def refusal(self, verb: str, lacks: str, which: str) -> TrellisError:
@@ -264,6 +266,22 @@ class PersistedModel(ABC):
         compute = self.embed_kinds[chosen]
         return rows_of(self, text, lambda tokens, lengths: compute(self, tokens, lengths).float(), complete)
 
+    def embed_rows(self, text: Text, kind: str | None = None, top: int = 0) -> list[dict[str, Any]]:
+        """The features of `embed` as a table, one dict per token: the numbers of its sentence and of itself (from 1),
+        the token, its characters [start, end) in the text, and its vector, or with `top` its most probable states.
+
+        `pandas.DataFrame(rows)` makes it a data frame.
+
+        >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
+        >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]
+        [('a', 0, 1), ('b', 3, 4)]
+        """
+        from trellis.models.reading import as_sentences, token_rows
+
+        if top and self.embed_kinds and not self.sizes:
+            raise self.refusal("embed_rows(top=...)", *STATES)
+        return list(token_rows(self, list(as_sentences(self, text)), kind, top))
+
 
 class LanguageModel(SequenceModel, PersistedModel):
     """A SequenceModel with queries on text."""
@@ -278,7 +296,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        given = sentences_of(self, text, may_be_empty=True)
+        given = sentences_of(self, text)
 
         def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:
             rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].cpu().numpy()
@@ -296,7 +314,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
-        given = sentences_of(self, text, may_be_empty=True)
+        given = sentences_of(self, text)
 
         def rank(tokens: Tensor, lengths: Tensor) -> Iterable[Ranked]:
             state = self.sentence_start(len(tokens))

@@ -48,8 +48,11 @@ class StateModel(LanguageModel):
             states, log_probs = self.best_path(tokens, lengths, **options)
             return map(Path, states.cpu().numpy(), log_probs.tolist())
 
-        found = zip(in_batches(self, given, paths, complete), given.sentences, strict=True)
-        return given.answer([Path(path.states[: len(ids)], path.log_prob) for path, ids in found])
+        read = given if complete else given.never_empty(self.vocab.eos)
+        found = zip(in_batches(self, read, paths, complete), given.sentences, strict=True)
+        return given.answer(
+            [Path(path.states[: len(ids)], path.log_prob if complete or ids.size else 0.0) for path, ids in found]
+        )
 
 
 class ChainModel(StateModel):
@@ -102,12 +105,15 @@ class ChainModel(StateModel):
         if samples < 1:
             raise TrellisError(f"Cannot draw {samples} completions; pass 1 or more.")
         given = sentences_of(self, text, GAP)
-        full = next((ids for ids in given.sentences if (ids >= 0).all()), None)
+        kept = [ids for ids in given.sentences if ids.size]
+        full = next((ids for ids in kept if (ids >= 0).all()), None)
         if full is not None:
             raise TrellisError(f"The text {self.written(full)!r} has no gap; write {GAP} for each missing word.")
 
         fill = partial(self.fill, n=n, samples=samples, seed=seed)
-        return given.answer(in_batches(self, given, fill, complete, samples))
+        found = iter(in_batches(self, given._replace(sentences=kept), fill, complete, samples))
+        empty = Infilled([], "", [""] * samples)
+        return given.answer([next(found) if ids.size else empty for ids in given.sentences])
 
     @torch.no_grad()
     def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:

@@ -3,6 +3,7 @@
 import json
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,9 +20,20 @@ class Tagger(PersistedModel):
     labels: list[str]
     word_counts: Mapping[str, int]  # word counts of the labelled training text
 
+    def tag(
+        self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None, **options: Any
+    ) -> list[list[str]]:
+        """Tag sentences; parts of speech are required if the tagger was trained with them. An empty sentence has no
+        tags."""
+        check_sentences(words, pos)
+        order = sorted((i for i, sentence in enumerate(words) if sentence), key=lambda i: len(words[i]))
+        some_pos = None if pos is None else [pos[i] for i in order]
+        found = dict(zip(order, self.tag_words([words[i] for i in order], some_pos, **options), strict=True))
+        return [found.get(i, []) for i in range(len(words))]
+
     @abstractmethod
-    def tag(self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
-        """Tag sentences; parts of speech are required if the tagger was trained with them."""
+    def tag_words(self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
+        """Tag sentences of at least one word, sorted by length; the options are those of `tag`."""
 
     @classmethod
     def described(cls) -> str:
@@ -53,20 +65,22 @@ def a_few(names: Collection[str], most: int = 8) -> str:
 
 
 def check_sentences(words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> None:
-    """Raise if sentences are empty or do not match their parts of speech."""
+    """Raise if sentences are not lists of words or do not match their parts of speech."""
     if isinstance(words, str) or not isinstance(words, Sequence):
         raise TrellisError("Pass a list of sentences, each split into words, as in [['the', 'cat']].")
     for number, sentence in enumerate(words, 1):
         if isinstance(sentence, str) or not all(isinstance(word, str) for word in sentence):
             raise TrellisError(f"Sentence {number} is not a list of words; split it into words, as in ['the', 'cat'].")
-        if not sentence:
-            raise TrellisError(f"Sentence {number} is empty; leave it out.")
     if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:
         raise TrellisError("The parts of speech do not match the words in number.")
 
 
 def check_data(data: Tagged) -> None:
+    """Raise if sentences are empty or do not match their tags."""
     check_sentences(data.words, data.pos)
+    empty = next((number for number, sentence in enumerate(data.words, 1) if not sentence), None)
+    if empty:
+        raise TrellisError(f"Sentence {empty} is empty; leave it out.")
     if not data.words or [len(row) for row in data.tags] != [len(row) for row in data.words]:
         raise TrellisError("The tags do not match the words in number, or there are no sentences.")
 

@@ -32,19 +32,25 @@ class Given(NamedTuple):
     def answer(self, found: list[A]) -> Any:
         return found if self.is_list else found[0]
 
+    def never_empty(self, eos: int) -> "Given":
+        """The same with <eos> for an empty sentence, for computations that need at least one token."""
+        return self._replace(sentences=[ids if ids.size else np.array([eos]) for ids in self.sentences])
 
-def sentences_of(model: Any, text: Text, gap: str | None = None, may_be_empty: bool = False) -> Given:
-    """Encode one sentence or a list, without <eos>; a missing token, written as the mark `gap`, becomes -1."""
-    text = text.cpu().numpy() if isinstance(text, Tensor) else text
-    alone = isinstance(text, str) or (isinstance(text, np.ndarray) and text.ndim < 2 and text.dtype.kind not in "UO")
+
+def is_alone(text: Text) -> bool:
+    """Whether the text is one sentence, rather than a list."""
     if not isinstance(text, Iterable):
         raise TrellisError(f"Unsupported text of type {type(text).__name__}; {ADVICE}.")
-    named = {"The text": text} if alone else {f"Sentence {number}": one for number, one in enumerate(text, 1)}
-    found = {name: ids_of(sentence, model, gap, name) for name, sentence in named.items()}
-    empty = next((name for name, ids in found.items() if not ids.size), None)
-    if empty and not may_be_empty:
-        raise TrellisError(f"{empty} is empty; pass at least one word.")
-    return Given(list(found.values()), not alone)
+    array = text.cpu().numpy() if isinstance(text, Tensor) else text
+    return isinstance(text, str) or (isinstance(array, np.ndarray) and array.ndim < 2 and array.dtype.kind not in "UO")
+
+
+def sentences_of(model: Any, text: Text, gap: str | None = None) -> Given:
+    """Encode one sentence or a list, without <eos>; a missing token, written as the mark `gap`, becomes -1."""
+    text = text.cpu().numpy() if isinstance(text, Tensor) else text
+    if is_alone(text):
+        return Given([ids_of(text, model, gap, "The text")], False)
+    return Given([ids_of(one, model, gap, f"Sentence {number}") for number, one in enumerate(text, 1)], True)
 
 
 @singledispatch
@@ -109,7 +115,8 @@ def in_batches(
 
 def rows_of(model: Any, text: Text, compute: Callable[[Tensor, Tensor], Tensor], complete: bool) -> Any:
     """The rows [T, ...] that `compute`, a function of tokens [B, T] and lengths [B], returns for the words of each
-    sentence; `complete` appends <eos>."""
+    sentence; `complete` appends <eos>. An empty sentence has no rows."""
     given = sentences_of(model, text)
-    found = in_batches(model, given, lambda tokens, lengths: compute(tokens, lengths).cpu().numpy(), complete)
+    read = given if complete else given.never_empty(model.vocab.eos)
+    found = in_batches(model, read, lambda tokens, lengths: compute(tokens, lengths).cpu().numpy(), complete)
     return given.answer([rows[: len(ids)] for rows, ids in zip(found, given.sentences, strict=True)])

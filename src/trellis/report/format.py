@@ -11,7 +11,10 @@ SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 def text(value: object) -> str:
     """Running text with unprintable characters escaped, so that no word can control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+    shown = str(value)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 def word(token: str, longest: int = 40) -> str:

@@ -88,10 +88,13 @@ def data_of(model: PersistedModel) -> Any:
     return find_family(model.family).load("data")(**model.about.get("data", {}))
 
 
-def load_split(model: LanguageModel, source: str | None = None, name: str | None = None) -> Split:
+def load_split(
+    model: LanguageModel, source: str | None = None, name: str | None = None, reader: str | None = None
+) -> Split:
     """A split of `source` (default: the training corpus), encoded with the model's vocabulary.
 
-    The default split is test, or all of a source without splits."""
+    The default split is test, or all of a source without splits. Another source is read by `reader`, else as its suffix
+    asks, else as the training text."""
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)
@@ -104,8 +107,9 @@ def load_split(model: LanguageModel, source: str | None = None, name: str | None
     if source is not None and source != config.source:
         vocab = model.vocab
         alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)
-        config = replace(alike, source=source, valid_fraction=0.0, test_fraction=0.0)
-    corpus = load_corpus(config, vocab=model.vocab)
+        column = model.about.get("column") or config.column
+        config = replace(alike, source=source, reader=reader, column=column, valid_fraction=0.0, test_fraction=0.0)
+    corpus = load_corpus(config, vocab=model.vocab, reader=model.about.get("reader", "text"))
     name = name or ("test" if "test" in corpus.splits else ALL)
     return join(list(corpus.splits.values())) if name == ALL else corpus[name]
 

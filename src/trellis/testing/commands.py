@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 
 from trellis.cli.console import Answer
-from trellis.cli.main import PARTS, build_parser, finite
+from trellis.cli.main import PARTS, build_parser
 from trellis.testing.close import Check, require, run_checks
 
 
@@ -59,14 +59,15 @@ def without_torch(case: Case) -> None:
 
 def answers(case: Case) -> None:
     """`run` returns an Answer with JSON values, and with blocks that can be printed."""
-    answer = case.module.run(case.parse([*case.words, "--quiet"]))
-    require(isinstance(answer, Answer), f"it returned {answer!r:.80}")
-    json.dumps(finite(answer.data))
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        for block in answer.blocks:
-            block.show()
-    require(shown.getvalue().strip(), "nothing is printed")
+    for as_json in (False, True):
+        answer = case.module.run(case.parse([*case.words, "--quiet"]))
+        require(isinstance(answer, Answer), f"it returned {answer!r:.80}")
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            answer.write(as_json)
+        require(shown.getvalue().strip(), "nothing is printed")
+    for line in shown.getvalue().splitlines():
+        json.loads(line)
 
 
 CHECKS: list[Check] = [parts, example, without_torch, answers]

@@ -1,6 +1,7 @@
 """A complete run: text -> vocabulary -> batches -> model -> training -> scores -> files."""
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trellis.config import RunConfig, load_config
+from trellis.corpus import Corpus
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
@@ -22,6 +24,7 @@ from trellis.training.checkpoint import LAST
 from trellis.training.fit import Job
 
 CONFIG, RESULTS, SCHEMA = "config.toml", "results.json", 1
+logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
 
@@ -57,6 +60,7 @@ def train(
     `data`, a text passed from Python, replaces the source named in `config`."""
     family, device = config.family, choose_device(config.device)
     corpus = family.load("read")(config, data)
+    config = with_order(config, corpus)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
         fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks))
@@ -67,10 +71,20 @@ def train(
         scores = family.load("evaluate")(model, corpus, config)
         model.about = {"corpus": corpus.description, "order": config.batches.order, "training": state.summary()}
         model.about |= {"scores": scores.values} | ({"data": asdict(config.data)} if data is None else {})
+        if isinstance(corpus, Corpus):
+            model.about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}
         trained = Trained(model, scores, state.history, folder, state.summary())
         if folder is not None:
             save(trained, folder)
     return trained
+
+
+def with_order(config: RunConfig, corpus: Any) -> RunConfig:
+    """The run with the order of its batches, which is logged if the reader determines it."""
+    own = corpus.order if isinstance(corpus, Corpus) else ""
+    if own and not config.batches.order:
+        logger.info(f"batches.order = {own}: the records of a {corpus.recipe.reader} file are independent sequences")
+    return config.ordered(own)
 
 
 def save(trained: Trained, folder: Path) -> None:

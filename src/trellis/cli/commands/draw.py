@@ -3,17 +3,16 @@
 import argparse
 from pathlib import Path
 
-from trellis.cli.arguments import add_device, add_model, check_picture
+from trellis.cli.arguments import add_text, check_picture, chunks_of
 from trellis.cli.console import Answer, Note
+from trellis.errors import TrellisError
 
 SUMMARY = "draw the trellis of a sentence: posteriors and Viterbi path"
 EXAMPLE = 'trellis draw runs/demo "the function returns a list" -o trellis.svg'
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    add_device(parser)
-    parser.add_argument("text", help="a sentence")
+    add_text(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.svg", help="the picture")
 
 
@@ -26,7 +25,11 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.report.trellis import draw_trellis
     from trellis.storage import write_text
 
-    trellis = sentence_trellis(load(args.model, HMM, args.device), args.text)
+    model = load(args.model, HMM, args.device)
+    sentences = next(chunks_of(args, model))
+    if len(sentences) > 1:
+        raise TrellisError(f"A picture shows one sentence, not {len(sentences)}; pass it as one argument, in quotes.")
+    trellis = sentence_trellis(model, sentences[0].ids)
     write_text(args.output, f"{draw_trellis(trellis, **SVG)}\n")
     posterior = [dict(zip(trellis.names, row, strict=True)) for row in trellis.posterior.tolist()]
     data = {"output": str(args.output), "words": list(trellis.words), "posterior": posterior}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any
 
-from trellis.cli.arguments import add_text, lines_of
-from trellis.cli.console import Answer, Lines, Note, Table
-from trellis.errors import TrellisError
-
-if TYPE_CHECKING:
-    import numpy as np
+from trellis.cli.arguments import TOKENS, add_text, chunks_of, positive
+from trellis.cli.console import Answer, Block, Lines, Note, Rows, Table
+from trellis.cli.features import FORMATS, VECTOR, check_format, flat, nested, word2vec, write_features
 
 SUMMARY = "compute contextual features of every token"
-EXAMPLE = "trellis embed runs/demo -o features.npy < text"
+EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,76 +20,51 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="which features"
     )
-    parser.add_argument("-o", "--output", type=Path, help="output file, one float32 row per token: .npy, .txt or .vec "
-                        "(word2vec), .safetensors")  # fmt: skip
+    parser.add_argument("--top", type=positive, metavar="N", help="the N most probable states instead of the vector")
+    parser.add_argument("-o", "--output", type=Path, help=f"output file: {', '.join(FORMATS)}")
 
 
 def run(args: argparse.Namespace) -> Answer:
-    import numpy as np
-
+    if args.output is not None:
+        check_format(args.output, args.top)
+    from trellis.models.base import STATES
     from trellis.models.files import load
 
-    model, lines = load(args.model, None, args.device), list(lines_of(args))
-    table = np.concatenate(model.embed(lines, args.what))
-    words = [word for line in lines for word in model.vocab.split(line)]
-    if args.output is not None:
-        write_vectors(args.output, words, table)
-        data = {"output": str(args.output), "tokens": len(words), "dimensions": table.shape[1]}
-        return Answer(data, [Note(f"{args.output}: {len(words)} tokens x {table.shape[1]} dimensions")])
-    if model.sizes:
-        best = best_states(words, table, np.cumsum(model.sizes)[:-1].tolist())
-        return Answer(best, [Table("", best)])
-    rows = [{"token": word, "vector": row.tolist()} for word, row in zip(words, table, strict=True)]
-    return Answer(rows, [Lines(word2vec_lines(words, table))])
+    model = load(args.model, None, args.device)
+    model.embed([], args.what)  # refused before any text is read
+    if args.top and not model.sizes:
+        raise model.refusal("--top", *STATES)
+    if args.output is None:
+        args.top = args.top or (1 if model.sizes else 0)
+        return Answer(Rows(([*map(nested, rows)] for rows in token_chunks(args, model)), shown, cells=flat))
+    tokens, dimensions = 0, 0
+
+    def counted() -> Iterator[list[dict[str, Any]]]:
+        nonlocal tokens, dimensions
+        for rows in token_chunks(args, model):
+            tokens += len({(row["sentence"], row["number"]) for row in rows})
+            dimensions = len(rows[0].get(VECTOR, ())) if rows else dimensions
+            yield rows
+
+    write_features(args.output, counted())
+    data = {"output": str(args.output), "tokens": tokens} | ({} if args.top else {"dimensions": dimensions})
+    about = "" if args.top else f" x {dimensions} dimensions"
+    return Answer(data, [Note(f"{args.output}: {tokens} tokens{about}")])
 
 
-def best_states(words: list[str], table: np.ndarray, ends: Sequence[int]) -> list[dict[str, Any]]:
-    """The most probable state of each layer; a row concatenates the layers, and a single layer has no number."""
-    best = []
-    for word, row in zip(words, table, strict=True):
-        for m, (begin, end) in enumerate(zip([0, *ends], [*ends, len(row)], strict=True)):
-            probs = row[begin:end]
-            layer = {"layer": m} if ends else {}
-            best.append({"token": word, **layer, "state": int(probs.argmax()), "probability": float(probs.max())})
-    return best
+def token_chunks(args: argparse.Namespace, model: Any) -> Iterator[list[dict[str, Any]]]:
+    """Rows of tokens; a chunk of sentences has about as many numbers as a batch of inference."""
+    from trellis.models.reading import token_rows, with_spans
+    from trellis.models.text import ENTRIES
+
+    for chunk in chunks_of(args, model, max(1, min(TOKENS, ENTRIES // model.width))):
+        placed = [with_spans(model, one, args.pretokenized) for one in chunk]
+        yield list(token_rows(model, placed, args.what, args.top or 0))
 
 
-def write_vectors(path: Path, words: list[str], table: np.ndarray) -> None:
-    """Write vectors [n, h] in the format given by the file's suffix."""
-    if path.suffix not in FORMATS:
-        raise TrellisError(f"{path} has an unsupported suffix; use one of {', '.join(FORMATS)}.")
-    from trellis.storage import atomic_write
-
-    with atomic_write(path) as file:
-        FORMATS[path.suffix](file, words, table)
-
-
-def word2vec_lines(words: list[str], table: np.ndarray) -> Iterable[str]:
-    """The word2vec text format: the number and size of the vectors, then one line each."""
-    yield f"{len(table)} {table.shape[1]}"
-    for word, row in zip(words, table, strict=True):
-        yield f"{word} " + " ".join(f"{value:.6g}" for value in row)
-
-
-def write_word2vec(file: BinaryIO, words: list[str], table: np.ndarray) -> None:
-    file.writelines(f"{line}\n".encode() for line in word2vec_lines(words, table))
-
-
-def write_npy(file: BinaryIO, words: list[str], table: np.ndarray) -> None:
-    import numpy as np
-
-    np.save(file, table)
-
-
-def write_safetensors(file: BinaryIO, words: list[str], table: np.ndarray) -> None:
-    from trellis.storage import write_tensors
-
-    write_tensors(file, {"vectors": table}, {"tokens": "\n".join(words)})
-
-
-FORMATS: dict[str, Callable[[BinaryIO, list[str], np.ndarray], None]] = {
-    ".npy": write_npy,
-    ".txt": write_word2vec,
-    ".vec": write_word2vec,
-    ".safetensors": write_safetensors,
-}
+def shown(rows: list[dict[str, Any]]) -> list[Block]:
+    """A table of states, or vectors in the word2vec format."""
+    if rows and VECTOR in rows[0]:
+        return [Lines(map(word2vec, rows))]
+    hidden = "sentence", "number", "start", "end"
+    return [Table("", [{name: value for name, value in row.items() if name not in hidden} for row in rows])]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from trellis.cli.arguments import add_text, lines_of, positive, seed
-from trellis.cli.console import Answer, Block, Lines, Note, Table
+from trellis.cli.arguments import add_text, chunks_of, positive, seed
+from trellis.cli.console import Answer, Block, Lines, Note, Rows, Table
+from trellis.errors import TrellisError
 from trellis.report.format import COLUMNS
 
 if TYPE_CHECKING:
-    from trellis.models.base import Infilled
+    from trellis.models.reading import Sentence
 
 SUMMARY = "fill gaps in sentences by exact inference"
 EXAMPLE = 'trellis infill runs/demo "the function ___ a list"'
@@ -26,16 +28,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Answer:
+    from trellis.corpus import GAP
     from trellis.models.files import load
 
-    lines = list(lines_of(args))
-    found = load(args.model, None, args.device).infill(lines, args.n, args.samples, args.seed, args.complete)
-    pairs = list(zip(lines, found, strict=True))
-    blocks = [block for line, answer in pairs for block in completed(line, answer)]
-    return Answer([{"text": line} | answer._asdict() for line, answer in pairs], blocks)
+    model = load(args.model, None, args.device)
+    chunks = chunks_of(args, model, gap=GAP)
+    return Answer(Rows((filled(model, chunk, args) for chunk in chunks), blocks))
 
 
-def completed(line: str, answer: Infilled) -> list[Block]:
+def filled(model: Any, chunk: list[Sentence], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each sentence; an empty one has no gaps."""
+    full = next((one.place for one in chunk if one.ids.size and (one.ids >= 0).all()), None)
+    if full is not None:
+        raise TrellisError(f"{full} has no gap; write ___ for each missing word.")
+    found = model.infill([one.ids for one in chunk], args.n, args.samples, args.seed, args.complete)
+    return [one.named | {"text": one.text} | answer._asdict() for one, answer in zip(chunk, found, strict=True)]
+
+
+def blocks(rows: list[dict[str, Any]]) -> list[Block]:
+    return [block for row in rows for block in completed(row)]
+
+
+def completed(row: Mapping[str, Any]) -> list[Block]:
     """The words for each gap, the most probable completion, and samples."""
-    gaps = [Table(f"gap {number}", ranked, RANKED) for number, ranked in enumerate(answer.gaps, 1)]
-    return [Note(line), *gaps, Note(f"best    {answer.best}"), Lines(f"sample  {sample}" for sample in answer.samples)]
+    gaps = [Table(f"gap {number}", ranked, RANKED) for number, ranked in enumerate(row["gaps"], 1)]
+    samples = Lines(f"sample  {sample}" for sample in row["samples"])
+    return [Note(row["text"]), *gaps, Note(f"best    {row['best']}"), samples]

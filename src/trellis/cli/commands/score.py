@@ -1,11 +1,17 @@
 """trellis score"""
 
-import argparse
-from typing import Any
+from __future__ import annotations
 
-from trellis.cli.arguments import add_text, lines_of
-from trellis.cli.console import Answer, Table
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from trellis.cli.arguments import add_text, chunks_of
+from trellis.cli.console import Answer, Rows, Table
 from trellis.report.format import COLUMNS, Column, log_prob
+
+if TYPE_CHECKING:
+    from trellis.models.base import LanguageModel
+    from trellis.models.reading import Sentence
 
 SUMMARY = "score sentences: log-probability and perplexity"
 EXAMPLE = "trellis score runs/demo < sentences.txt"
@@ -21,20 +27,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     from trellis.models.base import LanguageModel
     from trellis.models.files import load
+
+    model = load(args.model, LanguageModel, args.device)
+    return Answer(Rows((scored(model, chunk, args.tokens) for chunk in chunks_of(args, model)), tables))
+
+
+def scored(model: LanguageModel, chunk: list[Sentence], tokens: bool) -> list[dict[str, Any]]:
+    """A row for each sentence."""
     from trellis.tasks.lm import Evaluation
 
-    model, lines = load(args.model, LanguageModel, args.device), list(lines_of(args))
     rows: list[dict[str, Any]] = []
-    for line, log_probs in zip(lines, model.token_log_probs(lines), strict=True):
+    for sentence, log_probs in zip(chunk, model.token_log_probs([one.ids for one in chunk]), strict=True):
         total = float(log_probs.sum(dtype="float64"))
-        row = {"log_prob": total, "perplexity": Evaluation(total, log_probs.size).perplexity, "text": line}
-        if args.tokens:
-            words = model.vocab.decode(model.encode_line(line, eos=True)[0].tolist())
+        row: dict[str, Any] = sentence.named | {
+            "log_prob": total,
+            "perplexity": Evaluation(total, log_probs.size).perplexity,
+        }
+        if tokens:
+            words = model.vocab.decode([*sentence.ids.tolist(), model.vocab.eos])
             row["tokens"] = list(zip(words, log_probs.tolist(), strict=True))
-        rows.append(row)
-    return Answer(rows, tables(rows))
+        rows.append(row | {"text": sentence.text})
+    return rows
 
 
 def tables(rows: list[dict[str, Any]]) -> list[Table]:
     """The sentences, followed by the tokens of each if requested."""
-    return [Table("", rows, SENTENCE), *(Table(row["text"], row["tokens"], TOKEN) for row in rows if "tokens" in row)]
+    columns = {"id": Column("id")} | SENTENCE if "id" in rows[0] else SENTENCE
+    return [Table("", rows, columns), *(Table(row["text"], row["tokens"], TOKEN) for row in rows if "tokens" in row)]

@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from trellis.cli.arguments import lines_of
-from trellis.cli.console import Answer, Block, Facts, Lines, Note, Table
+from trellis.cli.arguments import TOKENS, add_input, records_of, reported
+from trellis.cli.console import Answer, Block, Facts, Lines, Note, Rows, Table
 from trellis.config import run_config
 from trellis.errors import TrellisError
 
 if TYPE_CHECKING:
+    from trellis.corpus.read import Record
     from trellis.models.tagger import Tagger
     from trellis.tasks.tagging import Comparison, TagScores
 
@@ -155,7 +156,8 @@ def percent(share: float, units: int) -> str:
 
 def apply_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tagger", type=Path, metavar="TAGGER", help="tagger folder")
-    parser.add_argument("text", nargs="*", help="tokenised sentences (default: read from standard input)")
+    parser.add_argument("text", nargs="*", help="sentences, tokens separated by spaces (default: read --input)")
+    add_input(parser)
     parser.add_argument("--pos", action="store_true", help="tokens are word_POS, for taggers that use parts of speech")
 
 
@@ -164,15 +166,28 @@ def apply(args: argparse.Namespace) -> Answer:
     from trellis.models.tagger import Tagger
 
     tagger = load(args.tagger, Tagger)
-    rows = [line.split() for line in lines_of(args)]
-    pairs = [[token.rpartition(SEPARATOR)[::2] if args.pos else (token, "") for token in row] for row in rows]
+    records = records_of(args, tagger)
+    words = ((record, record.text.split()) for record in records)
+    chunks = reported(records.in_chunks(words, lambda one: len(one[1]) + 1, TOKENS), args)
+    return Answer(Rows((tagged(tagger, chunk, args.pos) for chunk in chunks), lines, cells=None))
+
+
+def tagged(tagger: Tagger, chunk: list[tuple[Record, list[str]]], with_pos: bool) -> list[dict[str, Any]]:
+    """A row for each sentence; an empty one has no tags."""
+    pairs = [[token.rpartition(SEPARATOR)[::2] if with_pos else (token, "") for token in row] for _, row in chunk]
     words, pos = ([[pair[i] for pair in row] for row in pairs] for i in range(2))
-    if args.pos and not all(word and tag for row in pairs for word, tag in row):
-        raise TrellisError("With --pos, every token must be word_POS, as in dogs_NNS.")
-    tags = tagger.tag(words, pos if args.pos else None)
-    tagged = [list(zip(*row, strict=True)) for row in zip(words, tags, strict=True)]
-    lines = [" ".join(f"{word}{SEPARATOR}{tag}" for word, tag in row) for row in tagged]
-    return Answer([[{"word": w, "tag": t} for w, t in row] for row in tagged], [Lines(lines)])
+    for (record, _), row in zip(chunk, pairs, strict=True):
+        if with_pos and not all(word and tag for word, tag in row):
+            raise TrellisError(f"Line {record.line}: with --pos, every token must be word_POS, as in dogs_NNS.")
+    found = zip(chunk, words, tagger.tag(words, pos if with_pos else None), strict=True)
+    named = ({} if record.id is None else {"id": record.id} for (record, _) in chunk)
+    return [own | {"words": row, "tags": tags} for own, (_, row, tags) in zip(named, found, strict=True)]
+
+
+def lines(rows: list[dict[str, Any]]) -> list[Block]:
+    """One line per sentence: word_TAG, after the id of its record, if it has one."""
+    text = [" ".join(map(SEPARATOR.join, zip(row["words"], row["tags"], strict=True))) for row in rows]
+    return [Lines(f"{row['id']}: {line}" if "id" in row else line for row, line in zip(rows, text, strict=True))]
 
 
 class Action(NamedTuple):

@@ -28,7 +28,7 @@ from trellis.families.crf.model import CRF, Features, every_pair, observed_pairs
 from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
 from trellis.kernels.bags import Bags, Pairs
 from trellis.models.base import Saved
-from trellis.models.tagger import Tagger, a_few, check_data, check_sentences, lines_to_tensor, tensor_to_lines
+from trellis.models.tagger import Tagger, a_few, check_data, lines_to_tensor, tensor_to_lines
 from trellis.options import build
 from trellis.report.markup import Markup
 from trellis.storage import atomic_write
@@ -131,8 +131,7 @@ class CRFTagger(Tagger):
         lengths = torch.tensor([len(sentence) for sentence in words])
         return Features(*bags, torch.cat([empty, *dense], 1), lengths)
 
-    def tag(self, words: Words, pos: Words | None = None) -> list[list[str]]:
-        check_sentences(words, pos)
+    def tag_words(self, words: Words, pos: Words | None = None) -> list[list[str]]:
         if self.config.pos:
             self.check_pos(pos)
         found = []

@@ -34,7 +34,7 @@ class FHMMConfig(ModelConfig):
 
     def check(self, run: RunConfig) -> None:
         self.sizes  # noqa: B018
-        if run.batches.order != "sentences":
+        if run.batches.order not in ("", "sentences"):
             raise TrellisError('A factorial HMM trains on whole sentences; set batches.order = "sentences".')
         if self.combine == "noisy-or" and run.train.learner != "gradient":
             raise TrellisError('A noisy-or emission has no bound for EM; set train.learner = "gradient".')

@@ -5,6 +5,7 @@ import torch
 
 from trellis.corpus import Vocabulary
 from trellis.families.hmm.model import HMM
+from trellis.models.text import Text
 from trellis.report.trellis import Trellis
 
 MOST_STATES, WORTH = 14, 0.05  # maximum number of states; minimum peak posterior of a state
@@ -12,7 +13,7 @@ WORDS = 3  # words in a state's label
 
 
 @torch.no_grad()
-def sentence_trellis(model: HMM, sentence: str) -> Trellis:
+def sentence_trellis(model: HMM, sentence: Text) -> Trellis:
     """Posteriors, pairwise posteriors and the Viterbi path of a sentence, over its most probable states."""
     tokens = model.encode_line(sentence, eos=True)
     _, transition, emission = model.parts()

@@ -1,0 +1,107 @@
+"""Records of a file or of standard input, in chunks, as they arrive."""
+
+import select
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TypeVar
+
+from trellis.corpus.read import BLOCK, Record, decode_blocks, find_reader, read_blocks, read_texts
+from trellis.corpus.recipe import Recipe
+from trellis.corpus.sources import WHOLE, find_source
+from trellis.corpus.tokenize import DOCUMENT, LINE
+from trellis.errors import TrellisError
+
+PATIENCE = 0.05  # seconds to wait for more input before a chunk that is not full is processed
+STANDARD_INPUT = "Standard input"
+
+A = TypeVar("A")
+
+
+class Arriving:
+    """The lines of a file (plain or .gz), or of standard input as they arrive."""
+
+    def __init__(self, path: Path | None, recipe: Recipe) -> None:
+        self.stream = sys.stdin.buffer if path is None and sys.stdin else None
+        blocks = read_blocks(path) if path else _arriving(self.stream) if self.stream else ()
+        self.texts = decode_blocks(blocks, str(path or STANDARD_INPUT), recipe)
+        self.lines, self.kept = deque[str](), ""
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self.texts:
+            *whole, self.kept = (self.kept + text).split(LINE)
+            self.lines.extend(whole)
+            while self.lines:
+                yield self.lines.popleft()
+
+    def idle(self) -> bool:
+        """Whether all lines that have arrived are taken, and the next one has to be waited for."""
+        return not self.lines and self.stream is not None and not _has_more(self.stream)
+
+
+@dataclass(frozen=True)
+class Records:
+    """An iterable of records."""
+
+    records: Iterable[Record]
+    unit: str = "Line"  # what `Record.line` counts
+    idle: Callable[[], bool] = lambda: False  # whether the next record has to be waited for
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def in_chunks(self, items: Iterable[A], size: Callable[[A], int], most: int) -> Iterator[list[A]]:
+        """Lists of items, computed from the records one by one, with a total size of about `most`; shorter if the next
+        record has to be waited for."""
+        chunk, total = list[A](), 0
+        for item in items:
+            chunk.append(item)
+            total += size(item)
+            if total >= most or self.idle():
+                yield chunk
+                chunk, total = [], 0
+        if chunk:
+            yield chunk
+
+
+def given_records(texts: Sequence[str]) -> Records:
+    """Sentences as they are."""
+    for number, text in enumerate(texts, 1):
+        if LINE in text:
+            raise TrellisError(f"Sentence {number} has {text.count(LINE) + 1} lines; pass one line per argument.")
+    return Records([Record(text, number) for number, text in enumerate(texts, 1)], "Sentence")
+
+
+def read_records(path: Path | None, recipe: Recipe) -> Records:
+    """The records of a file, or of standard input (None)."""
+    records, name = find_reader(recipe.reader).records, str(path or STANDARD_INPUT)
+    if records is None:
+        return Records(_read_by_file(path, recipe), "Sentence")
+    lines = Arriving(path, recipe)
+    return Records(records(lines, recipe, name), idle=lines.idle)
+
+
+def _read_by_file(path: Path | None, recipe: Recipe) -> Iterator[Record]:
+    """The sentences of a reader that takes files only; standard input is spooled to disk."""
+    with find_source("-" if path is None else str(path)) as source:
+        text = (piece.replace(DOCUMENT, "") for piece in read_texts(source.files[WHOLE], recipe))
+        number, kept = 1, ""
+        for piece in text:
+            *whole, kept = (kept + piece).split(LINE)
+            yield from (Record(line, number) for number, line in enumerate(whole, number))
+            number += len(whole)
+
+
+def _arriving(stream: IO[bytes]) -> Iterator[bytes]:
+    """What has arrived, in blocks of at most BLOCK bytes."""
+    while data := stream.read1(BLOCK):  # type: ignore[attr-defined]
+        yield data
+
+
+def _has_more(stream: IO[bytes]) -> bool:
+    try:
+        return bool(select.select([stream], [], [], PATIENCE)[0])
+    except (OSError, ValueError):  # not a file of the operating system: nothing to wait for
+        return True
