@@ -38,8 +38,10 @@ class Infilled(NamedTuple):
     """A sentence with its gaps filled."""
 
     gaps: list[Ranked]  # for each gap, its most probable words given all observed words
-    best: str  # the words of the jointly most probable (states, words)
+    best: str  # the sentence with its most probable words
     samples: list[str]  # drawn jointly from the posterior
+    log_prob: float  # log p(best), including <eos> if the sentence is complete
+    proved: bool  # whether no other words are more probable; False: the search reached its limit
 
 
 class StateSummary(NamedTuple):

@@ -13,6 +13,7 @@ from trellis.corpus import GAP
 from trellis.devices import Draws
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
+from trellis.inference.infilling import best_words
 from trellis.models.base import Infilled, LanguageModel, Path, check_sizes
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
@@ -119,15 +120,18 @@ class ChainModel(StateModel):
             row = int(impossible.nonzero()[0])
             shown = self.written(tokens[row, : lengths[row]].cpu().numpy())
             raise TrellisError(f"The sentence {shown!r} has probability zero under the model, whatever fills its gaps.")
-        given, (best, _) = queries.word_given_rest(chain, tokens, lengths), queries.best_gaps(chain, tokens, lengths)
+        given = queries.word_given_rest(chain, tokens, lengths)
+        best = best_words(chain, tokens, lengths, given)
         many, ends = (values.repeat_interleave(samples, 0) for values in (tokens, lengths))
         draws = Draws(seed, lengths.tolist(), samples)
         drawn = queries.sample_gaps(self.chain(len(many)).only(words), many, ends, draws).view(len(tokens), samples, -1)
         return [
             Infilled(
                 [self.rank(given[row, t], n) for t in (tokens[row] < 0).nonzero().flatten().tolist()],
-                self.sentences(best[row : row + 1, :length])[0],
+                self.sentences(best.tokens[row : row + 1, :length])[0],
                 self.sentences(drawn[row, :, :length]),
+                float(best.log_probs[row]),
+                bool(best.proved[row]),
             )
             for row, length in enumerate(lengths.tolist())
         ]

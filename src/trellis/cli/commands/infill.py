@@ -38,4 +38,6 @@ def run(args: argparse.Namespace) -> Answer:
 def completed(line: str, answer: Infilled) -> list[Block]:
     """The words for each gap, the most probable completion, and samples."""
     gaps = [Table(f"gap {number}", ranked, RANKED) for number, ranked in enumerate(answer.gaps, 1)]
-    return [Note(line), *gaps, Note(f"best    {answer.best}"), Lines(f"sample  {sample}" for sample in answer.samples)]
+    best = "best (proved)" if answer.proved else "best found (not proved: the search reached its limit)"
+    samples = (f"sample  {sample}" for sample in answer.samples)
+    return [Note(line), *gaps, Lines([f"{best}  {answer.best}", *samples])]
