@@ -150,7 +150,8 @@ class Search:
             above = bounds > best[partial.sentence[rows]].unsqueeze(-1)
             bound, word = bounds.topk(int(above.sum(-1).max().clamp(1, limit + 1)))
             found.append((bound, rows.unsqueeze(-1).expand_as(word), word))
-        return in_order(*(torch.cat([part.flatten() for part in parts]) for parts in zip(*found, strict=True)), partial)
+        bound, row, word = (torch.cat([part.flatten() for part in parts]) for parts in zip(*found, strict=True))
+        return in_order(bound, row, word, partial)
 
 
 def in_order(bound: Tensor, row: Tensor, word: Tensor, partial: Partial) -> Extended:
