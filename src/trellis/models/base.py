@@ -16,6 +16,7 @@ from trellis.corpus import Split, Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
+from trellis.storage import as_path
 from trellis.transitions.base import invert
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ class PersistedModel(ABC):
         """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
         from trellis.models.files import FILE, save_model
 
-        file = pathlib.Path(path)
+        file = as_path(path)
         save_model(file if file.suffix == ".safetensors" else file / FILE, self)
 
     def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027

@@ -13,7 +13,7 @@ from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel, Saved
 from trellis.registry import families, find_family, resolve
-from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
+from trellis.storage import as_path, check_schema, load_tensors, read_metadata, save_tensors
 
 FORMAT, SCHEMA = "trellis.model", 2
 FILE = "model.safetensors"
@@ -92,7 +92,7 @@ def intact(file: Path) -> Iterator[None]:
 
 def find_model(path: str | Path) -> Path:
     """The model file: `path` itself, or the one in that folder; the checkpoint of an unfinished run."""
-    path = Path(path)
+    path = as_path(path)
     files = [path / name for name in (FILE, BEST, LAST)] if path.is_dir() else [path]
     file = next((file for file in files if file.is_file()), None)
     if file is None and (path / CONFIG).is_file():

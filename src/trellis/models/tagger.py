@@ -2,7 +2,8 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -52,21 +53,27 @@ def a_few(names: Collection[str], most: int = 8) -> str:
     return ", ".join(sorted(names)[:most]) + ", ..." * (len(names) > most)
 
 
-def check_sentences(words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> None:
-    """Raise if sentences are empty or do not match their parts of speech."""
-    if isinstance(words, str) or not isinstance(words, Sequence):
+def checked_sentences(words: Any, pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
+    """Tokenised sentences (lists, tuples, arrays, a pandas column, an iterator) as lists; raises if one is empty, or if
+    they do not match their parts of speech."""
+    if isinstance(words, str) or hasattr(words, "columns") or not isinstance(words, Iterable):
         raise TrellisError("Pass a list of sentences, each split into words, as in [['the', 'cat']].")
+    found: list[list[str]] = []
     for number, sentence in enumerate(words, 1):
-        if isinstance(sentence, str) or not all(isinstance(word, str) for word in sentence):
+        split = isinstance(sentence, Iterable) and not isinstance(sentence, str)
+        tokens = list(sentence) if split else []
+        if not split or not all(isinstance(word, str) for word in tokens):
             raise TrellisError(f"Sentence {number} is not a list of words; split it into words, as in ['the', 'cat'].")
-        if not sentence:
+        if not tokens:
             raise TrellisError(f"Sentence {number} is empty; leave it out.")
-    if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:
+        found.append(tokens)
+    if pos is not None and [len(row) for row in pos] != [len(row) for row in found]:
         raise TrellisError("The parts of speech do not match the words in number.")
+    return found
 
 
 def check_data(data: Tagged) -> None:
-    check_sentences(data.words, data.pos)
+    checked_sentences(data.words, data.pos)
     if not data.words or [len(row) for row in data.tags] != [len(row) for row in data.words]:
         raise TrellisError("The tags do not match the words in number, or there are no sentences.")
 

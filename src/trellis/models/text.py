@@ -1,9 +1,10 @@
 """Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
 
 A string or a 1-D array of ids is one sentence and gets one answer. Any other sequence is a list of sentences (strings,
-sequences of tokens, 1-D arrays of ids, rows of a 2-D array) and gets a list of answers."""
+sequences of tokens, 1-D arrays of ids, rows of a 2-D array) and gets a list of answers; so is a pandas column of
+strings, and an iterator."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from trellis.corpus.load import refuse_frame
 from trellis.corpus.tokenize import treat
 from trellis.errors import TrellisError
 
@@ -35,9 +37,11 @@ class Given(NamedTuple):
 
 def sentences_of(model: Any, text: Text, gap: str | None = None, may_be_empty: bool = False) -> Given:
     """Encode one sentence or a list, without <eos>; a missing token, written as the mark `gap`, becomes -1."""
+    refuse_frame(text)
     text = text.cpu().numpy() if isinstance(text, Tensor) else text
+    text = text.to_numpy() if hasattr(text, "to_numpy") else text  # a pandas column
     alone = isinstance(text, str) or (isinstance(text, np.ndarray) and text.ndim < 2 and text.dtype.kind not in "UO")
-    if not isinstance(text, Iterable):
+    if not isinstance(text, Iterable) or isinstance(text, Mapping | bytes):
         raise TrellisError(f"Unsupported text of type {type(text).__name__}; {ADVICE}.")
     named = {"The text": text} if alone else {f"Sentence {number}": one for number, one in enumerate(text, 1)}
     found = {name: ids_of(sentence, model, gap, name) for name, sentence in named.items()}

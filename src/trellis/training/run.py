@@ -15,7 +15,7 @@ from trellis.models.base import PersistedModel
 from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
 from trellis.options import to_toml
 from trellis.report.page import write_report
-from trellis.storage import claimed, write_text
+from trellis.storage import as_path, claimed, write_text
 from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
 from trellis.training.fit import Job
@@ -46,7 +46,7 @@ class Trained:
 
 def train(
     config: RunConfig,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     resume: bool = False,
     data: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -55,6 +55,7 @@ def train(
 
     `data` is a text from Python that replaces the source named in `config`."""
     family, device = config.family, choose_device(config.device)
+    folder = None if folder is None else as_path(folder)
     corpus = family.load("read")(config, data)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()

@@ -26,7 +26,7 @@ from trellis.families.crf.learning import train_crf
 from trellis.families.crf.model import CRF, Features
 from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
 from trellis.models.base import Saved
-from trellis.models.tagger import Tagger, a_few, check_data, check_sentences, lines_to_tensor, tensor_to_lines
+from trellis.models.tagger import Tagger, a_few, check_data, checked_sentences, lines_to_tensor, tensor_to_lines
 from trellis.options import build
 from trellis.report.markup import Markup
 from trellis.storage import atomic_write
@@ -116,7 +116,7 @@ class CRFTagger(Tagger):
         return Features(ids, sizes.cumsum(0) - sizes, torch.cat([empty, *dense], 1), lengths)
 
     def tag(self, words: Words, pos: Words | None = None) -> list[list[str]]:
-        check_sentences(words, pos)
+        words = checked_sentences(words, pos)
         if self.config.pos:
             self.check_pos(pos)
         found = []

@@ -22,7 +22,7 @@ from trellis.families.hmm_tagger.config import HMMTaggerConfig
 from trellis.families.hmm_tagger.parameters import TaggedParams, with_tags
 from trellis.inference import discrete
 from trellis.models.base import Saved
-from trellis.models.tagger import Tagger, check_sentences
+from trellis.models.tagger import Tagger, checked_sentences
 from trellis.options import choose
 from trellis.types import Batch
 
@@ -93,7 +93,7 @@ class HMMTagger(HMM, Tagger):
         self, sentences: Sequence[Sentence], pos: Sequence[Sentence] | None = None, *, decode: str = "marginal"
     ) -> list[list[str]]:
         """Tag each word, by its most probable tag (marginal) or by the jointly best path (viterbi)."""
-        check_sentences(sentences, pos)
+        sentences = checked_sentences(sentences, pos)
         decoder = choose(DECODERS, decode, "decode")
         found = self.of_words(sentences, lambda batch: decoder(self, batch)) if sentences else []
         return [[self.lexicon.tags[tag] for tag in row] for row in found]
