@@ -5,16 +5,20 @@ ifneq ($(wildcard ../shared/data),)
 export TRELLIS_DATA ?= $(abspath ../shared/data)
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# TORCH_INDEX: a package index with CPU builds of torch, which is then installed from there first (see README, Install)
+TORCH = $(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 
 .PHONY: help demo test lint bench clean
 
 help:
-	@sed -n '1p' Makefile; echo "also: make lint, make bench, make clean"
+	@sed -n '1p' Makefile; echo "also: make lint, make bench, make clean"; \
+	echo "make demo TORCH_INDEX=URL installs torch from that package index: a CPU build needs 3 GB less"
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 

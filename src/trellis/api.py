@@ -1,10 +1,9 @@
 """The high-level API: train, load, evaluate, read_corpus."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from trellis.models.base import LanguageModel, PersistedModel
 from trellis.models.files import load
 from trellis.models.tagger import Tagger
 from trellis.options import build, choose
+from trellis.storage import as_path
 from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, evaluate as score_batches, join, load_split
 from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
@@ -28,9 +28,9 @@ __all__ = ["evaluate", "load", "read_corpus", "train"]
 
 def train(
     data: Any = "python-docs",
+    run: str | PathLike[str] | None = None,
     *,
     family: str = "hmm",
-    run: str | PathLike[str] | None = None,
     resume: bool = False,
     seed: int = 0,
     device: str = "auto",
@@ -42,13 +42,16 @@ def train(
     Parameters
     ----------
     data
-        The name of a corpus, a file or folder, a list of sentences (strings, or lists of tokens), or a `Corpus`; for
-        taggers, the name of a tagged data set, a file, or sentences of (word, tag) pairs. Or a `RunConfig` or TOML
-        file, which determines everything except `run`, `resume` and `callbacks`.
+        The name of a corpus, a file or folder, a `Corpus`, or sentences: a list, an array, a pandas column or an
+        iterator of strings or lists of tokens. For taggers, the name of a tagged data set, a file, or sentences of
+        (word, tag) pairs. Or a `RunConfig` or TOML file, which determines everything except `run`, `resume` and
+        `callbacks`.
     family
         The model family; `trellis config FAMILY` prints its options.
     run
         A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
+    family
+        The model family; `trellis config FAMILY` prints its options.
     resume
         Resume the run in that folder.
     seed, device
@@ -67,8 +70,9 @@ def train(
     >>> trained.model.num_states
     4
     """
+    data = list(data) if isinstance(data, Iterator) else data
     config, given = configure(data, family, {"seed": seed, "device": device, **settings})
-    return job.train(config, None if run is None else Path(run), resume, given, callbacks)
+    return job.train(config, None if run is None else as_path(run), resume, given, callbacks)
 
 
 def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConfig, Any]:
@@ -128,7 +132,7 @@ def evaluate(
     >>> round(trellis.evaluate(model, ["a b"]).perplexity, 1) > 1
     True
     """
-    found = model if isinstance(model, PersistedModel) else load(Path(model), device=device)
+    found = model if isinstance(model, PersistedModel) else load(as_path(model), device=device)
     if isinstance(found, Tagger):
         return evaluate_tags(found, data, split)
     if not isinstance(found, LanguageModel):

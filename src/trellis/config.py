@@ -21,7 +21,9 @@ class DataConfig(Options):
     prefix: ClassVar[str] = "data."
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
     reader: str | None = option(None, "text | fasta | csv, or a reader of another package")
-    column: str | None = option(None, 'csv: name or index of the column; "id:event" joins the rows of each id')
+    column: str | None = option(
+        None, 'csv: header or index of the column of sequences; "user:event" joins the events of each user'
+    )
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "document boundaries: file | blank | heading")
     heading: str | None = option(None, 'documents = "heading": regular expression matching a document\'s first line')

@@ -40,6 +40,14 @@ MAX_HEADER = 100_000_000  # bytes, as in the safetensors specification
 CHECKSUM = "crc32"
 
 
+def as_path(path: Any) -> Path:
+    """A path given as a string or a path."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise TrellisError(f"A path must be a string or a pathlib.Path, not {type(path).__name__}.") from None
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a binary file that atomically replaces `path`, synced to disk, if the block exits without an error."""

@@ -161,7 +161,7 @@ def test_export_to_arrays(model: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_export_to_hmmlearn(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("hmmlearn", reason="hmmlearn is not installed")
-    answer(capsys, "export", model, "-o", tmp_path / "m.pkl", "--to", "hmmlearn")
+    answer(capsys, "export", model, "-o", tmp_path / "m.pkl")
     other = pickle.loads((tmp_path / "m.pkl").read_bytes())
     loaded = trellis.load(model)
     ids = loaded.encode_line("the cat sees", eos=True)[0].numpy()
@@ -334,6 +334,9 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["eval", arpa(d)], "choose one with --data"),
         (lambda d: ["info", arpa(d, "\\end\\")], "line 5: the file ends without"),
         (lambda d: ["export", d / "run", "-o", d / "x", "--to", "arpa"], "its formats are numpy, hmmlearn"),
+        (lambda d: ["export", d / "run", "-o", d / "x.arpa"], "use .npz (numpy) or .pkl or .pickle (hmmlearn)"),
+        (lambda d: ["export", d / "run", "-o", d / "x.npz", "--to", "hmmlearn"], "use .pkl or .pickle (hmmlearn)"),
+        (lambda d: ["export", arpa(d), "-o", d / "x.npz"], "use .arpa or .arpa.gz (arpa)"),
         (lambda d: ["export", arpa(d), "-o", d / "x", "--to", "numpy"], "its formats are arpa"),
         (lambda d: ["train", "--set", "train.learner=adam"], "train.learner"),
         (lambda d: ["train", "--set", "batches.order=random"], "batches.order"),

@@ -106,9 +106,11 @@ def test_comparison_gives_every_model_a_letter(shown: Callable[..., str]) -> Non
 
 
 def test_infilled_shows_every_answer(shown: Callable[..., str]) -> None:
-    answer = Infilled([[("of", 0.5)], [("is", 0.75)]], "a of b is", ["a x b y", "a z b w"])
-    out = shown(*completed({"text": "a ___ b ___", **answer._asdict()}))
-    assert ["best", "a", "of", "b", "is"] in [line.split() for line in out.splitlines()]
+    answer = Infilled([[("of", 0.5)], [("is", 0.75)]], "a of b is", ["a x b y", "a z b w"], -7.0, proved=True)
+    row = {"text": "a ___ b ___", **answer._asdict()}
+    out = shown(*completed(row))
+    assert ["best", "(proved)", "a", "of", "b", "is"] in [line.split() for line in out.splitlines()]
+    assert "best found (not proved" in shown(*completed(row | {"proved": False}))
     assert all(part in out for part in ("a ___ b ___", "gap 1", "0.500", "gap 2", "0.750", "a x b y", "a z b w"))
 
 

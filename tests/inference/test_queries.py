@@ -169,23 +169,6 @@ def test_gaps_are_drawn_jointly(sparse: bool, tokens: list[int], restrict: bool)
     assert chi_square(cells(filled, WORDS), probs.ravel() / probs.sum()) > SMALLEST_P
 
 
-@examples
-@given(cases(), st.booleans(), st.booleans())
-def test_best_gaps(case: Case, ragged: bool, restrict: bool) -> None:
-    batch, steps = case.tokens.shape
-    chain, allowed = restricted(case, restrict)
-    lengths = torch.arange(batch) % steps + 1 if ragged else None
-    filled, scores = queries.best_gaps(chain, case.tokens, lengths)
-    for b, n in enumerate([steps] * batch if lengths is None else lengths.tolist()):
-        words, completed = case.tokens[b, :n].numpy(), filled[b, :n].numpy()
-        choices = completions(words, allowed)
-        best = max(case.paths(b, np.array(choice)).weights.max() for choice in product(*choices))
-        assert_close(scores[b], log(best))
-        np.testing.assert_allclose(case.paths(b, completed).weights.max(), best, rtol=1e-10)
-        assert best == 0 or all(word in choice for word, choice in zip(completed, choices, strict=True))
-        assert filled[b, n:].equal(case.tokens[b, n:])
-
-
 def test_gaps_past_the_end_stay() -> None:
     case = Case(2, 2, 4, sparse=True, varying=False, zeros=0.0)
     tokens: Tensor = torch.full((2, 4), -1)

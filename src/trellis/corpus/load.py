@@ -89,9 +89,17 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
 
 def check_sentences(data: Any) -> None:
     """Raise if a text from Python is neither a list of sentences nor a corpus."""
+    refuse_frame(data)
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable | Corpus | Tagged):
         kind = type(data).__name__
         raise TrellisError(f"A {kind} is not a text: pass a list of sentences (strings or lists of tokens).")
+
+
+def refuse_frame(data: Any) -> None:
+    """Raise if the data is a DataFrame, whose sentences are in one of its columns."""
+    if hasattr(data, "columns"):
+        names = ", ".join(map(repr, list(data.columns)[:5]))
+        raise TrellisError(f"A DataFrame is not a text: pass the column with the sentences; this one has {names}.")
 
 
 def tokens_of(sentence: Any, tokenizer: str) -> list[str]:

@@ -3,7 +3,7 @@
 Missing observations are None, masked entries, pandas.NA, or anything equal to `missing_values` (e.g. NaN or -1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -34,8 +34,7 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
 
     One sequence: a list, an array, a column [N, 1], a pandas column or a string. Several: a list of those, the rows of
     [S, T], or a concatenation with `lengths`. A list of lists of one symbol each is a column."""
-    if isinstance(X, str):
-        X = list(X)
+    X = listed(list(X) if isinstance(X, str) else X)
     parts = parts_of(X)
     if parts is None:
         flat = plain(X)
@@ -55,6 +54,7 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     """Read numbers [N, F], or [N] for one feature, with `lengths`; or a list of such arrays, one per sequence.
 
     An observation with any missing feature is treated as missing."""
+    X = listed(X)
     parts = parts_of(X)
     if parts is not None and (len({len(part) for part in parts}) > 1 or any(np.ndim(part) > 1 for part in parts)):
         if lengths is not None:
@@ -120,6 +120,12 @@ def refuse(wrong: Array, what: str, advice: str) -> None:
     if wrong.any():
         place = int(wrong.reshape(len(wrong), -1).any(1).argmax())
         raise InputError(f"X has {what} at observation {place}; {advice}.")
+
+
+def listed(X: Any) -> Any:
+    """An iterator, or a pandas column of sequences, as a list."""
+    nested = hasattr(X, "isna") and X.ndim == 1 and len(X) > 0 and all(isinstance(part, list | tuple) for part in X)
+    return list(X) if nested or isinstance(X, Iterator) else X
 
 
 def parts_of(X: Any) -> list[Any] | None:

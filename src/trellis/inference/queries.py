@@ -13,7 +13,7 @@ from trellis.devices import Draws
 from trellis.emissions import SymbolEmission
 from trellis.engines import log_space
 from trellis.engines.reference import to_dense
-from trellis.inference.discrete import LiveChain, filter, log_likelihood, sample_posterior, viterbi
+from trellis.inference.discrete import LiveChain, filter, log_likelihood, sample_posterior
 from trellis.transitions import Blocks, TimeVarying, Transition
 from trellis.transitions.transposed import transposed
 from trellis.types import Belief, Potentials
@@ -63,27 +63,42 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
     time-reversed chain, is p(x_>t | z_t) up to scale. Neither depends on x_t, so x_t may contradict the rest."""
     transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
-    last = lengths.unsqueeze(-1) - 1
-    mirror = torch.where(steps <= last, last - steps, steps)  # [B, T]
+    inside = steps < lengths.unsqueeze(-1)
     first = to_dense(chain.prior, transition.num_states).unsqueeze(1)
-    ahead, even = filtered(chain.prior, transition, potentials, lengths), Belief(torch.ones_like(first[:, 0]))
-    behind = filtered(even, reverse(transition, lengths), in_order(potentials, mirror), lengths)
-    behind = behind.gather(1, mirror.unsqueeze(-1).expand_as(behind))
+    _, ahead = filtered(chain.prior, transition, potentials, lengths)
     predicted = torch.cat([first, move_all(transition, ahead[:, :-1], "forward")], 1)
-    rest = torch.cat([move_all(transition, behind[:, 1:], "backward"), torch.ones_like(first)], 1)
-    rest = rest.masked_fill((steps == last).unsqueeze(-1), 1.0)
-    found = normalised(predicted * rest) * (steps <= last).unsqueeze(-1)
-    lost = ((found.sum(-1) == 0) & (steps <= last)).any(1).nonzero().squeeze(-1)
+    rest, _ = backward_messages(chain, potentials, lengths)
+    found = normalised(predicted * rest) * inside.unsqueeze(-1)
+    lost = ((found.sum(-1) == 0) & inside).any(1).nonzero().squeeze(-1)
     if found.requires_grad or not len(lost) or not log_space.may_help(transition, potentials, len(lost)):
         return found
     again = LiveChain(Belief(first.squeeze(1)), transition, potentials, lengths, None).some(lost)
     return found.index_copy(0, lost, log_space.cavity(*again[:4]).to(found.dtype))
 
 
-def filtered(prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor) -> Tensor:
-    """p(z_t | x_<=t) over all states: [B, T, K]."""
+def backward_messages(chain: Chain, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """p(x_>t | z_t) for every step, [B, T, K], divided by exp of the log-scales [B, T]: from the filter of the
+    time-reversed chain."""
+    steps = torch.arange(potentials.rows.shape[1], device=lengths.device)
+    last = lengths.unsqueeze(-1) - 1
+    mirror = torch.where(steps <= last, last - steps, steps)  # [B, T]
+    even = Belief(torch.ones_like(to_dense(chain.prior, chain.transition.num_states)))
+    log_norms, behind = filtered(even, reverse(chain.transition, lengths), in_order(potentials, mirror), lengths)
+    behind = behind.gather(1, mirror.unsqueeze(-1).expand_as(behind))
+    scales = log_norms.cumsum(1, dtype=torch.float64).gather(1, mirror)
+    rest = torch.cat([move_all(chain.transition, behind[:, 1:], "backward"), torch.ones_like(behind[:, :1])], 1)
+    scales = torch.cat([scales[:, 1:], torch.zeros_like(scales[:, :1])], 1)
+    final = steps == last
+    return rest.masked_fill(final.unsqueeze(-1), 1.0), scales.masked_fill(final, 0.0)
+
+
+def filtered(
+    prior: Belief, transition: Transition | Blocks, potentials: Potentials, lengths: Tensor
+) -> tuple[Tensor, Tensor]:
+    """log p(x_t | x_<t) [B, T], and p(z_t | x_<=t) over all states, [B, T, K]."""
     live = None if potentials.has_gaps(lengths) else potentials.ids
-    return to_dense(Belief(filter(prior, transition, potentials, lengths).probs, live), transition.num_states)
+    log_norms, probs, _ = filter(prior, transition, potentials, lengths)
+    return log_norms, to_dense(Belief(probs, live), transition.num_states)
 
 
 def in_order(potentials: Potentials, order: Tensor) -> Potentials:
@@ -133,12 +148,3 @@ def sample_gaps(
     path = sample_posterior(chain.prior, chain.transition, chain.potentials(tokens), lengths, generator)
     words = (chain.gaps or chain.emission).sample(path.clamp(min=0), generator)
     return torch.where((tokens < 0) & (path >= 0), words, tokens)
-
-
-def best_gaps(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The words [B, T], with gaps filled, of the most probable (path, words), and its log-probability [B].
-
-    Words and states are maximised jointly: no efficient exact algorithm marginalises the states first."""
-    scores, words = (chain.gaps or chain.emission).best()
-    path, log_prob = viterbi(chain.prior, chain.transition, chain.with_gaps(tokens, scores), lengths)
-    return torch.where((tokens < 0) & (path >= 0), words[path.clamp(min=0)], tokens), log_prob

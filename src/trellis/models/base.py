@@ -16,6 +16,7 @@ from trellis.corpus import Split, Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
+from trellis.storage import as_path
 from trellis.transitions.base import invert
 
 T = TypeVar("T")
@@ -38,8 +39,10 @@ class Infilled(NamedTuple):
     """A sentence with its gaps filled."""
 
     gaps: list[Ranked]  # for each gap, its most probable words given all observed words
-    best: str  # the words of the jointly most probable (states, words)
+    best: str  # the sentence with its most probable words
     samples: list[str]  # sampled jointly from the posterior
+    log_prob: float  # log p(best), including <eos> if the sentence is complete
+    proved: bool  # whether no other words are more probable; False: the search reached its limit
 
 
 class StateSummary(NamedTuple):
@@ -115,7 +118,7 @@ class PersistedModel(ABC):
         """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
         from trellis.models.files import FILE, save_model
 
-        file = pathlib.Path(path)
+        file = as_path(path)
         save_model(file if file.suffix == ".safetensors" else file / FILE, self)
 
     def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027

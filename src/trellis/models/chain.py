@@ -13,6 +13,7 @@ from trellis.corpus import GAP
 from trellis.devices import Draws
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
+from trellis.inference.infilling import best_words
 from trellis.models.base import Infilled, LanguageModel, Path, check_sizes
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
@@ -103,7 +104,7 @@ class ChainModel(StateModel):
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
         if samples < 1:
-            raise TrellisError(f"Cannot draw {samples} completions; pass 1 or more.")
+            raise TrellisError(f"Cannot sample {samples} completions; pass 1 or more.")
         given = sentences_of(self, text, GAP)
         kept = [ids for ids in given.sentences if ids.size]
         full = next((ids for ids in kept if (ids >= 0).all()), None)
@@ -112,8 +113,8 @@ class ChainModel(StateModel):
 
         fill = partial(self.fill, n=n, samples=samples, seed=seed)
         found = iter(in_batches(self, given._replace(sentences=kept), fill, complete, samples))
-        empty = Infilled([], "", [""] * samples)
-        return given.answer([next(found) if ids.size else empty for ids in given.sentences])
+        nothing = Infilled([], "", [""] * samples, float(self.log_prob("")) if complete else 0.0, proved=True)
+        return given.answer([next(found) if ids.size else nothing for ids in given.sentences])
 
     @torch.no_grad()
     def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:
@@ -125,15 +126,18 @@ class ChainModel(StateModel):
             row = int(impossible.nonzero()[0])
             shown = self.written(tokens[row, : lengths[row]].cpu().numpy())
             raise TrellisError(f"The sentence {shown!r} has probability zero under the model, whatever fills its gaps.")
-        given, (best, _) = queries.word_given_rest(chain, tokens, lengths), queries.best_gaps(chain, tokens, lengths)
+        given = queries.word_given_rest(chain, tokens, lengths)
+        best = best_words(chain, tokens, lengths, given)
         many, ends = (values.repeat_interleave(samples, 0) for values in (tokens, lengths))
         draws = Draws(seed, lengths.tolist(), samples)
         drawn = queries.sample_gaps(self.chain(len(many)).only(words), many, ends, draws).view(len(tokens), samples, -1)
         return [
             Infilled(
                 [self.rank(given[row, t], n) for t in (tokens[row] < 0).nonzero().flatten().tolist()],
-                self.sentences(best[row : row + 1, :length])[0],
+                self.sentences(best.tokens[row : row + 1, :length])[0],
                 self.sentences(drawn[row, :, :length]),
+                float(best.log_probs[row]),
+                bool(best.proved[row]),
             )
             for row, length in enumerate(lengths.tolist())
         ]

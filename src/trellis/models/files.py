@@ -13,10 +13,13 @@ from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel, Saved
 from trellis.registry import families, find_family, resolve
-from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
+from trellis.storage import as_path, check_schema, load_tensors, read_metadata, save_tensors
 
 FORMAT, SCHEMA = "trellis.model", 2
 FILE = "model.safetensors"
+UNTRAINED = "untrained.safetensors"  # in the folder of an unfinished run: the model before its first step
+BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
+CONFIG = "config.toml"
 M = TypeVar("M", bound=PersistedModel)
 
 
@@ -39,7 +42,8 @@ def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") ->
 @overload
 def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> Any: ...
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
-    """Load a model of any family from a model file, a run folder or an ARPA file.
+    """Load a model of any family from a model file, a run folder or an ARPA file. From an unfinished run, its best
+    checkpoint so far is loaded, with a warning.
 
     `device` is "cpu", "cuda", or "auto" (the GPU if there is one); raises if the model is not an instance of `kind`.
 
@@ -47,8 +51,7 @@ def load(path: str | Path, kind: type[M] | None = None, device: str | torch.devi
     >>> model = trellis.load("runs/demo")  # doctest: +SKIP
     """
     file, device = find_model(path), choose_device(device)
-    reader = foreign_reader(file)
-    model = read_model(file) if reader is None else reader(file)
+    model = (foreign_reader(file) or read_model)(file)
     if kind is not None and not isinstance(model, kind):
         raise TrellisError(f"{path} is a model of the family {model.family}, not {kind.described()}.")
     moved = model.to(device)
@@ -69,7 +72,9 @@ def read_model(file: Path) -> PersistedModel:
 
 
 def foreign_reader(file: Path) -> Any:
-    """The reader for another file format, chosen by suffix; None for Trellis model files."""
+    """The reader for a checkpoint, or for another file format, chosen by name; None for Trellis model files."""
+    if file.name in (BEST, LAST):
+        return resolve("trellis.training.checkpoint:read_unfinished")
     names = [] if file.name.endswith(".safetensors") else [*families()]
     readers = ((end, path) for name in names for end, path in find_family(name).imports.items())
     return next((resolve(path) for end, path in readers if file.name.endswith(end)), None)
@@ -86,11 +91,15 @@ def intact(file: Path) -> Iterator[None]:
 
 
 def find_model(path: str | Path) -> Path:
-    """The model file: `path` itself, or the one in that folder."""
-    path = Path(path)
-    file = path / FILE if path.is_dir() else path
-    if not file.is_file():
-        raise TrellisError(f"There is no model at {path}; pass a model file or the folder of a finished run.")
+    """The model file: `path` itself, or the one in that folder; the checkpoint of an unfinished run."""
+    path = as_path(path)
+    files = [path / name for name in (FILE, BEST, LAST)] if path.is_dir() else [path]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None and (path / CONFIG).is_file():
+        advice = f"resume it with 'trellis train --run {path} --resume'"
+        raise TrellisError(f"The run in {path} is unfinished and has no checkpoint yet; {advice}.")
+    if file is None:
+        raise TrellisError(f"There is no model at {path}; pass a model file or the folder of a run.")
     return file
 
 

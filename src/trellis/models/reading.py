@@ -12,7 +12,7 @@ from trellis.corpus.read import Record, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, check_recipe
 from trellis.corpus.tokenize import TOKENIZERS, treat
 from trellis.errors import TrellisError
-from trellis.models.text import Text, encode, ids_of, is_alone
+from trellis.models.text import Text, as_array, encode, ids_of, is_alone
 
 PRETOKENIZED = TOKENIZERS["whitespace"]
 
@@ -70,7 +70,7 @@ def with_spans(model: Any, sentence: Sentence, pretokenized: bool = False) -> Se
 def as_sentences(model: Any, text: Text) -> Iterator[Sentence]:
     """The sentences of a text from Python."""
     alone = is_alone(text)
-    for number, one in enumerate([text] if alone else text, 1):
+    for number, one in enumerate([as_array(text)] if alone else as_array(text), 1):
         place = "The text" if alone else f"Sentence {number}"
         ids = ids_of(one, model, None, place)
         if isinstance(one, str):

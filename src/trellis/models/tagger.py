@@ -2,7 +2,7 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ class Tagger(PersistedModel):
     ) -> list[list[str]]:
         """Tag sentences; parts of speech are required if the tagger was trained with them. An empty sentence has no
         tags."""
-        check_sentences(words, pos)
-        order = sorted((i for i, sentence in enumerate(words) if sentence), key=lambda i: len(words[i]))
+        sentences = checked_sentences(words, pos)
+        order = sorted((i for i, sentence in enumerate(sentences) if sentence), key=lambda i: len(sentences[i]))
         some_pos = None if pos is None else [pos[i] for i in order]
-        found = dict(zip(order, self.tag_words([words[i] for i in order], some_pos, **options), strict=True))
-        return [found.get(i, []) for i in range(len(words))]
+        found = dict(zip(order, self.tag_words([sentences[i] for i in order], some_pos, **options), strict=True))
+        return [found.get(i, []) for i in range(len(sentences))]
 
     @abstractmethod
     def tag_words(self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
@@ -64,22 +64,27 @@ def a_few(names: Collection[str], most: int = 8) -> str:
     return ", ".join(sorted(names)[:most]) + ", ..." * (len(names) > most)
 
 
-def check_sentences(words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None) -> None:
-    """Raise if sentences are not lists of words or do not match their parts of speech."""
-    if isinstance(words, str) or not isinstance(words, Sequence):
+def checked_sentences(words: Any, pos: Sequence[Sequence[str]] | None = None) -> list[list[str]]:
+    """Tokenised sentences (lists, tuples, arrays, a pandas column, an iterator) as lists; raises if they do not match
+    their parts of speech."""
+    if isinstance(words, str) or hasattr(words, "columns") or not isinstance(words, Iterable):
         raise TrellisError("Pass a list of sentences, each split into words, as in [['the', 'cat']].")
+    found: list[list[str]] = []
     for number, sentence in enumerate(words, 1):
-        if isinstance(sentence, str) or not all(isinstance(word, str) for word in sentence):
+        split = isinstance(sentence, Iterable) and not isinstance(sentence, str)
+        tokens = list(sentence) if split else []
+        if not split or not all(isinstance(word, str) for word in tokens):
             raise TrellisError(f"Sentence {number} is not a list of words; split it into words, as in ['the', 'cat'].")
-    if pos is not None and [len(row) for row in pos] != [len(row) for row in words]:
+        found.append(tokens)
+    if pos is not None and [len(row) for row in pos] != [len(row) for row in found]:
         raise TrellisError("The parts of speech do not match the words in number.")
+    return found
 
 
 def check_data(data: Tagged) -> None:
     """Raise if sentences are empty or do not match their tags."""
-    check_sentences(data.words, data.pos)
-    empty = next((number for number, sentence in enumerate(data.words, 1) if not sentence), None)
-    if empty:
+    sentences = checked_sentences(data.words, data.pos)
+    if empty := next((number for number, sentence in enumerate(sentences, 1) if not sentence), None):
         raise TrellisError(f"Sentence {empty} is empty; leave it out.")
     if not data.words or [len(row) for row in data.tags] != [len(row) for row in data.words]:
         raise TrellisError("The tags do not match the words in number, or there are no sentences.")

@@ -1,9 +1,10 @@
 """Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
 
 A string or a 1-D array of ids is one sentence, with one result. Any other sequence is a list of sentences (strings,
-sequences of tokens, 1-D arrays of ids, rows of a 2-D array), with a list of results."""
+sequences of tokens, 1-D arrays of ids, rows of a 2-D array), with a list of results; so is a pandas column of strings,
+and an iterator."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from trellis.corpus.load import refuse_frame
 from trellis.corpus.tokenize import treat
 from trellis.errors import TrellisError
 
@@ -39,18 +41,26 @@ class Given(NamedTuple):
 
 def is_alone(text: Text) -> bool:
     """Whether the text is one sentence, rather than a list."""
-    if not isinstance(text, Iterable):
+    refuse_frame(text)
+    if not isinstance(text, Iterable) or isinstance(text, Mapping | bytes):
         raise TrellisError(f"Unsupported text of type {type(text).__name__}; {ADVICE}.")
-    array = text.cpu().numpy() if isinstance(text, Tensor) else text
+    array = as_array(text)
     return isinstance(text, str) or (isinstance(array, np.ndarray) and array.ndim < 2 and array.dtype.kind not in "UO")
+
+
+def as_array(text: Text) -> Any:
+    """A tensor or a pandas column as an array; other text as it is."""
+    text = text.cpu() if isinstance(text, Tensor) else text
+    convert = getattr(text, "to_numpy", getattr(text, "numpy", None))
+    return text if convert is None else convert()
 
 
 def sentences_of(model: Any, text: Text, gap: str | None = None) -> Given:
     """Encode one sentence or a list, without <eos>; a missing token, written as the mark `gap`, becomes -1."""
-    text = text.cpu().numpy() if isinstance(text, Tensor) else text
     if is_alone(text):
-        return Given([ids_of(text, model, gap, "The text")], False)
-    return Given([ids_of(one, model, gap, f"Sentence {number}") for number, one in enumerate(text, 1)], True)
+        return Given([ids_of(as_array(text), model, gap, "The text")], False)
+    sentences = enumerate(as_array(text), 1)
+    return Given([ids_of(one, model, gap, f"Sentence {number}") for number, one in sentences], True)
 
 
 @singledispatch

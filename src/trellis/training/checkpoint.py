@@ -11,14 +11,14 @@ from torch import Tensor
 from trellis.corpus import Batches
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
+from trellis.models.base import PersistedModel
+from trellis.models.files import BEST, FORMAT as MODEL, LAST, UNTRAINED, read_model
 from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
 from trellis.training.state import TrainState
 
 logger = logging.getLogger(__name__)
 
 FORMAT, SCHEMA = "trellis.checkpoint", 2
-LAST = "last.safetensors"
-BEST = "best.safetensors"
 
 
 def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:
@@ -58,6 +58,23 @@ def load_weights(path: Path, device: str | torch.device = "cpu") -> dict[str, Te
     read_details(path)
     tensors = load_tensors(path, device)
     return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+
+
+def read_unfinished(path: Path) -> PersistedModel:
+    """The model of a checkpoint, with a warning that its run is unfinished."""
+    if read_metadata(path).get("format") == MODEL:  # some families save their models as checkpoints
+        logger.warning("%s is unfinished: this is the model of its checkpoint %s.", path.parent, path.name)
+        return read_model(path)
+    state = TrainState.from_json(read_details(path)["state"])
+    untrained = path.with_name(UNTRAINED)
+    if not untrained.exists():
+        raise TrellisError(f"{path} needs {UNTRAINED} from the same run; resume the run to finish it.")
+    model: Any = read_model(untrained)
+    model.load_state_dict(load_weights(path))
+    which = "best" if path.name == BEST else "last"
+    where = f"epoch {state.epoch}, step {state.step:,}"
+    logger.warning("%s is unfinished: this is its %s checkpoint so far (%s).", path.parent, which, where)
+    return model
 
 
 def read_details(path: Path) -> dict[str, Any]:

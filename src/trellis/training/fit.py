@@ -1,6 +1,6 @@
 """Fitting a family's model: by training steps, or by a single function call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from trellis.config import BatchConfig, RunConfig
 from trellis.corpus import Batches, Documents, Sentences, Split, Streams
 from trellis.models.base import PersistedModel
+from trellis.models.files import UNTRAINED, save_model
 from trellis.registry import resolve
 from trellis.tasks.lm import READINGS, evaluate
 from trellis.training.callbacks import Callback
@@ -35,6 +36,7 @@ class Job:
     folder: Path | None = None  # None: nothing is written
     resume: bool = False
     callbacks: Sequence[Callback] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)  # what the model file says about the data
 
 
 @dataclass
@@ -70,6 +72,8 @@ def fit_steps(
 ) -> TrainState:
     """Run the training loop and load the weights with the lowest validation measure."""
     config = job.config.train
+    if job.folder is not None:
+        save_model(job.folder / UNTRAINED, model, dict(job.about))  # with a checkpoint, the model of an unfinished run
     make_learner = resolve(job.config.family.learners[config.learner])
     learner = make_learner(model, config, config.total_steps(len(batches)))
     state = fit(learner, batches, measure, config, job.folder, job.resume, name, job.callbacks)

@@ -14,16 +14,15 @@ from trellis.corpus import Corpus
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
-from trellis.models.files import FILE, save_model
+from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
 from trellis.options import to_toml
 from trellis.report.page import write_report
-from trellis.storage import claimed, write_text
+from trellis.storage import as_path, claimed, write_text
 from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
-from trellis.training.checkpoint import LAST
 from trellis.training.fit import Job
 
-CONFIG, RESULTS, SCHEMA = "config.toml", "results.json", 1
+RESULTS, SCHEMA = "results.json", 1
 logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
@@ -50,7 +49,7 @@ class Trained:
 
 def train(
     config: RunConfig,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     resume: bool = False,
     data: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -59,20 +58,22 @@ def train(
 
     `data`, a text passed from Python, replaces the source named in `config`."""
     family, device = config.family, choose_device(config.device)
+    folder = None if folder is None else as_path(folder)
     corpus = family.load("read")(config, data)
     config = with_order(config, corpus)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
-        fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks))
+        about = {"corpus": corpus.description, "order": config.batches.order}
+        about |= {"data": asdict(config.data)} if data is None else {}
+        if isinstance(corpus, Corpus):
+            about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}
+        fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks, about))
         model, state = fitted.model, fitted.state
         state.seconds, state.outcome = state.seconds or time.perf_counter() - begun, state.outcome or "fitted"
         if state.interrupted:
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
-        model.about = {"corpus": corpus.description, "order": config.batches.order, "training": state.summary()}
-        model.about |= {"scores": scores.values} | ({"data": asdict(config.data)} if data is None else {})
-        if isinstance(corpus, Corpus):
-            model.about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}
+        model.about = about | {"training": state.summary(), "scores": scores.values}
         trained = Trained(model, scores, state.history, folder, state.summary())
         if folder is not None:
             save(trained, folder)
@@ -94,6 +95,7 @@ def save(trained: Trained, folder: Path) -> None:
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
     write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
     write_report(folder, model, scores)
+    (folder / UNTRAINED).unlink(missing_ok=True)
 
 
 @contextmanager

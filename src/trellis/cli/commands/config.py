@@ -1,21 +1,58 @@
 """trellis config"""
 
 import argparse
-from dataclasses import asdict
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from typing import Any
 
 from trellis.cli.console import Answer, Lines
-from trellis.config import RunConfig
+from trellis.config import BatchConfig, RunConfig
 from trellis.options import to_toml
 from trellis.registry import FAMILIES, find_family
 
 SUMMARY = "print a family's options and defaults as TOML"
 EXAMPLE = "trellis config hmm > run.toml"
+HEAD = """# Options
+
+All options of a run, by section of its TOML file. `--set section.key=value` sets one on the command line; in Python,
+`trellis.train(..., key=value)` does. `trellis config FAMILY` prints those of one family as a TOML file. A default of –
+means that the choice is left to the data or to the family.
+
+This page is generated: `trellis config --markdown > docs/options.md`."""
+SECTIONS = {"data": "data", "model": "config", "train": "train"}  # and the part of a family that has its options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("family", nargs="?", default="hmm", help=f"{', '.join(FAMILIES)} (default hmm)")
+    parser.add_argument("--markdown", action="store_true", help="print the options of all families as a page")
 
 
 def run(args: argparse.Namespace) -> Answer:
+    if args.markdown:
+        lines = list(page())
+        return Answer("\n".join(lines), [Lines(lines)])
     defaults = RunConfig(model=find_family(args.family).load("config")())
     return Answer(asdict(defaults), [Lines(to_toml(defaults, comments=True).splitlines())])
+
+
+def page() -> Iterator[str]:
+    """The options of all families as Markdown; families with the same options share a table."""
+    yield from HEAD.splitlines()
+    yield from table("The run", RunConfig)
+    yield from table("`[batches]`", BatchConfig)
+    for section, part in SECTIONS.items():
+        kinds: dict[Any, list[str]] = {}
+        for name in FAMILIES:
+            kinds.setdefault(find_family(name).load(part), []).append(name)
+        for kind, names in kinds.items():
+            yield from table(f"`[{section}]` of {', '.join(f'`{name}`' for name in names)}", kind)
+
+
+def table(title: str, kind: Any) -> Iterator[str]:
+    """A heading, and a row for every option of a dataclass."""
+    rows = [(one.name, one.default, one.metadata["option"]) for one in fields(kind) if "option" in one.metadata]
+    yield from ("", f"## {title}", "", "| key | default | |", "|---|---|---|") if rows else ()
+    for name, default, about in rows:
+        shown = "–" if default in (None, "") else f"`{json.dumps(default, ensure_ascii=False)}`"
+        yield f"| `{name}` | {shown} | {about.describe().replace('|', chr(92) + '|')} |"

@@ -52,5 +52,6 @@ def blocks(rows: list[dict[str, Any]]) -> list[Block]:
 def completed(row: Mapping[str, Any]) -> list[Block]:
     """The words for each gap, the most probable completion, and samples."""
     gaps = [Table(f"gap {number}", ranked, RANKED) for number, ranked in enumerate(row["gaps"], 1)]
-    samples = Lines(f"sample  {sample}" for sample in row["samples"])
-    return [Note(row["text"]), *gaps, Note(f"best    {row['best']}"), samples]
+    best = "best (proved)" if row["proved"] else "best found (not proved: the search reached its limit)"
+    samples = (f"sample  {sample}" for sample in row["samples"])
+    return [Note(row["text"]), *gaps, Lines([f"{best}  {row['best']}", *samples])]

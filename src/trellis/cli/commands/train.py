@@ -12,6 +12,7 @@ from trellis.cli.console import Answer, Block, Note, Table
 from trellis.config import RunConfig, run_config
 from trellis.errors import TrellisError
 from trellis.options import read_toml
+from trellis.registry import FAMILIES
 
 if TYPE_CHECKING:
     from trellis.training.run import Trained
@@ -23,7 +24,7 @@ CONFIG, REPORT = "config.toml", "report.html"  # in the run folder
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="TOML configuration; omitted options keep their defaults")
-    parser.add_argument("--model", metavar="NAME", help="model family (default hmm)")
+    parser.add_argument("--model", metavar="NAME", help=f"model family: {', '.join(FAMILIES)} (default hmm)")
     parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default python-docs); - reads standard input")
     parser.add_argument("--states", type=int, help="hidden states (default 256)")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option of the run")

@@ -11,7 +11,7 @@ from trellis.families.lds.config import LDSConfig
 from trellis.families.lds.covariance import Covariances
 from trellis.families.lds.learning import begin_lds, count_text, improve, lagged_covariances
 from trellis.families.lds.model import LDS
-from trellis.models.files import FILE, load, save_model
+from trellis.models.files import FILE, load, read_model, save_model
 from trellis.progress import progress
 from trellis.tasks.scores import Scores
 from trellis.training.checkpoint import BEST, LAST
@@ -35,7 +35,7 @@ class Moment:
     def load(cls, path: Path) -> Self | None:
         if not path.exists():
             return None
-        model = load(path, LDS)
+        model = cast(LDS, read_model(path))
         return cls(**model.about, model=model)
 
 
