@@ -6,7 +6,7 @@ import pathlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -50,6 +50,15 @@ class StateSummary(NamedTuple):
     telling: float  # nats: occupancy * KL(p(word | state) || p(word))
     words: Ranked
     next_states: list[tuple[int, float]]
+
+
+class Picture(Protocol):
+    """A drawing that notebooks show."""
+
+    def _repr_svg_(self) -> str: ...
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write an SVG file."""
 
 
 class SequenceModel(ABC):
@@ -246,6 +255,16 @@ class PersistedModel(ABC):
         2
         """
         raise self.refusal("states", *CHAIN)
+
+    def draw(self, text: Text) -> Picture:
+        """The trellis of a sentence: state posteriors, transitions and the Viterbi path. Notebooks show it; `save`
+        writes an SVG file.
+
+        >>> drawn = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.draw("a b")
+        >>> drawn.words
+        ['a', 'b', '<eos>']
+        """
+        raise self.refusal("draw", *CHAIN)
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:

@@ -1,6 +1,7 @@
 """A complete run, top to bottom: text -> vocabulary -> batches -> model -> training -> scores -> files."""
 
 import json
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -8,8 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
+from trellis import __version__
 from trellis.config import RunConfig, load_config
-from trellis.devices import choose_device
+from trellis.devices import choose_device, describe_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
 from trellis.models.files import FILE, save_model
@@ -51,10 +55,12 @@ def train(
     resume: bool = False,
     data: Any = None,
     callbacks: Sequence[Callback] = (),
+    command: str = "",
 ) -> Trained:
     """Train and evaluate the model that `config` describes; everything is written to `folder`, if given.
 
-    `data` is a text from Python that replaces the source named in `config`."""
+    `data` is a text from Python that replaces the source named in `config`; `command` is the command line, for the
+    report."""
     family, device = config.family, choose_device(config.device)
     corpus = family.load("read")(config, data)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
@@ -66,6 +72,7 @@ def train(
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
         model.about = {"corpus": corpus.description, "order": config.batches.order, "training": state.summary()}
+        model.about["run"] = {"command": command, "seed": config.seed, "device": describe_device(device)} | versions()
         model.about |= {"scores": scores.values} | ({"data": asdict(config.data)} if data is None else {})
         trained = Trained(model, scores, state.history, folder, state.summary())
         if folder is not None:
@@ -73,11 +80,17 @@ def train(
     return trained
 
 
+def versions() -> dict[str, str]:
+    """The versions of the software."""
+    return {"trellis": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
 def save(trained: Trained, folder: Path) -> None:
     """Write the model, its results and a report."""
     model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
     save_model(folder / FILE, model)
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
+    results["run"] = about["run"]
     write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
     write_report(folder, model, scores)
 

@@ -1,18 +1,25 @@
 """The trellis of a sentence under an HMM, restricted to its most probable states."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from trellis.corpus import Vocabulary
-from trellis.families.hmm.model import HMM
+from trellis.models.text import Text
 from trellis.report.trellis import Trellis
+
+if TYPE_CHECKING:
+    from trellis.families.hmm.model import HMM
 
 MOST_STATES, WORTH = 14, 0.05  # maximum rows; minimum peak posterior of a state shown
 WORDS = 3  # words in a state's label
 
 
 @torch.no_grad()
-def sentence_trellis(model: HMM, sentence: str) -> Trellis:
+def sentence_trellis(model: HMM, sentence: Text) -> Trellis:
     """Posteriors, pairwise posteriors and the Viterbi path of a sentence, over its most probable states."""
     tokens = model.encode_line(sentence, eos=True)
     _, transition, emission = model.parts()
