@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
@@ -164,7 +163,6 @@ def draw(lines: Sequence[Line], look: Look) -> Figure:
     if find_spec("matplotlib") is None:
         raise TrellisError("Plots need matplotlib; install it with: pip install 'trellis-hmm[plots]'.")
     import matplotlib
-    from matplotlib import ticker
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
@@ -176,36 +174,24 @@ def draw(lines: Sequence[Line], look: Look) -> Figure:
             number = groups.index(one.group)
             shift = DODGE * (number - (len(groups) - 1) / 2) if isinstance(one.points[0].x, tuple) else 0.0
             draw_line(axes, one, places, shift, COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
-        axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0, symbol="") if look.percent else plain())
-        if look.log_y:
-            axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0) if narrow(axes) else (1.0,)))
-            axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        name_ticks(axes, look)
         if len(lines) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return figure
 
 
-def plain() -> Any:
-    """Numbers in full, very small and very large ones by a common power of ten; on a logarithmic axis each its own."""
-    from matplotlib import ticker
-
-    class Plain(ticker.ScalarFormatter):
-        axis: Any
-
-        def __call__(self, x: float, pos: int | None = None) -> str:
-            if self.axis.get_scale() == "linear":
-                return super().__call__(x, pos)
-            return f"{x:g}" if narrow(self.axis.axes) else f"$10^{{{math.log10(x):.0f}}}$"
-
-    formatter = Plain(useMathText=True)
-    formatter.set_powerlimits((-3, 5))
-    return formatter
-
-
-def narrow(axes: Axes) -> bool:
-    """Whether the vertical axis spans fewer than two decades."""
+def name_ticks(axes: Axes, look: Look) -> None:
+    """Plain numbers on the vertical axis; powers of ten where it is logarithmic and spans two decades or more."""
     low, high = axes.get_ylim()
-    return high < 100.0 * low
+    if look.percent:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}")
+    elif not look.log_y:
+        axes.ticklabel_format(axis="y", useMathText=True, scilimits=(-3, 5))
+    elif high < 100 * low:
+        axes.yaxis.set_ticks([digit * 10.0**n for n in range(-9, 9) for digit in (1, 2, 5)])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
+        axes.set_ylim(low, high)
 
 
 def across(axes: Axes, values: Iterable[Any], pair: str) -> dict[Any, float]:
@@ -235,10 +221,8 @@ def pair_labels(pairs: Sequence[tuple[Any, Any]], name: str) -> list[str]:
 def draw_line(axes: Axes, one: Line, places: Mapping[Any, float], shift: float, colour: str, marker: str) -> None:
     """Points joined by a line, but not from one pair to one with another first member, with their error bars."""
     pairs = [point.x[0] if isinstance(point.x, tuple) else None for point in one.points]
-    label, look = (
-        one.name,
-        {"linestyle": "--" if one.hollow else "-", "markerfacecolor": "white" if one.hollow else colour},
-    )
+    look: Any = {"linestyle": "--", "markerfacecolor": "white"} if one.hollow else {"linestyle": "-"}
+    label = one.name
     for group in dict.fromkeys(pairs):
         points = [point for point, own in zip(one.points, pairs, strict=True) if own == group]
         x, y = [places[point.x] + shift for point in points], [point.value for point in points]
