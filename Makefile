@@ -6,10 +6,10 @@ export TRELLIS_DATA ?= $(abspath ../shared/data)
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo bundled test lint bench clean
 
 help:
-	@sed -n '1p' Makefile; echo "also: make lint, make bench, make clean"
+	@sed -n '1p' Makefile; echo "also: make lint, make bench, make bundled (the model called demo), make clean"
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -29,9 +29,12 @@ help:
 demo: .venv/installed
 	@rm -rf runs/demo
 	$(BIN)/trellis train examples/demo.toml --run runs/demo
-	$(BIN)/trellis states runs/demo -n 12
-	$(BIN)/trellis sample runs/demo -n 3
-	$(BIN)/trellis infill runs/demo "the function ___ a list"
+	$(BIN)/python examples/demo.py runs/demo
+
+bundled: .venv/installed
+	@rm -rf runs/bundled
+	$(BIN)/trellis train examples/bundled.toml --run runs/bundled --quiet
+	$(BIN)/python -c "import trellis; trellis.load('runs/bundled').save('src/trellis/models/demo.safetensors', half=True)"
 
 lint: .venv/developed
 	$(BIN)/ruff check .

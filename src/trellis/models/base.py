@@ -120,12 +120,13 @@ class PersistedModel(ABC):
     def restore(cls, saved: Saved) -> PersistedModel:
         """Rebuild the model from its saved contents."""
 
-    def save(self, path: str | pathlib.Path) -> None:
-        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
+    def save(self, path: str | pathlib.Path, half: bool = False) -> None:
+        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it. With
+        `half=True` the file is half as large: float16, read back as float32."""
         from trellis.models.files import FILE, save_model
 
         file = pathlib.Path(path)
-        save_model(file if file.suffix == ".safetensors" else file / FILE, self)
+        save_model(file if file.suffix == ".safetensors" else file / FILE, self, half=half)
 
     def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Write additional files next to the model file."""

@@ -17,11 +17,14 @@ from trellis.storage import check_schema, load_tensors, read_metadata, save_tens
 
 FORMAT, SCHEMA = "trellis.model", 2
 FILE = "model.safetensors"
+DEMO = "demo"  # a model in the package, made by `make bundled`
 M = TypeVar("M", bound=PersistedModel)
 
 
-def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None) -> None:
-    """Save a model; `about` is additional JSON metadata, such as data and scores."""
+def save_model(
+    path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False
+) -> None:
+    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -31,20 +34,24 @@ def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | 
         "about": json.dumps(model.about if about is None else about),
     }
     model.save_beside(Path(path).parent)
-    save_tensors(path, model.tensors(), header)
+    tensors = model.tensors()
+    short = {name: t.half() if t.dtype == torch.float32 else t for name, t in tensors.items()} if half else tensors
+    save_tensors(path, short, header)
 
 
 @overload
 def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") -> M: ...
 @overload
-def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> Any: ...
+def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> PersistedModel: ...
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
-    """Load a model of any family from a model file, a run folder or an ARPA file.
+    """Load a model of any family from a model file, a run folder or an ARPA file. "demo" is a small HMM of Python's
+    documentation that comes with the package, unless a model of that name is in the working directory.
 
     `device` is "cpu", "cuda", or "auto" (the GPU if there is one); raises if the model is not an instance of `kind`.
 
     >>> import trellis
-    >>> model = trellis.load("runs/demo")  # doctest: +SKIP
+    >>> trellis.load("demo").num_states
+    96
     """
     file, device = find_model(path), choose_device(device)
     reader = foreign_reader(file)
@@ -63,7 +70,8 @@ def read_model(file: Path) -> PersistedModel:
         family = find_family(header["family"])
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
-        model = family.load("model").restore(Saved(vocab, settings, load_tensors(file), file.parent))
+        tensors = {name: t.float() if t.dtype == torch.float16 else t for name, t in load_tensors(file).items()}
+        model = family.load("model").restore(Saved(vocab, settings, tensors, file.parent))
         model.about = json.loads(header["about"])
         return model
 
@@ -86,11 +94,13 @@ def intact(file: Path) -> Iterator[None]:
 
 
 def find_model(path: str | Path) -> Path:
-    """The model file: `path` itself, or the one in that folder."""
+    """The model file: `path` itself, the one in that folder, or the one of that name in the package."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
+    if not file.is_file() and str(path) == DEMO:
+        return Path(__file__).with_name(f"{DEMO}.safetensors")
     if not file.is_file():
-        raise TrellisError(f"There is no model at {path}; pass a model file or the folder of a finished run.")
+        raise TrellisError(f"There is no model at {path}; pass a model file, the folder of a finished run, or {DEMO}.")
     return file
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trellis.cli.arguments import add_text, lines_of, positive, seed
 from trellis.cli.console import Answer, Block, Lines, Note, Table
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.models.files import load
 
     lines = list(lines_of(args))
-    found = load(args.model, None, args.device).infill(lines, args.n, args.samples, args.seed, args.complete)
+    found: Any = load(args.model, None, args.device).infill(lines, args.n, args.samples, args.seed, args.complete)
     pairs = list(zip(lines, found, strict=True))
     blocks = [block for line, answer in pairs for block in completed(line, answer)]
     return Answer([{"text": line} | answer._asdict() for line, answer in pairs], blocks)
