@@ -286,9 +286,14 @@ def test_names_are_imported_when_first_used() -> None:
 
 
 def test_models_show_themselves() -> None:
-    model = trellis.train(SENTENCES, states=3, epochs=1, device="cpu").model
+    trained = trellis.train(SENTENCES, states=3, epochs=1, device="cpu")
+    model = trained.model
+    assert repr(trained).startswith(f"Trained(model={model!r}, scores=Scores(title='perplexity', values={{'parameters'")
+    assert len(repr(trained)) < 300
+    assert repr(model.draw("the cat")).startswith("<Trellis: 3 words, ")  # type: ignore[attr-defined]
     assert repr(model) == "<HMM (hmm): 3 states, 9 words, trained on 60 sentences>"
     assert "<th>states</th><td>3</td>" in model._repr_html_()
+    assert "<th>parameters</th><td>201,312</td>" in trellis.load("demo")._repr_html_()
     model.about = {"corpus": "<b>"}
     assert "&lt;b&gt;" in model._repr_html_()
     assert repr(pickle.loads(pickle.dumps(model))) == repr(model)

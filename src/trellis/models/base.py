@@ -152,10 +152,9 @@ class PersistedModel(ABC):
     def _repr_html_(self) -> str:
         facts = {"family": self.name, "states": self.num_states, "parameters": self.num_parameters()}
         facts |= {"words": len(self.vocab), "corpus": self.about.get("corpus"), **self.about.get("scores", {})}
-        shown = {name: f"{value:,.6g}" if isinstance(value, float) else value for name, value in facts.items()}
-        cells = (
-            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items() if value
-        )
+        formats = {float: "{:,.6g}", int: "{:,}"}
+        shown = {name: formats.get(type(value), "{}").format(value) for name, value in facts.items() if value}
+        cells = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in shown.items())
         return f"<table>{''.join(cells)}</table>"
 
     @property

@@ -32,6 +32,9 @@ class Trellis(NamedTuple):
     steps: np.ndarray  # [T - 1, n, n]: p(z_t, z_t+1 | x)
     path: Sequence[int]  # the row of the Viterbi state at each word, -1 if it is not shown
 
+    def __repr__(self) -> str:
+        return f"<Trellis: {len(self.words)} words, {len(self.names)} states>"
+
     def _repr_svg_(self) -> str:
         return draw_trellis(self, **SVG)
 

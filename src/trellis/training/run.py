@@ -40,9 +40,9 @@ class Trained:
 
     model: PersistedModel
     scores: Scores | None
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     run: Path | None = None
-    training: dict[str, Any] = field(default_factory=dict)  # steps, epochs, tokens, seconds, outcome
+    training: dict[str, Any] = field(default_factory=dict, repr=False)  # steps, epochs, tokens, seconds, outcome
 
     @property
     def interrupted(self) -> bool:
