@@ -8,10 +8,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # TORCH_INDEX: a package index with CPU builds of torch, which is then installed from there first (see README, Install)
 TORCH = $(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo bundled test lint bench clean
 
 help:
-	@sed -n '1p' Makefile; echo "also: make lint, make bench, make clean"; \
+	@sed -n '1p' Makefile; echo "also: make lint, make bench, make bundled (the model called demo), make clean"; \
 	echo "make demo TORCH_INDEX=URL installs torch from that package index: a CPU build needs 3 GB less"
 
 .venv/bin/python:
@@ -33,9 +33,12 @@ help:
 demo: .venv/installed
 	@rm -rf runs/demo
 	$(BIN)/trellis train examples/demo.toml --run runs/demo
-	$(BIN)/trellis states runs/demo -n 12
-	$(BIN)/trellis sample runs/demo -n 3
-	$(BIN)/trellis infill runs/demo "the function ___ a list"
+	$(BIN)/python examples/demo.py runs/demo
+
+bundled: .venv/installed
+	@rm -rf runs/bundled
+	$(BIN)/trellis train examples/bundled.toml --run runs/bundled --quiet
+	$(BIN)/python -c "import trellis; trellis.load('runs/bundled').save('src/trellis/models/demo.safetensors', half=True)"
 
 lint: .venv/developed
 	$(BIN)/ruff check .

@@ -52,7 +52,7 @@ def table(args: argparse.Namespace) -> int:
 
 
 def plot(args: argparse.Namespace) -> int:
-    for path in plots.write_plots(find_whole(args.name), args.out):
+    for path in plots.write_plots(find_whole(args.name), args.out, args.format):
         print(path)
     return 0
 
@@ -84,8 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
     showing = command(table, "print the tables, with published figures next to ours; computes nothing")
     showing.add_argument("name", metavar="NAME")
     showing.add_argument("--format", choices=tuple(tables.FORMATS), default="text")
-    plotting = command(plot, "plot the figures of the tables as SVG")
+    plotting = command(plot, "plot the figures of the tables")
     plotting.add_argument("name", metavar="NAME")
+    plotting.add_argument("--format", choices=plots.FORMATS, default="svg")
     plotting.add_argument("--out", type=Path, help="folder of the plots (default: plots/ of the experiment)")
     return parser
 

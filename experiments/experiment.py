@@ -35,6 +35,10 @@ class Plot:
     x: str
     y: str | list[str]  # one line each, if there are several
     lines: str = ""
+    x_label: str = ""  # with units; by default the key, and the heading of the figure
+    y_label: str = ""
+    log_y: bool = False
+    names: dict[str, str] = field(default_factory=dict)  # of lines, by the value of the fact
 
 
 @dataclass(frozen=True)

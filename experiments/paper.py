@@ -74,6 +74,7 @@ class Paper:
     facts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)  # of a configuration
     analyses: Mapping[str, Analysis] = field(default_factory=dict)  # of trained language models
     plots: Mapping[str, Callable[[Result], list[tuple[Any, float]]]] = field(default_factory=dict)  # x -> points
+    pictures: Mapping[str, Callable[[], tuple[Any, Any]]] = field(default_factory=dict)  # besides those of tables
 
     def __or__(self, other: Paper) -> Paper:
         return Paper(*({**getattr(self, one.name), **getattr(other, one.name)} for one in fields(Paper)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -285,12 +286,46 @@ def test_names_are_imported_when_first_used() -> None:
 
 
 def test_models_show_themselves() -> None:
-    model = trellis.train(SENTENCES, states=3, epochs=1, device="cpu").model
+    trained = trellis.train(SENTENCES, states=3, epochs=1, device="cpu")
+    model = trained.model
+    assert repr(trained).startswith(f"Trained(model={model!r}, scores=Scores(title='perplexity', values={{'parameters'")
+    assert len(repr(trained)) < 300
+    assert repr(model.draw("the cat")).startswith("<Trellis: 3 words, ")  # type: ignore[attr-defined]
     assert repr(model) == "<HMM (hmm): 3 states, 9 words, trained on 60 sentences>"
     assert "<th>states</th><td>3</td>" in model._repr_html_()
+    assert "<th>parameters</th><td>201,312</td>" in trellis.load("demo")._repr_html_()
     model.about = {"corpus": "<b>"}
     assert "&lt;b&gt;" in model._repr_html_()
     assert repr(pickle.loads(pickle.dumps(model))) == repr(model)
+
+
+TYPES = """
+import trellis
+
+reveal_type(trellis.load("demo"))
+reveal_type(trellis.load("demo", trellis.HMM))
+reveal_type(trellis.load("demo", kind=trellis.NGram, device="auto"))
+reveal_type(trellis.load("demo").sample(3))
+reveal_type(trellis.load("demo").draw("a list"))
+trellis.load("demo").nothing
+"""
+
+
+def test_type_checkers_know_what_load_returns(tmp_path: Path) -> None:
+    mypy = pytest.importorskip("mypy.api", reason="mypy is missing")
+    (tmp_path / "user.py").write_text(TYPES)
+    root = Path(trellis.__file__).parents[2]
+    config = ["--config-file", str(root / "pyproject.toml"), "--cache-dir", str(root / ".mypy_cache")]
+    out, _, code = mypy.run([*config, str(tmp_path / "user.py")])
+    assert re.findall(r'type is "([\w.\[\]]+)"', out) == [
+        "trellis.models.base.PersistedModel",
+        "trellis.families.hmm.model.HMM",
+        "trellis.families.ngram.model.NGram",
+        "list[str]",
+        "trellis.models.base.Picture",
+    ]
+    assert code == 1
+    assert '"PersistedModel" has no attribute "nothing"' in out
 
 
 def test_misuse_is_one_sentence(nowhere: Path) -> None:

@@ -37,7 +37,8 @@ MAY_IMPORT = {  # from the lowest to the highest
     "models": {"corpus", "inference"} | CORE | TOOLS,
     "tasks": {"corpus", "models"} | CORE | TOOLS,
     "report": {"corpus", "models", "tasks"} | TOOLS,
-    "training": {"corpus", "learning", "models", "tasks", "report"} | TOOLS,  # families by import strings alone
+    "training": {"corpus", "learning", "models", "tasks", "report", "__version__"}
+    | TOOLS,  # families by import strings
     "families": {"corpus", "inference", "learning", "models", "tasks", "report", "training"} | CORE | TOOLS,
     "estimators": {"corpus", "inference", "learning", "families", "tasks", "report"} | CORE | TOOLS,
     "api": {"corpus", "models", "tasks", "training"} | TOOLS,

@@ -16,8 +16,9 @@ import torch
 from hypothesis import given, strategies as st
 
 from trellis.corpus import Split, Vocabulary
+from trellis.emissions import Partition
+from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
-from trellis.families.hmm.sections import among
 from trellis.families.hmm.states import summarise_states
 from trellis.families.ngram.model import NGram
 from trellis.models.base import LanguageModel
@@ -45,8 +46,21 @@ def make_hmm(states: int, words: list[str] = WORDS, seed: int = 0, tokenizer: st
     return model.eval()
 
 
+def make_classes() -> HMM:
+    """A random HMM of 12 states in three classes of unequal size."""
+    words = ["<eos>", "<unk>", "a", "b", "c", "d", "e"]
+    partition = Partition(torch.tensor([0, 1, 1, 1, 2, 2, 2]), [2, 4, 6])
+    model = HMM.build(Vocabulary(words, [10] * 7, "whitespace"), HMMConfig(states=12), False, 0, partition)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in model.params.parameters():
+            tensor.copy_(3 * torch.randn(tensor.shape, generator=generator))
+    return model.eval()
+
+
 def make_scores(model: LanguageModel) -> Scores:
-    model.about = {"corpus": 'corpus <u>"x"</u> & more'}
+    model.about = {"corpus": 'corpus <u>"x"</u> & more', "training": {"epoch": 3, "step": 600, "seconds": 75.0}}
+    model.about["run"] = {"command": "trellis train '<b>'", "seed": 7, "device": "a CPU", "torch": "2.11"}
     rows = [
         ["unigram", None, 8, 437.61, 390.14, 387.58, 259506.4],
         ["bigram", None, 14, 60.04, math.inf, math.nan, 90584.2],
@@ -58,10 +72,12 @@ def make_scores(model: LanguageModel) -> Scores:
 
 def write_metrics(folder: Path) -> None:
     lines = [
-        {"tokens": 100 * n, "train_ppl": 900.0 / n, "valid_ppl": 1000.0 / n if n % 2 else None} for n in range(1, 6)
+        {"step": 100 * n, "epoch": n // 2, "seconds": 30.0 * n, "train_ppl": 900.0 / n, "valid_ppl": 1000.0 / n}
+        for n in range(1, 6)
     ]
-    odd = [{"tokens": 600, "train_ppl": "nan", "valid_ppl": "inf"}]
-    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines + odd)) + '\n{"tokens": 7')
+    lines = [line if n % 2 == 0 else {**line, "valid_ppl": None} for n, line in enumerate(lines)]
+    odd = [{"step": 600, "train_ppl": "nan", "valid_ppl": "inf"}]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines + odd)) + '\n{"step": 7')
 
 
 class Page(HTMLParser):
@@ -98,6 +114,7 @@ MODELS = {
     "one state": lambda: make_hmm(1),
     "two states": lambda: make_hmm(2),
     "many states": lambda: make_hmm(45, seed=1),
+    "classes": make_classes,
     "unigram": lambda: NGram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS), 1),
     "trigram": lambda: NGram.fit(Vocabulary(WORDS, [1] * len(WORDS)), split_of(WORDS), 3),
 }
@@ -174,7 +191,10 @@ def test_results_mark_the_best(tmp_path: Path) -> None:
     source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
     table = ElementTree.fromstring(re.search(r'<table class="results">.*?</table>', source).group())
     assert [cell.text for cell in table.iter("th")] == [COLUMNS[name].heading for name in NAMES]
-    assert [cell.text for cell in table.iter("strong")] == ["387.6", "259,506", "60.0", "123.4"]
+    assert [cell.text for cell in table.iter("strong")] == [
+        "387.6",
+        "123.4",
+    ]  # held-out splits only
     rows = [["".join(cell.itertext()) for cell in row.iter("td")] for row in table.iter("tr")][1:]
     assert rows[1] == ["bigram", "–", "14", "60.0", "∞", "–", "90,584"]
     assert rows[2][:4] == ["hmm", "3", f"{model.num_parameters():,}", "100.0"]
@@ -190,9 +210,10 @@ def test_state_table_and_heat_map_hold_the_numbers_of_the_model(tmp_path: Path) 
     for row, summary in zip(rows, summaries, strict=True):
         assert row[1].findtext(".//b") == percent(summary.occupancy)
         assert [span.get("title") for span in row[2]] == [f"{token}: {p:.3f}" for token, p in summary.words]
-        assert [span.get("title") for span in row[3].iter("span")] == [
-            f"state {z}: {p:.3f}" for z, p in summary.next_states
-        ]
+        shown = [(span.text, float(span.get("title").rsplit(" ", 1)[1])) for span in row[3].iter("span")]
+        expected = merged(model, model.parts().transition.dense()[summary.state])[:3]
+        assert [name for name, _ in shown] == [word(name, 24) for name, _ in expected]
+        np.testing.assert_allclose([p for _, p in shown], [p for _, p in expected], rtol=0, atol=ROUNDING)
     picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="heatmap".*?</svg>', source).group())
     probabilities = [float(title.text.rsplit(" ", 1)[1]) for title in picture.iter("title")]
     expected = model.parts().transition.dense().detach().numpy().ravel()
@@ -200,17 +221,69 @@ def test_state_table_and_heat_map_hold_the_numbers_of_the_model(tmp_path: Path) 
     np.testing.assert_allclose(np.sort(probabilities), visible, rtol=0, atol=ROUNDING)
 
 
+def merged(model: HMM, row: torch.Tensor) -> list[tuple[str, float]]:
+    """p(next state), summed over the states with the same most probable word, by enumeration."""
+    best = model.parts().emission.dense().argmax(0).tolist()
+    totals: dict[str, float] = {}
+    for state, p in enumerate(row.tolist()):
+        name = model.vocab.words[best[state]]
+        totals[name] = totals.get(name, 0.0) + p
+    return sorted(totals.items(), key=lambda pair: -pair[1])
+
+
+@torch.no_grad()
+def test_classes_come_before_states(tmp_path: Path) -> None:
+    """Shares, words and next classes, by enumeration over the states of each class."""
+    model = make_classes()
+    source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
+    page = ElementTree.fromstring(source.removeprefix("<!DOCTYPE html>"))
+    rows = {row.get("id"): row for row in page.iter("tr") if (row.get("id") or "").startswith("class-")}
+    share, dense = model.occupancy().double().numpy(), model.parts().transition.dense().double().numpy()
+    emission = model.parts().emission.dense().exp().double().numpy()  # [V, K]
+    members = [range(0, 2), range(2, 6), range(6, 12)]
+    order = sorted(range(3), key=lambda c: -share[list(members[c])].sum())
+    assert list(rows) == [f"class-{c}" for c in order]
+    for c, states in enumerate(map(list, members)):
+        row, within = rows[f"class-{c}"], share[states] / share[states].sum()
+        assert row.findtext(".//b") == percent(share[states].sum())
+        words = {span.text: float(span.get("title").rsplit(" ", 1)[1]) for span in row[2]}
+        own = {name: p for name, p in zip(model.vocab.words, emission[:, states] @ within, strict=True) if p > 0}
+        assert words == pytest.approx(own, abs=ROUNDING)
+        after = within @ dense[states]
+        shown = [float(span.get("title").rsplit(" ", 1)[1]) for span in row[3].iter("span")]
+        expected = sorted((after[list(other)].sum() for other in members), reverse=True)
+        np.testing.assert_allclose(shown, expected, rtol=0, atol=ROUNDING)
+    inner = [row.get("id") for row in page.iter("tr") if (row.get("id") or "").startswith("state-")]
+    assert len(inner) == len(set(inner)) == 12
+    assert "6 states, 6 in use" in source
+
+
+def test_run_can_be_repeated_from_the_report(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('seed = 7\n[data]\nsource = "<i>"\n')
+    model = make_hmm(2)
+    page = Page(write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8"))
+    for shown in ("trellis train '<b>'", "7", "a CPU", "torch 2.11", "3 epochs, 600 steps, 75 s"):
+        assert shown in page.texts
+    assert 'seed = 7\n[data]\nsource = "<i>"' in page.texts
+
+
 def test_curves_end_where_the_metrics_end(tmp_path: Path) -> None:
     write_metrics(tmp_path)
-    assert read_curves(tmp_path / "metrics.jsonl") == {
+    curves = read_curves(tmp_path / "metrics.jsonl")
+    assert curves.points == {
         "train": [(100.0 * n, 900.0 / n) for n in range(1, 6)],
         "valid": [(100.0 * n, 1000.0 / n) for n in (1, 3, 5)],
     }
+    assert curves.steps_per_epoch == 200.0  # two epochs were complete at step 400
+    assert [curves.seconds_at(step) for step in (0, 100, 250, 500)] == [0.0, 30.0, 75.0, 150.0]
     model = make_hmm(2)
     source = write_report(tmp_path, model, make_scores(model)).read_text(encoding="utf-8")
-    picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="curves".*?</svg>', source).group())
+    picture = ElementTree.fromstring(re.search(r'<svg [^>]*class="curves broad".*?</svg>', source).group())
     labels = {"".join(label.itertext()) for label in picture.iter("text") if "label" in label.get("class", "")}
     assert labels == {"unigram 390.1", "train 180.0", "valid 200.0"}
+    axis = [label.text for label in picture.find("g").iter("text")]
+    for shown in ("0", "1", "2", "epoch", "60 s", "120 s", "elapsed time"):
+        assert shown in axis
     train, valid = (
         [tuple(map(float, point.split(","))) for point in line.get("points").split()]
         for line in picture.iter("polyline")
@@ -222,19 +295,13 @@ def test_curves_end_where_the_metrics_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("points", [0, 1, 5000])
 def test_curves_of_any_length(points: int, tmp_path: Path) -> None:
-    lines = [json.dumps({"tokens": n, "train_ppl": 50.0, "valid_ppl": None}) for n in range(points)]
+    lines = [json.dumps({"step": n, "train_ppl": 50.0, "valid_ppl": None}) for n in range(points)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     model = make_hmm(2)
     source = write_report(tmp_path, model, Scores("", {})).read_text(encoding="utf-8")
     drawn = re.findall(r'polyline points="([^"]*)"', source)
-    assert len(drawn) == (points > 0)
+    assert len(drawn) == 2 * (points > 0)  # for a screen and for a phone
     assert all(len(line.split()) <= 601 for line in drawn)
-
-
-def test_among_reads_the_transition_matrix() -> None:
-    model = make_hmm(6)
-    dense = model.parts().transition.dense().detach().double().numpy()
-    np.testing.assert_allclose(among(model, [4, 0, 2]), dense[np.ix_([4, 0, 2], [4, 0, 2])], rtol=1e-6)
 
 
 def test_order_joins_states_that_behave_alike() -> None:

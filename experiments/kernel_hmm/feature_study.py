@@ -1,5 +1,5 @@
 """`python -m experiments.kernel_hmm.feature_study` compares random with learned features, rank and entropy with and
-without a band, and spectral methods; writes study.json and plots."""
+without a band, and spectral methods; writes study.json, which `python -m experiments plot kernel-hmm` draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from experiments.kernel_hmm import spectral_hmm
-from experiments.kernel_hmm.pictures import Series, draw
 from trellis.families.hmm.parameters.features import Exponential, Taylor, gaussian, orthogonal
 from trellis.storage import write_text
 from trellis.transitions import Banded, LowRank, Sum
@@ -205,50 +204,10 @@ def study(seeds: int = 4) -> dict[str, Any]:
     }
 
 
-def plots(figures: dict[str, Any]) -> dict[str, str]:
-    """The plots as SVG, by name."""
-    errors = figures["squared_errors"]["16 dimensions, norm 1"]
-    drawn = {
-        "squared-errors": draw(
-            "Relative squared error of the kernel, 16 dimensions, norm 1",
-            "features",
-            [
-                Series(f"{kind}, {how}", {int(m): found[kind][how] for m, found in errors.items()}, how == "predicted")
-                for kind in ESTIMATORS
-                for how in ("measured", "predicted")
-                if how in next(iter(errors.values()))[kind]
-            ],
-        )
-    }
-    rows = figures["divergence"]
-    drawn["divergence"] = draw(
-        "KL from a softmax matrix of 128 states, 16 dimensions",
-        "features",
-        [
-            Series(f"{kind}, norm {norm}", {int(m): one[kind] for m, one in rows[name].items()}, kind == "random")
-            for norm in (1, 2, 3)
-            for name in [f"128 states, norm {norm}, 16 dimensions"]
-            for kind in ("random", "learned")
-        ],
-    )
-    by_tokens = figures["spectral"]["errors"]
-    drawn["spectral"] = draw(
-        "Error of estimates by the length of the text: 5 states, 20 symbols",
-        "tokens",
-        [
-            Series(name.replace("_", ", "), {int(n): found[name] for n, found in by_tokens.items()})
-            for name in (f"{how}_{what}" for how in spectral_hmm.METHODS for what in ("emission", "transition"))
-        ],
-    )
-    return drawn
-
-
 def main() -> None:
     torch.set_num_threads(1)
     figures = study(*map(int, sys.argv[1:2]))
     write_text(FOLDER / "study.json", json.dumps(figures, indent=1) + "\n")
-    for name, picture in plots(figures).items():
-        write_text(FOLDER / "plots" / f"{name}.svg", picture + "\n")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
 from experiments.facts import model_option
 from experiments.kernel_hmm.feature_study import numerical_rank
+from experiments.kernel_hmm.pictures import PICTURES
 from experiments.paper import Figure, Paper
 from experiments.results import Figures
 from trellis.config import RunConfig
@@ -22,6 +25,12 @@ def is_low_rank(model: HMMConfig) -> bool:
     return model.params.startswith("lowrank")
 
 
+def transition(config: RunConfig) -> str:
+    """The kind of transition, with how it is narrowed."""
+    model = cast(HMMConfig, config.model)
+    return "softmax" if not is_low_rank(model) else "low rank and band" if model.band else "low rank"
+
+
 @torch.no_grad()
 def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
     """The numerical rank of the transition matrix, if the model is small enough."""
@@ -32,6 +41,11 @@ def rank(model: LanguageModel, config: RunConfig, corpus: Corpus) -> Figures:
 
 PAPER = Paper(
     figures={"transition_rank": Figure("rank", whole)},
-    facts={"features": model_option("features", is_low_rank), "map": model_option("feature_map", is_low_rank)},
+    facts={
+        "features": model_option("features", is_low_rank),
+        "map": model_option("feature_map", is_low_rank),
+        "transition": transition,
+    },
     analyses={"rank": rank},
+    pictures=PICTURES,
 )

@@ -1,62 +1,71 @@
-"""Line plots with logarithmic axes, as SVG."""
+"""The plots of the studies, from study.json and trained.json."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import json
+from typing import Any
 
-from experiments.plots import COLOURS, STYLE
-from trellis.report.curves import BOTTOM, HEIGHT, LABEL_GAP, LEFT, RIGHT, TOP, WIDTH, Scale, spread
-from trellis.report.format import compact
-from trellis.report.markup import Markup, element
+from experiments.kernel_hmm.feature_study import ESTIMATORS, FOLDER
+from experiments.kernel_hmm.spectral_hmm import METHODS
+from experiments.plots import Line, Look, line
 
+FEATURES, WAYS = "features of the kernel", ("measured", "predicted")
+LAST = "transition"  # dashed
 
-class Series(NamedTuple):
-    name: str
-    points: Mapping[int, float]  # x -> a positive figure
-    dashed: bool = False
+Picture = tuple[Look, list[Line]]
 
 
-def draw(title: str, across: str, series: Sequence[Series]) -> str:
-    """Plot figures over x, both on logarithmic axes; names are at the right ends of the lines."""
-    xs = sorted({x for line in series for x in line.points})
-    values = [value for line in series for value in line.points.values() if value > 0]
-    x = Scale(math.log(xs[0]), math.log(xs[-1]), LEFT + 20, RIGHT - 60)
-    y = Scale(math.log10(min(values)) - 0.1, math.log10(max(values)) + 0.1, BOTTOM, TOP)
-    ends = sorted(range(len(series)), key=lambda i: y(math.log10(end(series[i]))))
-    heights = dict(zip(ends, spread([y(math.log10(end(series[i]))) for i in ends], LABEL_GAP), strict=True))
-    ticks = range(math.ceil(y.low), math.floor(y.high) + 1)
-    return str(
-        element(
-            "svg",
-            element("style", Markup(STYLE)),
-            element("text", title, x=LEFT, y=16, class_="title"),
-            element("text", across, x=RIGHT, y=BOTTOM + 42, text_anchor="end"),
-            *(element("line", x1=LEFT, x2=RIGHT - 60, y1=y(t), y2=y(t), class_="grid") for t in ticks),
-            *(element("text", f"1e{t}", x=LEFT - 8, y=y(t) + 4, text_anchor="end") for t in ticks),
-            *(element("text", compact(v), x=x(math.log(v)), y=BOTTOM + 20, text_anchor="middle") for v in xs),
-            *(line(one, COLOURS[i % len(COLOURS)], x, y, heights[i]) for i, one in enumerate(series)),
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        )
-    )
+def read(name: str) -> dict[str, Any]:
+    return json.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
-def end(series: Series) -> float:
-    """The last positive figure."""
-    return [value for _, value in sorted(series.points.items()) if value > 0][-1]
+def squared_errors() -> Picture:
+    found = read("study.json")["squared_errors"]["16 dimensions, norm 1"]
+    look = Look("Relative squared error of the kernel, 16 dimensions, norm 1", FEATURES, "relative squared error", True)
+    lines = [
+        line(f"{kind}, {way}", {int(m): one[kind][way] for m, one in found.items()}, kind, way == WAYS[1])
+        for kind in ESTIMATORS
+        for way in WAYS
+        if way in next(iter(found.values()))[kind]
+    ]
+    return look, lines
 
 
-def line(series: Series, colour: str, x: Scale, y: Scale, height: float) -> Markup:
-    """One line and its name."""
-    places = [(x(math.log(n)), y(math.log10(value))) for n, value in sorted(series.points.items()) if value > 0]
-    joined = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-    kind = {"class": "published"} if series.dashed else {}
-    return element(
-        "g",
-        element("polyline", points=joined),
-        element("text", series.name, x=RIGHT - 52, y=height + 4, style=f"fill:{colour};stroke:none"),
-        stroke=colour,
-        **kind,
-    )
+def divergence() -> Picture:
+    found = read("study.json")["divergence"]
+    look = Look("KL from a softmax matrix of 128 states, 16 dimensions", FEATURES, "KL divergence per row (nats)", True)
+    lines = [
+        line(f"norm {norm}, {kind}", {int(m): one[kind] for m, one in rows.items()}, f"{norm}", kind == "random")
+        for norm in (1, 2, 3)
+        for rows in [found[f"128 states, norm {norm}, 16 dimensions"]]
+        for kind in ("learned", "random")
+    ]
+    return look, lines
+
+
+def spectral() -> Picture:
+    found = read("study.json")["spectral"]["errors"]
+    title = "Error of estimates by the length of the text: 5 states, 20 symbols"
+    look = Look(title, "length of the text (tokens)", "L1 error per state (median)", True)
+    lines = [
+        line(f"{how}, {what}", {int(n): one[f"{how}_{what}"] for n, one in found.items()}, how, what == LAST)
+        for how in METHODS
+        for what in ("emission", LAST)
+    ]
+    return look, lines
+
+
+def trained() -> Picture:
+    found = read("trained.json")
+    title = "Perplexity of a trained softmax HMM of 256 states, its transitions replaced by features"
+    lines = [line(name, by_features(found[name])) for name in ("random", "orthogonal", "learned")]
+    (base,) = found["softmax"]["perplexity"].values()
+    lines.append(line("softmax", dict.fromkeys((point.x for point in lines[0].points), base), hollow=True))
+    return Look(title, FEATURES, "validation perplexity", True), lines
+
+
+def by_features(found: dict[str, Any]) -> dict[int, float]:
+    return {int(m): value for m, value in found["perplexity"].items()}
+
+
+PICTURES = {"squared-errors": squared_errors, "divergence": divergence, "spectral": spectral, "trained": trained}

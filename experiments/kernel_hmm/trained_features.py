@@ -1,7 +1,7 @@
 """`python -m experiments.kernel_hmm.trained_features RUN`: how many features the transitions of a trained HMM need.
 
 The softmax matrix of RUN is replaced by increasing numbers of random and of learned features; the rest of the model is
-unchanged. Writes trained.json and its plot."""
+unchanged. Writes trained.json, which `python -m experiments plot kernel-hmm` draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from experiments.kernel_hmm.feature_study import FOLDER, divergence, fit_features, of_features
-from experiments.kernel_hmm.pictures import Series, draw
 from trellis.config import load_config
 from trellis.corpus import Split, Streams, load_corpus
 from trellis.families.hmm.model import HMM
@@ -78,11 +77,6 @@ def main() -> None:
     model.requires_grad_(False)
     figures = study(model, load_corpus(load_config(Path(sys.argv[1]) / CONFIG).data)["valid"])
     write_text(FOLDER / "trained.json", json.dumps(figures, indent=1) + "\n")
-    curves = [Series(name, figures[name]["perplexity"]) for name in ("random", "orthogonal", "learned")]
-    base = figures["softmax"]["perplexity"][0]
-    curves.append(Series("softmax", dict.fromkeys(FEATURES, base), True))
-    picture = draw("Perplexity of a trained softmax HMM through features, 256 states", "features", curves)
-    write_text(FOLDER / "plots" / "trained.svg", picture + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Device selection, and random numbers that are identical on every device."""
 
+import platform
 import re
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -21,6 +23,21 @@ def choose_device(device: str | torch.device) -> str:
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
         raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
     return name
+
+
+def describe_device(device: str) -> str:
+    """The processor that a device name refers to, for reports."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{processor()}, {threads} thread{'s' * (threads != 1)}"
+
+
+def processor() -> str:
+    """The model of the CPU, or its architecture where the system does not name it."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(errors="replace"), re.M) if info.exists() else None
+    return found.group(1).strip() if found else platform.processor() or platform.machine() or "CPU"
 
 
 class Draws:

@@ -105,6 +105,7 @@ def test_from_a_toml_to_a_table_and_a_plot(tmp_path: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "filled 4/8" in shown
     assert f"{result['figures']['mad_em']:.5f} ({result['figures']['mad_em_25']:.5f}/" in shown
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
     assert main(["plot", str(folder)]) == 0
     assert "dense direct" in (folder / "plots" / "cells.svg").read_text(encoding="utf-8")
 

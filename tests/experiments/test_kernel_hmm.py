@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
 from corpora import split, vocabulary
 from experiments.kernel_hmm import feature_study, paper
-from experiments.kernel_hmm.pictures import Series, draw
 from trellis.config import RunConfig
 from trellis.corpus import Corpus
 from trellis.families.hmm.config import HMMConfig
@@ -60,15 +57,3 @@ def test_the_rank_of_a_model(band: int, least: int, most: int) -> None:
     choices = HMMConfig(states=9, params="lowrank", features=2, band=band, dim=4, tying="none", init_std=1.0)
     found = paper.rank(HMM.build(vocabulary(), choices, True, 0, None), RunConfig(), CORPUS)
     assert least <= found["transition_rank"] <= most
-
-
-def test_pictures_of_the_written_study() -> None:
-    figures = json.loads((feature_study.FOLDER / "study.json").read_text(encoding="utf-8"))
-    for name, picture in feature_study.plots(figures).items():
-        assert picture + "\n" == (feature_study.FOLDER / "plots" / f"{name}.svg").read_text(encoding="utf-8")
-
-
-def test_every_line_is_drawn() -> None:
-    picture = draw("title", "x", [Series("one", {1: 0.1, 10: 0.01}), Series("two", {1: 5.0, 10: 0.0}, True)])
-    assert picture.count("<polyline") == 2
-    assert "title" in picture

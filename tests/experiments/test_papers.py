@@ -60,7 +60,7 @@ def test_a_paper_declares_what_its_tables_use(folder: Path) -> None:
     assert not set(paper.figures) & set(COMMON.figures)
     assert set(paper.facts) <= {
         *(fact for table in experiment.tables for fact in table.facts.values()),
-        *(table.plot.x for table in experiment.tables if table.plot),
+        *(fact for table in experiment.tables if table.plot for fact in (table.plot.x, table.plot.lines)),
     }
     assert set(paper.analyses) <= {table.analysis for table in experiment.tables}
     assert set(paper.plots) <= {table.plot.x for table in experiment.tables if table.plot}

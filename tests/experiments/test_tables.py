@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from toy_experiment import make_experiment, share_paper
@@ -14,11 +13,11 @@ from toy_experiment import make_experiment, share_paper
 from experiments.__main__ import main
 from experiments.densehmm.config import DenseRun
 from experiments.experiment import HERE, find
+from experiments.plots import lines_of
 from experiments.results import Result, write_result
 from experiments.tables import show
 from trellis.config import DataConfig, RunConfig
 
-SVG = "{http://www.w3.org/2000/svg}"
 BASELINES = {f"{corpus}-{model}" for corpus in ("ptb", "wikitext2") for model in ("lstm-256", "ff-256", "kn5")}
 BASELINES |= {"HUANGHMM-80", "SCL"}  # printed alone
 
@@ -148,16 +147,22 @@ def test_broken_tables(toys: Path, old: str, new: str, sentence: str, capsys: py
 
 
 def test_plots_show_our_figures_and_published_ones(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is missing")
     put(toys, "small", 0, valid=5.75)
+    put(toys, "small", 1, valid=5.25)
     put(toys, "large", 0, valid=5.25)
-    assert main(["plot", str(toys)]) == 0
-    path = Path(capsys.readouterr().out.strip())
-    assert path == toys / "plots" / "sizes.svg"
-    picture = ElementTree.parse(path).getroot()
-    titles = [circle.findtext(f"{SVG}title") for circle in picture.iter(f"{SVG}circle")]
-    assert titles == ["brown: 5.8", "brown: 5.2", "brown, elsewhere: 5.5", "brown, elsewhere: 5.1"]
-    heights = [float(circle.attrib["cy"]) for circle in picture.iter(f"{SVG}circle")]
-    assert heights[0] < heights[2] < heights[1] < heights[3]  # higher is worse; 0 is at the top
+    experiment = find(str(toys))[0]
+    assert experiment.tables[0].plot is not None
+    ours, theirs = lines_of(experiment, experiment.tables[0], experiment.tables[0].plot)
+    assert [point.value for point in ours.points] == [5.5, 5.25]
+    assert [point.high - point.low for point in ours.points] == pytest.approx([2 * 0.125**0.5, 0.0])
+    assert (theirs.name, theirs.hollow) == ("brown, elsewhere", True)
+    assert [point.value for point in theirs.points] == [5.5, 5.1]
+    for kind in ("svg", "pdf"):
+        assert main(["plot", str(toys), "--format", kind]) == 0
+        path = Path(capsys.readouterr().out.strip())
+        assert path == toys / "plots" / f"sizes.{kind}"
+        assert path.stat().st_size > 1000
 
 
 def test_nothing_to_plot(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:

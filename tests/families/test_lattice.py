@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+import trellis
 from corpora import hmm
 from running import run
+from trellis.errors import TrellisError
 from trellis.families.hmm import lattice
 from trellis.families.hmm.lattice import sentence_trellis
 from trellis.models.files import save_model
@@ -60,3 +62,15 @@ def test_the_picture_has_a_circle_for_each_probable_state(tmp_path: Path) -> Non
     assert (tmp_path / "x.svg").read_text().startswith("<svg")
     assert run("draw", tmp_path, SENTENCE, "-o", tmp_path / "x.png") == 2
     assert run("draw", tmp_path, "", "-o", tmp_path / "x.svg") == 2
+
+
+def test_from_python(tmp_path: Path) -> None:
+    drawn = hmm().draw(SENTENCE)
+    assert drawn.words == ["the", "cat", "sees", "<eos>"]
+    assert drawn._repr_svg_().startswith("<svg")
+    drawn.save(tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").read_text(encoding="utf-8") == f"{drawn._repr_svg_()}\n"
+    with pytest.raises(TrellisError, match=r"Cannot write x\.png: pictures are SVG"):
+        drawn.save("x.png")
+    with pytest.raises(TrellisError, match=r"draw\(\) is for HMMs"):
+        trellis.train(["a b", "b a"] * 20, family="bigram").model.draw("a b")

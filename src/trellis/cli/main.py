@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import pkgutil
+import shlex
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -64,6 +65,7 @@ def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argpar
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if more:
         args.text += more
+    args.line = shlex.join(["trellis", *(sys.argv[1:] if argv is None else argv)])
     return args
 
 

@@ -86,7 +86,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         """Sample one sequence: symbols [n_samples, 1] and states [n_samples, layers]."""
         check_is_fitted(self, "model_")
         random = check_random_state(self.random_state if random_state is None else random_state)
-        states, words = self.model_.draw(1, n_samples, int(random.randint(2**31 - 1)))
+        states, words = self.model_.sample_layers(1, n_samples, int(random.randint(2**31 - 1)))
         symbols = words[0].cpu().numpy()
         return getattr(self, "symbols_", np.arange(len(self.model_.vocab)))[symbols][:, None], states[0].cpu().numpy()
 

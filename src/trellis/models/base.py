@@ -6,7 +6,7 @@ import pathlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -53,6 +53,15 @@ class StateSummary(NamedTuple):
     telling: float  # nats: occupancy * KL(p(word | state) || p(word))
     words: Ranked
     next_states: list[tuple[int, float]]
+
+
+class Picture(Protocol):
+    """A drawing that notebooks show."""
+
+    def _repr_svg_(self) -> str: ...
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write an SVG file."""
 
 
 class SequenceModel(ABC):
@@ -114,12 +123,13 @@ class PersistedModel(ABC):
     def restore(cls, saved: Saved) -> PersistedModel:
         """Rebuild the model from its saved contents."""
 
-    def save(self, path: str | pathlib.Path) -> None:
-        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it."""
+    def save(self, path: str | pathlib.Path, half: bool = False) -> None:
+        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it. With
+        `half=True` the file is half as large: float16, read back as float32."""
         from trellis.models.files import FILE, save_model
 
         file = as_path(path)
-        save_model(file if file.suffix == ".safetensors" else file / FILE, self)
+        save_model(file if file.suffix == ".safetensors" else file / FILE, self, half=half)
 
     def save_beside(self, folder: pathlib.Path) -> None:  # noqa: B027
         """Write additional files next to the model file."""
@@ -145,10 +155,9 @@ class PersistedModel(ABC):
     def _repr_html_(self) -> str:
         facts = {"family": self.name, "states": self.num_states, "parameters": self.num_parameters()}
         facts |= {"words": len(self.vocab), "corpus": self.about.get("corpus"), **self.about.get("scores", {})}
-        shown = {name: f"{value:,.6g}" if isinstance(value, float) else value for name, value in facts.items()}
-        cells = (
-            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in shown.items() if value
-        )
+        formats = {float: "{:,.6g}", int: "{:,}"}
+        shown = {name: formats.get(type(value), "{}").format(value) for name, value in facts.items() if value}
+        cells = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in shown.items())
         return f"<table>{''.join(cells)}</table>"
 
     @property
@@ -251,6 +260,16 @@ class PersistedModel(ABC):
         2
         """
         raise self.refusal("states", *CHAIN)
+
+    def draw(self, text: Text) -> Picture:
+        """The trellis of a sentence: state posteriors, transitions and the Viterbi path. Notebooks show it; `save`
+        writes an SVG file.
+
+        >>> drawn = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.draw("a b")
+        >>> drawn.words
+        ['a', 'b', '<eos>']
+        """
+        raise self.refusal("draw", *CHAIN)
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:

@@ -20,11 +20,14 @@ FILE = "model.safetensors"
 UNTRAINED = "untrained.safetensors"  # in the folder of an unfinished run: the model before its first step
 BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
 CONFIG = "config.toml"
+DEMO = "demo"  # a model in the package, made by `make bundled`
 M = TypeVar("M", bound=PersistedModel)
 
 
-def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None) -> None:
-    """Save a model; `about` is additional JSON metadata, such as data and scores."""
+def save_model(
+    path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False
+) -> None:
+    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -34,21 +37,25 @@ def save_model(path: str | Path, model: PersistedModel, about: dict[str, Any] | 
         "about": json.dumps(model.about if about is None else about),
     }
     model.save_beside(Path(path).parent)
-    save_tensors(path, model.tensors(), header)
+    tensors = model.tensors()
+    short = {name: t.half() if t.dtype == torch.float32 else t for name, t in tensors.items()} if half else tensors
+    save_tensors(path, short, header)
 
 
 @overload
 def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") -> M: ...
 @overload
-def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> Any: ...
+def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> PersistedModel: ...
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
     """Load a model of any family from a model file, a run folder or an ARPA file. From an unfinished run, its best
-    checkpoint so far is loaded, with a warning.
+    checkpoint so far is loaded, with a warning. "demo" is a small HMM of Python's documentation that comes with the
+    package, unless a model of that name is in the working directory.
 
     `device` is "cpu", "cuda", or "auto" (the GPU if there is one); raises if the model is not an instance of `kind`.
 
     >>> import trellis
-    >>> model = trellis.load("runs/demo")  # doctest: +SKIP
+    >>> trellis.load("demo").num_states
+    96
     """
     file, device = find_model(path), choose_device(device)
     model = (foreign_reader(file) or read_model)(file)
@@ -66,7 +73,8 @@ def read_model(file: Path) -> PersistedModel:
         family = find_family(header["family"])
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
-        model = family.load("model").restore(Saved(vocab, settings, load_tensors(file), file.parent))
+        tensors = {name: t.float() if t.dtype == torch.float16 else t for name, t in load_tensors(file).items()}
+        model = family.load("model").restore(Saved(vocab, settings, tensors, file.parent))
         model.about = json.loads(header["about"])
         return model
 
@@ -91,15 +99,17 @@ def intact(file: Path) -> Iterator[None]:
 
 
 def find_model(path: str | Path) -> Path:
-    """The model file: `path` itself, or the one in that folder; the checkpoint of an unfinished run."""
+    """The model file: `path` itself, the one in that folder, an unfinished run's checkpoint, or the bundled one."""
     path = as_path(path)
     files = [path / name for name in (FILE, BEST, LAST)] if path.is_dir() else [path]
     file = next((file for file in files if file.is_file()), None)
     if file is None and (path / CONFIG).is_file():
         advice = f"resume it with 'trellis train --run {path} --resume'"
         raise TrellisError(f"The run in {path} is unfinished and has no checkpoint yet; {advice}.")
+    if file is None and str(path) == DEMO:
+        return Path(__file__).with_name(f"{DEMO}.safetensors")
     if file is None:
-        raise TrellisError(f"There is no model at {path}; pass a model file or the folder of a run.")
+        raise TrellisError(f"There is no model at {path}; pass a model file, the folder of a run, or {DEMO}.")
     return file
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 NOTHING = "–"
+UNITS = (3600, "h"), (60, "min"), (1, "s")
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 
@@ -44,6 +45,13 @@ def percent(share: float) -> str:
     return f"{share:.1%}" if share == 0 or share >= 1e-3 else f"{100 * share:.2g}%"
 
 
+def duration(seconds: float, longest: float | None = None) -> str:
+    """A time in the unit that suits the longest of several."""
+    most = seconds if longest is None else longest
+    size, unit = next(pair for pair in UNITS if most >= pair[0] * 3 or pair[0] == 1)
+    return f"{seconds / size:.3g} {unit}" if seconds < 999 * size else f"{seconds / size:,.0f} {unit}"
+
+
 def compact(value: float) -> str:
     """A round number in few characters: 1500000 is 1.5M."""
     for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -53,7 +61,7 @@ def compact(value: float) -> str:
 
 
 class Column(NamedTuple):
-    """A table column: its heading, its number format, and which value is best."""
+    """A table column: its heading, its number format, and which value is best; only held-out scores are ranked."""
 
     heading: str
     write: Callable[[Any], str] = text
@@ -76,10 +84,10 @@ COLUMNS = {
     "model": Column("model"),
     "states": Column("states", whole),
     "parameters": Column("parameters", whole),
-    "train": Column("train", perplexity, min),
+    "train": Column("train", perplexity),
     "valid": Column("valid", perplexity, min),
     "test": Column("test", perplexity, min),
-    "tokens_per_second": Column("tokens/s", whole, max),
+    "tokens_per_second": Column("tokens/s", whole),
     "perplexity": Column("perplexity", perplexity),
     "probability": Column("probability", probability),
     "tokens": Column("tokens", whole),

@@ -31,18 +31,18 @@ def shade(prob: float) -> float:
     return math.sqrt(prob)
 
 
-def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[str]) -> Markup:
-    """The heat map of p(z' | z) [n, n] among `states` [n], labelled by name [n] and linked to their table rows."""
+def draw_transitions(matrix: np.ndarray, anchors: Sequence[str], names: Sequence[str]) -> Markup:
+    """The heat map of p(z' | z) [n, n], labelled by name [n] and linked to the rows of a table by their ids [n]."""
     order = likeness_order(matrix)
     shown = [word(names[z], LONGEST_NAME) for z in order]
     margin = max(CORNER, CHARACTER * max(map(len, shown)) + 12)
-    cell = min(max((SIDE - margin) // len(states), SMALLEST), LARGEST)
-    side = cell * len(states)
+    cell = min(max((SIDE - margin) // len(names), SMALLEST), LARGEST)
+    side = cell * len(names)
     width = margin + max(side, SPACING * len(SHADES))
     picture = element(
         "g",
         element("rect", width=side, height=side, class_="ground"),
-        *_names([states[z] for z in order], shown, cell),
+        *_names([anchors[z] for z in order], shown, cell),
         *_cells(matrix[np.ix_(order, order)], [names[z] for z in order], cell),
         element("text", "from ↓  to →", x=-10, y=-10, text_anchor="end"),
         _legend(side + 24),
@@ -52,7 +52,7 @@ def draw_transitions(matrix: np.ndarray, states: Sequence[int], names: Sequence[
         "svg",
         picture,
         viewBox=f"0 0 {width} {margin + side + LEGEND}",
-        style=f"max-width:{width}px",
+        width=width,
         class_="heatmap",
         role="img",
         aria_label="Transition probabilities between states",
@@ -69,13 +69,13 @@ def _cells(matrix: np.ndarray, names: list[str], cell: int) -> list[Markup]:
     return cells
 
 
-def _names(states: list[int], names: list[str], cell: int) -> list[Markup]:
+def _names(anchors: list[str], names: list[str], cell: int) -> list[Markup]:
     """Names left of the rows, as links to the table, and above the columns."""
     left, above = [], []
-    for i, (state, name) in enumerate(zip(states, names, strict=True)):
+    for i, (anchor, name) in enumerate(zip(anchors, names, strict=True)):
         base = cell * (i + 0.5) + 4
         label = element("text", name, x=-10, y=base, text_anchor="end")
-        left.append(element("a", label, href=f"#state-{state}"))
+        left.append(element("a", label, href=f"#{anchor}"))
         above.append(element("text", name, transform=f"translate({base:.1f} -10) rotate(-90)"))
     return left + above
 

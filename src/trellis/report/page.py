@@ -1,17 +1,20 @@
 """report.html: the results, training curves and states of a run on one self-contained page."""
 
 from pathlib import Path
+from typing import Any
 
 from trellis.models.base import PersistedModel
 from trellis.registry import find_family
 from trellis.report.curves import draw_curves, read_curves
-from trellis.report.format import Column, columns_of, compact, text, whole
+from trellis.report.format import Column, columns_of, compact, duration, text, whole
 from trellis.report.markup import Markup, element, section
 from trellis.report.style import STYLE
 from trellis.storage import write_text
 from trellis.tasks.scores import Scores
 
-REPORT, METRICS = "report.html", "metrics.jsonl"
+REPORT, METRICS, CONFIG = "report.html", "metrics.jsonl", "config.toml"
+SOFTWARE = {"trellis": "Trellis", "torch": "torch", "python": "Python"}
+FACTS = {"command": "command", "seed": "seed", "hardware": "device"}
 HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
 
 
@@ -23,6 +26,7 @@ def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
         results_section(scores),
         training_section(path.parent / METRICS, scores),
         *family.load("report")(model),
+        run_section(path.parent / CONFIG, model),
     ]
     write_text(path, document(f"Trellis: {family.title}", element("main", *parts)))
     return path
@@ -51,7 +55,7 @@ def header(title: str, model: PersistedModel, scores: Scores) -> Markup:
 
 
 def results_section(scores: Scores) -> Markup:
-    """The table of results, with the best value of each column marked."""
+    """The table of results, with the best value on each held-out split marked."""
     if not scores.rows:
         return Markup()
     rows, columns = [list(row.values()) for row in scores.rows], columns_of(scores.rows[0])
@@ -66,7 +70,8 @@ def results_section(scores: Scores) -> Markup:
     ]
     heads = [element("th", column.heading, **_side(column)) for column in columns]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *lines), class_="results")
-    caption = f"{scores.title.capitalize()}. The best value of each column is marked."
+    ranked = " and ".join(column.heading for column, top in zip(columns, best, strict=True) if top)
+    caption = f"{scores.title.capitalize()}." + (f" The lowest on {ranked} is marked." if ranked else "")
     return section("Results", caption, element("div", table, class_="wide"))
 
 
@@ -82,8 +87,31 @@ def _side(column: Column) -> dict[str, str]:
 def training_section(metrics: Path, scores: Scores) -> Markup:
     """The training curves, with the validation perplexity of the other models; empty if nothing was logged."""
     curves = read_curves(metrics)
-    if not curves:
+    if not curves.points:
         return Markup()
     baselines = {row["model"]: row["valid"] for row in scores.rows[:-1] if "valid" in row}
     caption = "Perplexity during training. Ring: the best validation perplexity. Dashed lines: that of other models."
     return section("Training", caption, draw_curves(curves, baselines))
+
+
+def run_section(config: Path, model: PersistedModel) -> Markup:
+    """How the model was trained: command, seed, hardware, software, duration and configuration."""
+    run, training = model.about.get("run", {}), model.about.get("training", {})
+    facts = {name: text(run[key]) for name, key in FACTS.items() if run.get(key) not in (None, "")}
+    software = [f"{name} {run[key]}" for key, name in SOFTWARE.items() if key in run]
+    facts |= {"software": ", ".join(software)} if software else {}
+    facts |= {"training": trained_for(training)} if training else {}
+    rows = [element("tr", element("th", name), element("td", value, class_=name)) for name, value in facts.items()]
+    parts = [element("table", element("tbody", *rows), class_="facts")] if rows else []
+    if config.is_file():
+        lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+        shown = element("pre", "\n".join(map(text, lines)))
+        parts.append(element("details", element("summary", f"configuration ({CONFIG})"), shown))
+    return section("Run", "How to repeat it.", *parts) if parts else Markup()
+
+
+def trained_for(training: dict[str, Any]) -> str:
+    """The duration of the training, in every unit that is known."""
+    known = [f"{whole(training[key])} {key}s" for key in ("epoch", "step") if training.get(key)]
+    known += [f"{whole(training['tokens'])} tokens"] if training.get("tokens") else []
+    return ", ".join([*known, *[duration(training["seconds"])] * ("seconds" in training)])

@@ -82,5 +82,40 @@ polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 blockquote { max-width: 68ch; margin: 0 0 14px; padding-left: 18px; border-left: 2px solid var(--line);
   font: 18px/1.5 var(--serif); overflow-wrap: anywhere; }
 .answers { display: flex; flex-wrap: wrap; gap: 8px 28px; margin: 18px 0 0; padding: 0; list-style: none; }
-@media (max-width: 700px) { main { padding: 40px 20px 64px; } h1 { font-size: 34px; } dl { gap: 16px 32px; } }
+details { margin: 0; }
+summary { color: var(--soft); font-size: 13px; cursor: pointer; }
+.drawer > td { padding: 0 0 12px 6px; }
+.drawer details[open] { padding-bottom: 6px; }
+.drawer table { margin: 10px 0 0 20px; width: calc(100% - 20px); font-size: 14px; }
+tr:has(+ .drawer) td { border-bottom: 0; padding-bottom: 3px; }
+.facts { width: auto; margin-bottom: 18px; }
+.facts th { padding: 7px 32px 7px 0; border-bottom: 0; vertical-align: top; }
+.facts td { border-bottom: 0; padding: 5px 0; overflow-wrap: anywhere; }
+.command, pre { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
+pre { overflow-x: auto; margin: 12px 0 0; padding: 16px 20px; background: var(--ground); }
+.narrow { display: none; }
+.heatmap, .trellis, .dynamics { max-width: 100%; }
+@media (max-width: 700px) {
+  main { padding: 32px 20px 64px; }
+  h1 { font-size: 34px; }
+  dl { gap: 16px 32px; margin-top: 24px; padding: 16px 0; }
+  dd { font-size: 24px; }
+  section { margin-top: 48px; }
+  .broad { display: none; }
+  .narrow { display: block; }
+  .wide .heatmap, .wide .trellis, .wide .dynamics { width: auto; max-width: none; }
+  .results td, .results th { padding-right: 10px; font-size: 13px; }
+  .states, .states tbody, .states tr, .states td { display: block; width: auto; }
+  .states thead { display: none; }
+  .states tr { display: grid; grid-template-columns: 3.2em 1fr; padding: 10px 0; border-bottom: 1px solid var(--line); }
+  .states tr:has(+ .drawer) { border-bottom: 0; padding-bottom: 0; }
+  .states td { padding: 2px 0; border: 0; grid-column: 2; }
+  .states td.number { grid-column: 1; grid-row: 1; width: auto; padding: 2px 0; text-align: left; }
+  .states .drawer > td { padding: 0 0 6px; }
+  .drawer table { margin-left: 0; width: 100%; }
+  .next { white-space: normal; }
+  .next::before { content: "then"; margin-right: 12px; color: var(--soft); font-size: 13px; }
+  .facts tr, .facts th, .facts td { display: block; padding: 0; }
+  .facts td { padding-bottom: 10px; }
+}
 """

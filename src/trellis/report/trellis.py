@@ -1,12 +1,15 @@
 """A plot of a sentence's trellis: words across, states down, with state and transition posteriors."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from trellis.errors import TrellisError
 from trellis.report.format import probability, text, word
-from trellis.report.markup import Markup, element, picture
+from trellis.report.markup import SVG, Markup, element, picture
+from trellis.storage import write_text
 
 COLUMN, ROW, RADIUS = 104, 34, 13  # pixels: column of a word, row of a state, radius at probability 1
 LEFT, TOP, BOTTOM = 210, 54, 20
@@ -21,13 +24,25 @@ STYLE = """
 
 
 class Trellis(NamedTuple):
-    """A sentence of T words over its n most relevant states."""
+    """A sentence of T words over its n most relevant states; notebooks show it as a picture."""
 
     words: Sequence[str]
     names: Sequence[str]  # state labels
     posterior: np.ndarray  # [T, n]: p(z_t | x)
     steps: np.ndarray  # [T - 1, n, n]: p(z_t, z_t+1 | x)
     path: Sequence[int]  # the row of the Viterbi state at each word, -1 if it is not shown
+
+    def __repr__(self) -> str:
+        return f"<Trellis: {len(self.words)} words, {len(self.names)} states>"
+
+    def _repr_svg_(self) -> str:
+        return draw_trellis(self, **SVG)
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture as an SVG file."""
+        if Path(path).suffix != ".svg":
+            raise TrellisError(f"Cannot write {path}: pictures are SVG; use a name that ends in .svg.")
+        write_text(path, f"{self._repr_svg_()}\n")
 
 
 def draw_trellis(trellis: Trellis, **look: object) -> Markup:
@@ -45,7 +60,9 @@ def draw_trellis(trellis: Trellis, **look: object) -> Markup:
         for t, token in enumerate(trellis.words)
     ]
     parts = [*rows, *_steps(trellis.steps), _best(trellis.path), *_states(trellis), *names, *words]
-    return picture(STYLE, f"0 0 {width} {height}", "The trellis of a sentence", *parts, class_="trellis", **look)
+    return picture(
+        STYLE, f"0 0 {width} {height}", "The trellis of a sentence", *parts, class_="trellis", width=width, **look
+    )
 
 
 def _rows(trellis: Trellis) -> range:

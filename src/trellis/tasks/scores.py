@@ -16,7 +16,7 @@ class Scores:
 
     title: str  # of the table
     values: dict[str, float]
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     headline: str = ""  # the main score
 
     def __getitem__(self, name: str) -> float:

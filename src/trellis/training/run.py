@@ -2,6 +2,7 @@
 
 import json
 import logging
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -9,9 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
+from trellis import __version__
 from trellis.config import RunConfig, load_config
 from trellis.corpus import Corpus
-from trellis.devices import choose_device
+from trellis.devices import choose_device, describe_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
 from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
@@ -38,9 +42,9 @@ class Trained:
 
     model: PersistedModel
     scores: Scores | None
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     run: Path | None = None
-    training: dict[str, Any] = field(default_factory=dict)  # steps, epochs, tokens, seconds, outcome
+    training: dict[str, Any] = field(default_factory=dict, repr=False)  # steps, epochs, tokens, seconds, outcome
 
     @property
     def interrupted(self) -> bool:
@@ -53,10 +57,12 @@ def train(
     resume: bool = False,
     data: Any = None,
     callbacks: Sequence[Callback] = (),
+    command: str = "",
 ) -> Trained:
     """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
-    `data`, a text passed from Python, replaces the source named in `config`."""
+    `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
+    report."""
     family, device = config.family, choose_device(config.device)
     folder = None if folder is None else as_path(folder)
     corpus = family.load("read")(config, data)
@@ -64,6 +70,7 @@ def train(
     with nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
         about = {"corpus": corpus.description, "order": config.batches.order}
+        about["run"] = {"command": command, "seed": config.seed, "device": describe_device(device)} | versions()
         about |= {"data": asdict(config.data)} if data is None else {}
         if isinstance(corpus, Corpus):
             about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}
@@ -88,11 +95,17 @@ def with_order(config: RunConfig, corpus: Any) -> RunConfig:
     return config.ordered(own)
 
 
+def versions() -> dict[str, str]:
+    """The versions of the software."""
+    return {"trellis": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
 def save(trained: Trained, folder: Path) -> None:
     """Write the model, its results and a report."""
     model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
     save_model(folder / FILE, model)
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
+    results["run"] = about["run"]
     write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
     write_report(folder, model, scores)
     (folder / UNTRAINED).unlink(missing_ok=True)

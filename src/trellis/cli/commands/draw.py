@@ -18,19 +18,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     check_picture(args.output)
-    from trellis.families.hmm.lattice import sentence_trellis
     from trellis.families.hmm.model import HMM
     from trellis.models.files import load
-    from trellis.report.markup import SVG
-    from trellis.report.trellis import draw_trellis
-    from trellis.storage import write_text
 
     model = load(args.model, HMM, args.device)
     sentences = next(chunks_of(args, model))
     if len(sentences) > 1:
         raise TrellisError(f"A picture shows one sentence, not {len(sentences)}; pass it as one argument, in quotes.")
-    trellis = sentence_trellis(model, sentences[0].ids)
-    write_text(args.output, f"{draw_trellis(trellis, **SVG)}\n")
+    trellis = model.draw(sentences[0].ids)
+    trellis.save(args.output)
     posterior = [dict(zip(trellis.names, row, strict=True)) for row in trellis.posterior.tolist()]
     data = {"output": str(args.output), "words": list(trellis.words), "posterior": posterior}
     return Answer(data, [Note(f"wrote {args.output}")])

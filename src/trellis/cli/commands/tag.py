@@ -73,7 +73,7 @@ def train(args: argparse.Namespace) -> Answer:
     folder = args.run or Path("runs") / f"{Path(args.data).stem}-tagger"
     if (folder / FILE).exists():
         raise TrellisError(f"{folder} already contains a tagger or another model; choose another folder.")
-    result = job.train(config, folder)
+    result = job.train(config, folder, command=args.line)
     if result.interrupted:
         advice = f"Interrupted; continue with: trellis train --run {folder} --resume"
         return Answer({"run": str(folder), "training": result.training}, [Note(advice)], 130)

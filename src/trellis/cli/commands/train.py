@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> Answer:
         config = run_of(args, read_toml(folder / CONFIG))
     from trellis.training.run import train
 
-    return trained(train(config, folder, args.resume), folder)
+    return trained(train(config, folder, args.resume, command=args.line), folder)
 
 
 def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:

@@ -182,10 +182,10 @@ class FHMM(GradientModel, StateModel):
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         check_sizes(n, max_tokens)
-        return self.sentences(self.draw(n, max_tokens, seed)[1])
+        return self.sentences(self.sample_layers(n, max_tokens, seed)[1])
 
     @torch.no_grad()
-    def draw(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    def sample_layers(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Sample the states of every layer [n, steps, M] and the words [n, steps]."""
         generator = torch.Generator().manual_seed(seed)
         layers = [

@@ -1,12 +1,18 @@
 """The trellis of a sentence under an HMM, restricted to its most probable states."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from trellis.corpus import Vocabulary
-from trellis.families.hmm.model import HMM
 from trellis.models.text import Text
 from trellis.report.trellis import Trellis
+
+if TYPE_CHECKING:
+    from trellis.families.hmm.model import HMM
 
 MOST_STATES, WORTH = 14, 0.05  # maximum number of states; minimum peak posterior of a state
 WORDS = 3  # words in a state's label

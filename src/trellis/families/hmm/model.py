@@ -12,6 +12,7 @@ from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
+from trellis.families.hmm.lattice import sentence_trellis
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
 from trellis.families.hmm.parameters.base import WHOLE, find_params
 from trellis.families.hmm.parameters.support import SUPPORTS
@@ -22,7 +23,9 @@ from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
 from trellis.models.base import Memo, Saved, StateSummary
 from trellis.models.chain import ChainModel
+from trellis.models.text import Text
 from trellis.parts import Parts
+from trellis.report.trellis import Trellis
 from trellis.transitions import Dense, Softmax
 from trellis.types import Batch, Belief, Counts
 
@@ -173,6 +176,9 @@ class HMM(GradientModel, ChainModel):
 
     def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
         return summarise_states(self, n, words)
+
+    def draw(self, text: Text) -> Trellis:
+        return sentence_trellis(self, text)
 
     def finish(self, train: Split) -> None:
         """Estimate the occupancy of a large model from the training text: iterating its transitions would be slow."""
