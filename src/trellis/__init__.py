@@ -6,11 +6,12 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between operations instead of spinning
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pages, which are faster to allocate
 
-from typing import TYPE_CHECKING, Any
-
 from trellis.errors import TrellisError
 
+TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an otherwise empty import
 if TYPE_CHECKING:
+    from typing import Any
+
     from trellis.api import evaluate, load, read_corpus, train
     from trellis.config import RunConfig
     from trellis.corpus import Corpus, Vocabulary
@@ -91,7 +92,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import public names on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")

@@ -71,7 +71,7 @@ def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argpar
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command; user errors print one line and exit with code 2."""
+    """Run one command; user errors print one line and exit with code 2, interrupts are left to `trellis.__main__`."""
     found = find_commands()
     args = parse(found, argv)
     logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
@@ -86,8 +86,6 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.flush()
     except TrellisError as error:
         fail(str(error), 2)
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
