@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import torch
 from torch import Tensor
 
@@ -36,12 +34,14 @@ class Categorical(SymbolEmission):
         return len(self.table)
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
+        if not self.has_support:
+            return Potentials(self.table, observations, all_observed=all_observed)
         words = observations if all_observed else observations.clamp(min=0)
         if self.partition is not None:
             groups = self.partition.groups(self.partition.word_class[words])
             return Potentials(self.table, observations, groups.sets[groups.rows], groups, all_observed)
-        ids = None if self.sets is None else self.sets[words]
-        return Potentials(self.table, observations, ids, all_observed=all_observed)
+        assert self.sets is not None
+        return Potentials(self.table, observations, self.sets[words], all_observed=all_observed)
 
     def statistics(self, observations: Tensor, visits: Tensor) -> Tensor:
         return visits
@@ -54,9 +54,8 @@ class Categorical(SymbolEmission):
         allowed = None if self.partition is None else self.partition.allowed
         weights = weights if allowed is None else weights * allowed
         total = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)[support]
-        found = copy(self)
-        found.table = torch.where(total > 0, weights.log() - total.log(), self.table)
-        return found
+        table = torch.where(total > 0, weights.log() - total.log(), self.table)
+        return type(self)(table, self.partition or self.sets, self.num_states)
 
     def only(self, allowed: Tensor) -> Categorical:
         table = self.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)

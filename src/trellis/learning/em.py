@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trellis.config import TrainConfig
+from trellis.engines.reference import at_states
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
@@ -36,6 +37,16 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
     counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, carry.fresh)
     counts = counts._replace(emission=emission.statistics(observations, counts.emission))
     return counts, carry.after(belief, lengths, parts.num_states)
+
+
+def expect_whole(parts: Parts, observations: Any, lengths: Tensor) -> Counts:
+    """The E-step of sequences that all begin in this batch."""
+    start, transition, emission = parts
+    potentials = emission.potentials(observations)
+    ids = potentials.first_ids()
+    prior = Belief(at_states(start.expand(len(lengths), -1), ids), ids)
+    counts, _ = discrete.counts(prior, transition, potentials, lengths)
+    return counts._replace(emission=emission.statistics(observations, counts.emission))
 
 
 def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor) -> list[Counts]:
