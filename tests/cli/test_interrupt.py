@@ -45,4 +45,3 @@ def test_an_interrupt_prints_one_line(way: str, moment: str) -> None:
     command = [sys.executable, "-c", STRIKE + WAYS[way], moment, *MOMENTS[moment]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "trellis: interrupted\n")
-

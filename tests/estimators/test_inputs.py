@@ -93,7 +93,7 @@ def test_strings_that_look_like_sequences_are_symbols_with_a_warning(X: Any) -> 
         "MKVLAAGIVGLLLAQ",
         [list(protein) for protein in PROTEINS],
         [sentence.split() for sentence in SENTENCES],
-        "the cat saw the other cat and a dog".split(),
+        ["the", "cat", "saw", "the", "other", "cat", "and", "a", "dog"],
         ["clicked the button", "opened the page"] * 5,
         [["Buenos Aires", "Rio de Janeiro"], ["New York"]],
     ],

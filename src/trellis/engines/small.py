@@ -78,7 +78,7 @@ class Run(Problem):
         with np.errstate(over="ignore", invalid="ignore"):
             self.forward()
         extremes = self.totals.min(), self.totals.max()
-        self.reliable = SMALLEST <= extremes[0] and extremes[1] <= 1 / SMALLEST
+        self.reliable = extremes[0] >= SMALLEST and extremes[1] <= 1 / SMALLEST
 
     def forward(self) -> None:
         """Compute f_t [T, B, K] and s_t [T, B]."""

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from trellis.config import TrainConfig
-from trellis.engines.reference import at_states
 from trellis.errors import TrellisError
 from trellis.inference import discrete
-from trellis.inference.carry import Carry
+from trellis.inference.carry import Carry, from_start
 from trellis.learning.base import Maximisable, StepResult, under, wrong_checkpoint
 from trellis.parts import Parts, Prior
 from trellis.transitions import Stacked
@@ -43,8 +42,7 @@ def expect_whole(parts: Parts, observations: Any, lengths: Tensor) -> Counts:
     """The E-step of sequences that all begin in this batch."""
     start, transition, emission = parts
     potentials = emission.potentials(observations)
-    ids = potentials.first_ids()
-    prior = Belief(at_states(start.expand(len(lengths), -1), ids), ids)
+    prior = from_start(start, len(lengths), potentials.first_ids())
     counts, _ = discrete.counts(prior, transition, potentials, lengths)
     return counts._replace(emission=emission.statistics(observations, counts.emission))
 
