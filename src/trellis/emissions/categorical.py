@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -54,8 +56,9 @@ class Categorical(SymbolEmission):
         allowed = None if self.partition is None else self.partition.allowed
         weights = weights if allowed is None else weights * allowed
         total = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)[support]
-        table = torch.where(total > 0, weights.log() - total.log(), self.table)
-        return type(self)(table, self.partition or self.sets, self.num_states)
+        found = copy(self)
+        found.table = torch.where(total > 0, weights.log() - total.log(), self.table)
+        return found
 
     def only(self, allowed: Tensor) -> Categorical:
         table = self.table.masked_fill(~allowed.unsqueeze(-1), -torch.inf)
