@@ -6,11 +6,12 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between operations instead of spinning
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pages, which are faster to allocate
 
-from typing import TYPE_CHECKING, Any
-
 from trellis.errors import TrellisError
 
+TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an otherwise empty import
 if TYPE_CHECKING:
+    from typing import Any
+
     from trellis.api import evaluate as evaluate, load as load, read_corpus as read_corpus, train as train
     from trellis.config import RunConfig as RunConfig
     from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
@@ -61,7 +62,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 __all__ = [*_HOME, "TrellisError"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import public names on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")

@@ -1,6 +1,44 @@
-"""python -m trellis"""
+"""The `trellis` program, as `python -m trellis` and as a console script; its commands are in `trellis.cli`."""
 
-from trellis.cli.main import main
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def main() -> None:
+    """Run the command line; an interrupt, even while modules are imported, prints one line and exits with code 130."""
+    try:
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
+        from trellis.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        leave()
+
+
+def interrupt(number: int, frame: "FrameType | None") -> None:
+    """Raise KeyboardInterrupt, but leave at once during an import, whose callbacks may print or swallow exceptions."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("importlib."):
+            leave()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def leave() -> None:
+    """Print the line and exit without the interpreter's own clean-up, which could be interrupted again."""
+    os.write(2, b"trellis: interrupted\n")
+    try:
+        sys.stdout.flush()
+    finally:
+        os._exit(130)
+
 
 if __name__ == "__main__":
     main()

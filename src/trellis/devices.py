@@ -14,9 +14,11 @@ from trellis.errors import TrellisError
 def choose_device(device: str | torch.device) -> str:
     """Resolve a device name; auto selects the GPU if available."""
     name = str(device)
+    if name == "cpu":
+        return name
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda") and not re.fullmatch(r"cuda:\d+", name):
+    if name != "cuda" and not re.fullmatch(r"cuda:\d+", name):
         raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise TrellisError(f'device is {name!r}, but torch finds no GPU; use device = "auto" or "cpu".')

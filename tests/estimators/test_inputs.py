@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,38 @@ def test_strings_and_columns_of_strings() -> None:
     for X in (words, np.array(words), np.array(words, object)[:, None], pandas().Series(words)):
         read = read_symbols(X)
         assert (read.values.tolist(), read.lengths.tolist()) == (words, [3])
+
+
+PROTEINS = ["MKVLAAGIVGLLLAQ", "MSTNPKPQRKTKRNT", "MKVLAAGIVGLLAQW"]
+SENTENCES = ["the cat", "a dog sat", "the dog"]
+
+
+@pytest.mark.parametrize("X", [PROTEINS, SENTENCES, np.array(PROTEINS), PROTEINS[:1], [None, *PROTEINS]])
+def test_strings_that_look_like_sequences_are_symbols_with_a_warning(X: Any) -> None:
+    with pytest.warns(UserWarning, match=re.escape("[list(s) for s in X]")) as caught:
+        model = CategoricalHMM(1).fit(X)
+    assert caught[0].filename == __file__
+    assert set(model.symbols_) <= {*PROTEINS, *SENTENCES}
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        "MKVLAAGIVGLLLAQ",
+        [list(protein) for protein in PROTEINS],
+        [sentence.split() for sentence in SENTENCES],
+        ["the", "cat", "saw", "the", "other", "cat", "and", "a", "dog"],
+        ["clicked the button", "opened the page"] * 5,
+        [["Buenos Aires", "Rio de Janeiro"], ["New York"]],
+    ],
+    ids=["string", "characters", "words", "text", "repeated events", "sequences of names"],
+)
+def test_symbols_and_sequences_of_symbols_give_no_warning(X: Any) -> None:
+    CategoricalHMM(1).fit(X)  # warnings are errors here
+
+
+def test_lengths_state_that_strings_are_symbols() -> None:
+    assert CategoricalHMM(1).fit(PROTEINS, lengths=[3]).n_features == 3
 
 
 def test_pandas_columns() -> None:

@@ -26,10 +26,12 @@ examples = settings(
 any_problem = st.one_of(problems(DTYPES), problems(DTYPES, sparse=True))
 
 
-@pytest.fixture(scope="module", autouse=True, params=["compiled", "naive"])
+@pytest.fixture(scope="module", autouse=True, params=["small", "compiled", "naive"])
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test runs with numba and without."""
+    """Every test runs with the engine of small problems, with numba alone, and without."""
     with pytest.MonkeyPatch.context() as patch:
+        if request.param != "small":
+            patch.setattr(engines.small, "STEPS", 0)
         if request.param == "naive":
             patch.setattr(engines, "optional_engine", lambda name: None)
         yield request.param
@@ -273,8 +275,11 @@ def test_impossible_sequences_are_minus_infinity_and_never_nan(batch: int, varyi
 
 @pytest.mark.parametrize("varying", ["no", "step"])
 @pytest.mark.parametrize("batch", [2, 32])
-def test_a_probability_beneath_the_smallest_normal_number_counts_as_zero(batch: int, varying: str) -> None:
+def test_a_probability_beneath_the_smallest_normal_number_counts_as_zero(
+    batch: int, varying: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise its reciprocal would be infinite, and infinity times zero is not a number."""
+    monkeypatch.setattr(engines.small, "STEPS", 0)  # it computes in float64
     problem = impossible(batch, varying)
     table = torch.tensor([[0.0, -torch.inf], [-90.0, 0.0]])
     problem = Problem(

@@ -70,7 +70,7 @@ def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argpar
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command; user errors print one line and exit with code 2."""
+    """Run one command; user errors print one line and exit with code 2, interrupts are left to `trellis.__main__`."""
     found = find_commands()
     args = parse(found, argv)
     logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
@@ -80,8 +80,6 @@ def main(argv: list[str] | None = None) -> None:
         answer.write(args.json)
     except TrellisError as error:
         fail(str(error), 2)
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:

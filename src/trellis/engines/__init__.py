@@ -1,13 +1,13 @@
-"""Choose the engine that runs the recursions over time: compiled.py (numba) for dense transitions on a CPU, triton.py
-for blocks of live states on a GPU, homogeneous.py (torch) for a constant transition with all states live, and
-reference.py (torch) for everything else."""
+"""Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
+(numba) for other dense transitions; on a GPU, triton.py for blocks of live states; otherwise homogeneous.py (torch) for
+a constant transition with all states live, and reference.py (torch) for everything else."""
 
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from trellis.engines import homogeneous, reference
+from trellis.engines import homogeneous, reference, small
 from trellis.engines.reference import AnyTransition
 from trellis.kernels.optional import installed
 from trellis.transitions import Blocks, Dense, LogitBlocks, TimeVarying
@@ -24,7 +24,7 @@ def optional_engine(name: str) -> ModuleType | None:
 
 
 def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None) -> ModuleType:
-    """The engine module for this problem."""
+    """The engine module for this kind of problem."""
     if ids is not None:
         return reference
     plain = reference if isinstance(transition, TimeVarying) else homogeneous
@@ -35,6 +35,13 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
     if values.is_cuda and values.dtype is torch.float32 and fits_gpu(transition):
         return optional_engine("triton") or plain
     return plain
+
+
+def choose(prior: Belief, transition: AnyTransition, potentials: Potentials) -> ModuleType:
+    """The engine module for this problem, by its size too."""
+    if small.fits(prior, transition, potentials):
+        return small
+    return engine(transition, potentials.table, potentials.ids)
 
 
 def fits_gpu(transition: Dense | Blocks) -> bool:
@@ -50,7 +57,7 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
         here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
         norms, belief = score(Belief(prior.probs.cpu()), Dense(transition.dense().cpu()), here, lengths.cpu())
         return norms.to(there), Belief(belief.probs.to(there))
-    return engine(transition, potentials.table, potentials.ids).score(prior, transition, potentials, lengths)
+    return choose(prior, transition, potentials).score(prior, transition, potentials, lengths)
 
 
 def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
@@ -67,22 +74,22 @@ def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
     """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
-    return engine(transition, potentials.table, potentials.ids).filter(prior, transition, potentials, lengths)
+    return choose(prior, transition, potentials).filter(prior, transition, potentials, lengths)
 
 
 def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
-    return engine(transition, potentials.table, potentials.ids).smooth(prior, transition, potentials, lengths)
+    return choose(prior, transition, potentials).smooth(prior, transition, potentials, lengths)
 
 
 def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """Expected transitions, visits of the table's rows, and the other statistics of EM."""
-    return engine(transition, potentials.table, potentials.ids).expect(prior, transition, potentials, lengths)
+    return choose(prior, transition, potentials).expect(prior, transition, potentials, lengths)
 
 
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] and its log-probability [B]."""
-    return engine(transition, potentials.table, potentials.ids).viterbi(prior, transition, potentials, lengths)
+    return choose(prior, transition, potentials).viterbi(prior, transition, potentials, lengths)
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:

@@ -11,13 +11,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.engines import reference
-from trellis.errors import TrellisError
+from trellis.engines.arrays import Array, array, check, check_rows, log
 from trellis.kernels import team
 from trellis.kernels.scan import blocks, lanes, serial
 from trellis.transitions import Blocks, Dense
 from trellis.types import Belief, Potentials
 
-Array = np.ndarray[Any, Any]
 LANES_FROM = 16  # from this many sequences on, batching them is faster
 BLOCKS_FROM = 32  # from this many states on, vectorising over states beats sequences
 BLOCK_SIZE = 128  # maximum sequences per block
@@ -57,48 +56,15 @@ class Problem(NamedTuple):
 
 def as_problem(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
     """Convert tensors to arrays, exponentiating each row of the table once."""
-    check(rows.shape, table.shape[1], lengths, matrix, prior)
-    check_rows(table, rows, lengths)
+    places, ends = array(rows), array(lengths)
+    check(rows.shape, table.shape[1], ends, matrix.shape, prior.shape)
+    check_rows(len(table), places, ends)
     weights = array(table)
     scale = weights.max(-1)
     scale[scale == -np.inf] = 0
     matrices, strides = stack(matrix)
-    tail = np.exp(weights - scale[:, None]), scale, array(rows), array(lengths)
+    tail = np.exp(weights - scale[:, None]), scale, places, ends
     return Problem(array(prior), array(matrices), strides, *tail)
-
-
-def check(shape: torch.Size, states: int, lengths: Tensor, matrix: Tensor, prior: Tensor) -> None:
-    """Raise on shapes that compiled code would read out of bounds; `shape` is that of the rows, [B, T]."""
-    batch, steps = shape
-    leading = {2: (), 3: (steps - 1,)}.get(matrix.dim(), (batch, steps - 1))
-    wanted = {"transition": (*leading, states, states), "prior": (batch, states), "lengths": (batch,)}
-    given = {"transition": matrix, "prior": prior, "lengths": lengths}
-    for name, size in wanted.items():
-        if given[name].shape != size:
-            raise TrellisError(
-                f"The {name} of {batch} sequences of {steps} steps over {states} states must have shape "
-                f"{list(size)}, not {list(given[name].shape)}."
-            )
-    wrong = (lengths < 0) | (lengths > steps)
-    if bool(wrong.any()):
-        found = int(lengths[wrong][0])
-        raise TrellisError(f"Lengths must be between 0 and the {steps} steps of the batch; found {found}.")
-
-
-def check_rows(table: Tensor, rows: Tensor, lengths: Tensor) -> None:
-    """Raise on tokens without a row in the table; the padding is never read."""
-    if rows.numel() == 0 or array(rows).max() < len(table):
-        return
-    inside = torch.arange(rows.shape[1]) < lengths[:, None]
-    highest = int(rows.masked_fill(~inside, -1).max())
-    if highest >= len(table):
-        raise TrellisError(f"Token {highest} is outside the vocabulary of {len(table)}; use the model's vocabulary.")
-
-
-def log(values: Array, out: Array | None = None) -> Array:
-    """The logarithm, -inf at zero; uses NumPy to avoid waking torch's thread pool for small inputs."""
-    with np.errstate(divide="ignore"):
-        return np.log(values, out=out)
 
 
 def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
@@ -109,10 +75,6 @@ def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
     """All matrices in one stack [M, K, K], and the strides of its index by sequence and step."""
     strides = {2: (0, 0), 3: (0, 1)}.get(matrix.dim(), (matrix.shape[1], 1))
     return matrix.reshape(-1, *matrix.shape[-2:]), strides
-
-
-def array(tensor: Tensor) -> Array:
-    return tensor.detach().contiguous().numpy()
 
 
 def num_threads(units: int, shape: tuple[int, ...], states: int) -> int:
@@ -264,12 +226,13 @@ def viterbi(
     prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability [B]."""
-    check(potentials.rows.shape, potentials.table.shape[1], lengths, transition.matrix, prior.probs)
-    batch, steps = potentials.rows.shape
+    table, rows, ends = array(potentials.table), array(potentials.rows), array(lengths)
+    check(rows.shape, table.shape[1], ends, transition.matrix.shape, prior.probs.shape)
+    check_rows(len(table), rows, ends)
+    batch, steps = rows.shape
     matrices, strides = stack(transition.matrix)
     log_prior, log_matrices = log(array(prior.probs)), log(array(matrices))
-    check_rows(potentials.table, potentials.rows, lengths)
-    tail = (array(potentials.table), array(potentials.rows), array(lengths))
+    tail = table, rows, ends
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
     if len(log_matrices) == 1 and batch >= LANES_FROM:
         workers = num_threads(-(-batch // lanes.LANES), path.shape, transition.num_states)
@@ -282,10 +245,11 @@ def viterbi(
 
 def sample(transition: Dense | Blocks, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Sample paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 in the padding."""
-    check(uniform.shape, filtered.shape[2], lengths, transition.matrix, filtered[:, 0])
+    ends, first = array(lengths), filtered[:, 0]
+    check(uniform.shape, filtered.shape[2], ends, transition.matrix.shape, first.shape)
     matrices, strides = stack(transition.matrix)
     path = np.full(filtered.shape[:2], -1, np.int64)
-    tail = (array(filtered), array(lengths), array(uniform), path)
+    tail = (array(filtered), ends, array(uniform), path)
     workers = num_threads(len(path), path.shape, transition.num_states)
     team.share(serial.sample, workers, array(matrices), *strides, *tail)
     return torch.from_numpy(path)

@@ -17,7 +17,7 @@ from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
-from trellis.learning.em import Running, expect, expect_together
+from trellis.learning.em import Running, expect_together, expect_whole
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
@@ -61,13 +61,14 @@ class BaseHMM(FittedHMM):
         restarts = [Restart(self._start(letters, train, s), m) for s, m in zip(seeds, monitors, strict=True)]
         self._warn_about_size(train)
         blocks, held_out = self._blocks(train, self.n_init), [] if valid is None else self._blocks(valid)
+        prior = self._prior()
         for _ in range(self.n_iter):
             active = [restart for restart in restarts if not restart.done]
             if not active:
                 break
             models = [restart.parts for restart in active]
             counts = self._expect(models, blocks)  # E-step
-            models = self._maximise(models, counts)  # M-step
+            models = self._maximise(models, counts, prior)  # M-step
             for restart, parts, found in zip(active, models, counts, strict=True):
                 restart.update(parts, found)  # converged?
                 if held_out:
@@ -98,7 +99,7 @@ class BaseHMM(FittedHMM):
         before = None if self._running is None else self._running.to(device)
         running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
         self._running, self._seen = running.to("cpu"), self._seen + len(observed.values)
-        (parts,) = self._maximise([parts], [running.counts(self._seen)])
+        (parts,) = self._maximise([parts], [running.counts(self._seen)], self._prior())
         self._adopt(parts)
         return self
 
@@ -109,13 +110,12 @@ class BaseHMM(FittedHMM):
             together = len(models) > 1 and block.lengths.is_cuda
             found = expect_together(models, block.observations, block.lengths) if together else []
             if not found or any(bool(counts.log_likelihood == -torch.inf) for counts in found):
-                found = [expect(parts, block.observations, block.lengths)[0] for parts in models]
+                found = [expect_whole(parts, block.observations, block.lengths) for parts in models]
             totals = [total.plus(new) for total, new in zip(totals, found, strict=True)] if totals else found
         return totals
 
-    def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
+    def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
         """The M-step of every restart."""
-        prior = self._prior()
         if prior.transition is not None and any(bool((one.transition.sum(-1) == 0).any()) for one in counts):
             log.warning("Some state has no outgoing transitions in the data; its row of transmat_ is unchanged.")
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]

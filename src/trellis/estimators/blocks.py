@@ -27,6 +27,8 @@ class Block(NamedTuple):
 
 def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
     """Group sequences into blocks, longest first; all sequences of a block are at least half as long as its longest."""
+    if len(observed.lengths) == 1:
+        return [make_block(observed, np.zeros(1, np.int64), np.zeros(1, np.int64), device)]
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [

@@ -54,15 +54,17 @@ class DenseChain(BaseHMM):
         """The number of trained parameters, by letter of `params`."""
         return {c: int(np.size(getattr(self, name))) for c, name in self.letters.items() if c in self.params}
 
-    def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Parts]:
+    def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
         """The M-step of all restarts in one gradient descent."""
         module = self._module([cast(DenseParts, parts).vectors for parts in models])
-        start, transition = (self._tensor(prior) - 1 for prior in (self.startprob_prior, self.transmat_prior))
-        prior = Prior(start, transition, self._composed_prior())
         descent = self.mstep_epochs, self.optimizer, self.learning_rate, self._roles(self.params)
         module.maximise(stack_counts(counts), prior, *descent)
         emissions = [self._next_emission(*pair) for pair in zip(models, counts, strict=True)]
         return self._unpack(module, emissions)
+
+    def _prior(self) -> Prior:
+        start, transition = (self._tensor(prior) - 1 for prior in (self.startprob_prior, self.transmat_prior))
+        return Prior(start, transition, self._composed_prior())
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
         """The M-step of an emission that is not parameterised by embeddings."""

@@ -3,6 +3,7 @@
 Missing observations are None, masked entries, pandas.NA, or anything equal to `missing_values` (e.g. NaN or -1).
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from trellis.errors import InputError
 
 Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
+LONG = 10  # characters: strings that hardly repeat and are this long on average look like sequences
 HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
 
 
@@ -110,9 +112,19 @@ class SymbolInput:
             return whole_numbers(given, "symbol"), given.values
         if fitting:
             self.symbols_ = np.unique(given.seen)
+            if len(given.lengths) == 1 and lengths is None:
+                warn_about_sequences(given.seen, self.symbols_)
         places = np.searchsorted(self.symbols_, given.values).clip(max=len(self.symbols_) - 1)
         known = (self.symbols_[places] == given.values) | given.missing
         return given._replace(values=np.where(known, places, BEYOND)), given.values
+
+
+def warn_about_sequences(symbols: Array, distinct: Array) -> None:
+    """Warn if the symbols of a single sequence look like sequences: most occur once, and are long or contain spaces."""
+    spaced = np.char.find(np.char.strip(symbols), " ") > 0
+    if 2 * len(distinct) > len(symbols) and (np.char.str_len(symbols).mean() >= LONG or spaced.mean() > 0.5):
+        advice = "if each is a sequence, pass [list(s) for s in X] for characters or [s.split() for s in X] for words."
+        warnings.warn(f"X is one sequence whose symbols are its {len(symbols)} strings; {advice}", stacklevel=5)
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:

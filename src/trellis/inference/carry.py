@@ -33,10 +33,10 @@ class Carry(NamedTuple):
 
     def prior(self, start: Tensor, transition: Transition, ids: Tensor | None = None) -> Belief:
         """The distribution of the next state over the live states `ids` [B, k], or over all: [B, K]."""
-        begin = at_states(start.expand(len(self.fresh), -1), ids)
+        first = from_start(start, len(self.fresh), ids)
         if bool(self.fresh.all()):
-            return Belief(begin, ids)
-        return Belief(torch.where(self.fresh.unsqueeze(-1), begin, move(self.belief, transition, ids)), ids)
+            return first
+        return Belief(torch.where(self.fresh.unsqueeze(-1), first.probs, move(self.belief, transition, ids)), ids)
 
     def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
         """The state after a batch: `belief`, or the old state for sequences without tokens in it."""
@@ -56,19 +56,24 @@ class Carry(NamedTuple):
         return cls(Belief(tensors["probs"], tensors.get("ids")), tensors["fresh"])
 
 
+def from_start(start: Tensor, batch: int, ids: Tensor | None) -> Belief:
+    """The start distribution of `batch` sequences at the live states `ids` [B, k], or at all: [B, K]."""
+    return Belief(at_states(start.expand(batch, -1), ids), ids)
+
+
 def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor | None) -> Belief:
     """The prior of a batch's first step over the states of `parts`, which dropout may have reduced.
 
     Does not synchronise with the device if `batch.all_fresh` is set."""
     if carry is None or batch.all_fresh or len(carry.fresh) < len(batch.tokens):
-        return Belief(at_states(parts.start.expand(len(batch.tokens), -1), ids), ids)
+        return from_start(parts.start, len(batch.tokens), ids)
     carry = carry.reset(batch.fresh)
     kept_all = parts.kept is None
     onward = move(carry.belief, parts.transition, ids) if kept_all else move_into_kept(carry.belief, parts, ids)
     if batch.all_fresh is False:
         return Belief(onward, ids)
-    begin = at_states(parts.start.expand(len(batch.tokens), -1), ids)
-    return Belief(torch.where(carry.fresh.unsqueeze(-1), begin, onward), ids)
+    first = from_start(parts.start, len(batch.tokens), ids)
+    return Belief(torch.where(carry.fresh.unsqueeze(-1), first.probs, onward), ids)
 
 
 def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:

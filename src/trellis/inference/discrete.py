@@ -129,7 +129,7 @@ def log_likelihood(
 ) -> Tensor:
     """log p(x), summed in float64: [B]; -inf, with no gradient, for a sequence of probability zero."""
     total = score(prior, transition, potentials, lengths)[0].sum(1, dtype=torch.float64)
-    return total.masked_fill(total == -torch.inf, -torch.inf)
+    return total.masked_fill(total == -torch.inf, -torch.inf) if total.requires_grad else total
 
 
 def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:

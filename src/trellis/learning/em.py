@@ -18,7 +18,7 @@ from torch import Tensor
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.inference import discrete
-from trellis.inference.carry import Carry
+from trellis.inference.carry import Carry, from_start
 from trellis.learning.base import Maximisable, StepResult, under, wrong_checkpoint
 from trellis.parts import Parts, Prior
 from trellis.transitions import Stacked
@@ -36,6 +36,15 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
     counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, carry.fresh)
     counts = counts._replace(emission=emission.statistics(observations, counts.emission))
     return counts, carry.after(belief, lengths, parts.num_states)
+
+
+def expect_whole(parts: Parts, observations: Any, lengths: Tensor) -> Counts:
+    """The E-step of sequences that all begin in this batch."""
+    start, transition, emission = parts
+    potentials = emission.potentials(observations)
+    prior = from_start(start, len(lengths), potentials.first_ids())
+    counts, _ = discrete.counts(prior, transition, potentials, lengths)
+    return counts._replace(emission=emission.statistics(observations, counts.emission))
 
 
 def expect_together(models: Sequence[Parts], observations: Any, lengths: Tensor) -> list[Counts]:

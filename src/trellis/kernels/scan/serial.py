@@ -1,6 +1,7 @@
 """Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
 `matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
+Loops instead of slices: one assignment to a slice takes numba two seconds to compile.
 """
 
 import numpy as np
@@ -61,7 +62,8 @@ def product(matrix, x, out):
 @njit(fastmath=MATHS, cache=True)
 def spread(x, matrix, out):
     """out = x matrix, row by row: [K], [K, K] -> [K]."""
-    out[:] = 0
+    for j in range(x.shape[0]):
+        out[j] = 0
     for i in range(x.shape[0]):
         mass, row = x[i], matrix[i]
         for j in range(x.shape[0]):
@@ -112,7 +114,8 @@ def adjoint_one(
             w[z] = o * future * gain
             m[z] = a[z] * future
         if smoothing:
-            a[:] = m
+            for z in range(states):
+                a[z] = m[z]
         elif row >= 0:
             d_row = d_table[row]
             for z in range(states):
@@ -159,12 +162,16 @@ def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, lengt
         if rows[t] >= 0:
             for j in range(states):
                 best[j] += log_table[rows[t], j]
-        top = best.max()
+        top = best[0]
+        for j in range(1, states):
+            top = best[j] if best[j] > top else top
         top = top if top > -np.inf else best.dtype.type(0)
         total += top
         for j in range(states):
             s[j] = best[j] - top
-    z = np.argmax(s)
+    z = 0
+    for j in range(1, states):
+        z = j if s[j] > s[z] else z
     score = total + s[z]
     for t in range(length - 1, -1, -1):
         path[t] = z
@@ -191,8 +198,9 @@ def best_before(transposed, s, best, pointer):
 @njit(fastmath=MATHS, cache=True)
 def best_after(s, matrix, best, pointer):
     """`best_before`, computed row by row of log A."""
-    best[:] = s[0] + matrix[0]
-    pointer[:] = 0
+    for j in range(s.shape[0]):
+        best[j] = s[0] + matrix[0, j]
+        pointer[j] = 0
     for i in range(1, s.shape[0]):
         value, row = s[i], matrix[i]
         for j in range(s.shape[0]):
