@@ -1,0 +1,256 @@
+"""The passes of dense.py over a batch, as CUDA graphs: captured per padded shape, in memory that all shapes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from trellis.kernels.lse.tiled import product
+from trellis.kernels.scan import dense
+
+TINY = torch.finfo(torch.float32).tiny
+MULTIPLE = 64  # states are padded to a multiple of it
+ROWS = 1024  # products added before they are rounded to nearest
+FEW = 512  # up to this many states, expected transitions are one float32 product
+LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
+BLOCK, TOKENS = 512, 8  # states and steps that a kernel loads at a time
+
+
+class Tiles(NamedTuple):
+    """The tile of sequences, states and summands of a step, and its schedule."""
+
+    BM: int
+    BN: int
+    BK: int
+    num_warps: int
+    num_stages: int
+
+
+def tiles_for(batch: int, states: int) -> Tiles:
+    """The fastest tiles, as measured on an H200."""
+    if batch <= 32:
+        return Tiles(32, 32 if states < 2048 else 64, 64, 4, 3)
+    if batch <= 64 or states <= 2048:
+        return Tiles(64, 32 if states <= 2048 else 64, 64, 4, 3)
+    return Tiles(128, 64, 64, 8, 3)
+
+
+def rounded(size: int, multiple: int = 1) -> int:
+    """At most a quarter more, so that similar sizes share a graph."""
+    unit = max(multiple, 1 << max(0, size.bit_length() - 3))
+    return -(-max(size, 1) // unit) * unit
+
+
+def padded(batch: int, steps: int, states: int) -> tuple[int, int, int]:
+    """Steps, sequences and states, rounded up."""
+    return rounded(steps), rounded(batch, tiles_for(batch, states).BM), -(-states // MULTIPLE) * MULTIPLE
+
+
+def memory_needed(batch: int, steps: int, states: int) -> int:
+    """Bytes of a problem on a GPU."""
+    arrays = layout(*padded(batch, steps, states), tiles_for(batch, states).BN, torch.bfloat16)
+    return sum(size(*array) for array in arrays.values())
+
+
+class Recorded:
+    """Work on fixed memory: run the first time, captured the second, then replayed."""
+
+    def __init__(self, work: Callable[[], None], on_gpu: bool) -> None:
+        self.work, self.on_gpu, self.calls = work, on_gpu, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if not self.on_gpu or self.calls == 1:
+            self.work()
+            return
+        if self.graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.work()
+            self.graph = graph
+        self.graph.replay()
+
+
+class Memory:
+    """The memory of a device that the passes of all shapes share."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
+        self.passes: dict[tuple[int, int, int], Passes] = {}
+
+    def find(self, batch: int, steps: int, states: int) -> Passes:
+        """The passes for a shape, rounded up."""
+        tiles, key = tiles_for(batch, states), padded(batch, steps, states)
+        if key not in self.passes:
+            arrays = layout(*key, tiles.BN, torch.bfloat16 if self.bytes.is_cuda else torch.float32)
+            need = sum(size(*array) for array in arrays.values())
+            if need > len(self.bytes):
+                device = self.bytes.device
+                self.passes.clear()
+                del self.bytes
+                self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
+                self.bytes = torch.empty(need, dtype=torch.uint8, device=device)
+            self.passes[key] = Passes(tiles, carve(self.bytes, arrays))
+        return self.passes[key]
+
+
+Arrays = dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> Arrays:
+    """The shapes and types of the arrays of `Passes`."""
+    tiles, chunk, number = triton.next_power_of_2(states // tile), min(ROWS, max(steps - 1, 1) * batch), torch.float32
+    pairs = 0 if states <= FEW else len(LEFT)
+    return {
+        "prior": ((batch, states), number),
+        "lengths": ((batch,), torch.int32),
+        "last": ((batch,), torch.int32),
+        "matrix": ((3, states, states), low),
+        "parts": ((2, 3, batch, states), low),
+        "weights": ((steps, batch, states), number),  # o_t, then w_t
+        "joint": ((steps, batch, states), number),  # j_t
+        "scale": ((steps, batch), number),
+        "keys": ((steps, batch), torch.int32),
+        "sums": ((steps, batch, tiles), number),  # c_t
+        "dots": ((steps, batch, tiles), number),  # d_t
+        "left": ((pairs, chunk, states), low),
+        "right": ((pairs, chunk, states), low),
+        "pairs": ((states, states), number),
+    }
+
+
+def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Bytes, in units of 256."""
+    return -(-torch.Size(shape).numel() * dtype.itemsize // 256) * 256
+
+
+def carve(memory: Tensor, arrays: Arrays) -> dict[str, Tensor]:
+    """The arrays one after the other."""
+    found, begin = {}, 0
+    for name, (shape, dtype) in arrays.items():
+        length = torch.Size(shape).numel() * dtype.itemsize
+        found[name] = memory[begin : begin + length].view(dtype).view(shape)
+        begin += size(shape, dtype)
+    return found
+
+
+class Passes:
+    """Forward and backward passes in fixed memory, time-major and padded."""
+
+    prior: Tensor
+    lengths: Tensor
+    last: Tensor
+    matrix: Tensor
+    parts: Tensor
+    weights: Tensor
+    joint: Tensor
+    scale: Tensor
+    keys: Tensor
+    sums: Tensor
+    dots: Tensor
+    left: Tensor
+    right: Tensor
+    pairs: Tensor
+
+    def __init__(self, tiles: Tiles, arrays: dict[str, Tensor]) -> None:
+        vars(self).update(arrays)
+        self.steps, self.batch, self.states = self.joint.shape
+        self.device, tile_count = self.joint.device, self.sums.shape[-1]
+        self.grid = self.states // tiles.BN, self.batch // tiles.BM
+        self.options: dict[str, Any] = {**tiles._asdict(), "NB": tile_count, "TINY": TINY}
+        works = self._forward, self._backward, self._count
+        self.forward, self.backward, self.count = (Recorded(work, self.joint.is_cuda) for work in works)
+
+    def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
+        """Copy a problem into the memory: [B, K], [K, K], [N, K], [B, T], [B]."""
+        (batch, steps), states = rows.shape, len(matrix)
+        self.prior.zero_()[:batch, :states] = prior
+        self.lengths.zero_()[:batch] = lengths
+        split(matrix.contiguous(), self.matrix, (1, 2, 3))
+        given = table.contiguous(), rows.contiguous(), lengths.contiguous(), self.weights, self.scale, self.keys
+        sizes = batch, steps, states, self.states, self.batch
+        dense.weights_kernel[(self.steps * self.batch,)](*given, *sizes, BLOCK=BLOCK)
+
+    def _forward(self) -> None:
+        torch.mul(self.prior, self.weights[0], out=self.joint[0])
+        self.sums.zero_()[0, :, 0] = self.joint[0].sum(-1)
+        split(self.joint[0], self.parts[0], (1, 2, 3))
+        for t in range(1, self.steps):
+            given = self.parts[(t - 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t - 1]
+            made, sizes = (self.sums[t], self.parts[t % 2]), (self.batch, self.states)
+            dense.forward_kernel[self.grid](*given, *made, 1.0, *sizes, **self.options)
+
+    def _backward(self) -> None:
+        steps = torch.arange(self.steps, device=self.device)[:, None]
+        possible = ((self.norms() >= TINY) | (steps >= self.lengths)).all(0)
+        self.last.copy_(torch.where(possible, self.lengths - 1, -1))
+        self.dots.zero_()
+        self.parts[self.steps % 2].zero_()
+        for t in reversed(range(self.steps)):
+            given = self.parts[(t + 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t]
+            after, sizes = self.dots[min(t + 1, self.steps - 1)], (t, self.batch, self.states)
+            made = self.dots[t], self.last, self.parts[t % 2]
+            dense.backward_kernel[self.grid](*given, after, *made, 1.0, *sizes, **self.options)
+
+    def _count(self) -> None:
+        """sum_t a_{t-1} w_t' / d_t into `pairs`."""
+        left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
+        scale = (inverted(self.norms()[:-1]) * self.gains()[1:]).flatten()
+        if not self.left.numel():
+            torch.mm(left.T, right * scale[:, None], out=self.pairs)
+            return
+        self.pairs.zero_()
+        for first in range(0, len(left), ROWS):
+            rows = slice(first, min(first + ROWS, len(left)))
+            count = rows.stop - first
+            a, w = (side.flatten()[: len(LEFT) * count * self.states] for side in (self.left, self.right))
+            split(left[rows], a.view(len(LEFT), count, -1), LEFT)
+            split(right[rows], w.view(len(LEFT), count, -1), RIGHT, scale[rows])
+            self.pairs += product(a.view(-1, self.states).T, w.view(-1, self.states))
+
+    def norms(self) -> Tensor:
+        """c_t: [T, B]."""
+        return self.sums.sum(-1)
+
+    def gains(self) -> Tensor:
+        """1 / d_t: [T, B]."""
+        return inverted(self.dots.sum(-1))
+
+    def smooth(self, table: Tensor, lengths: Tensor, steps: int) -> Tensor:
+        """p(z_t | x), zero in the padding: [B, T, K]."""
+        (_, states), batch = table.shape, len(lengths)
+        out = torch.empty(batch, steps, states, device=self.device)
+        given = self.joint, self.weights, self.gains(), self.scale, self.keys, table.contiguous(), lengths.contiguous()
+        sizes = batch, steps, states, self.states, self.batch
+        if out.numel():
+            dense.smooth_kernel[(batch * steps,)](*given, out, *sizes, BLOCK=BLOCK, TINY=TINY)
+        return out
+
+    def visits(self, table: Tensor) -> Tensor:
+        """Posteriors summed by table row, in a fixed order: [N, K]."""
+        count, states = table.shape
+        rows, order = self.keys.flatten().sort(stable=True)
+        bounds = torch.searchsorted(rows, torch.arange(count + 1, dtype=rows.dtype, device=self.device))
+        out, block = torch.empty_like(table, memory_format=torch.contiguous_format), min(BLOCK, self.states)
+        given = self.joint, self.weights, self.gains(), self.scale, table.contiguous(), order, bounds, out
+        grid = count, -(-states // block)
+        block = triton.next_power_of_2(block)
+        dense.visits_kernel[grid](*given, states, self.states, ROWS=TOKENS, BLOCK=block, TINY=TINY)
+        return out
+
+
+def split(x: Tensor, out: Tensor, order: tuple[int, ...], scale: Tensor | None = None) -> None:
+    """Parts of x, or of scale[i] x[i]: [R, K] -> [parts, rows, padded K], zero in the padding."""
+    rows, padded = out.shape[1:]
+    grid, scaled = (rows, -(-padded // BLOCK)), scale is not None
+    dense.split_kernel[grid](x, x if scale is None else scale, out, *x.shape, padded, order, scaled, BLOCK)
+
+
+def inverted(values: Tensor) -> Tensor:
+    """1 / values, zero for those that are not normal numbers."""
+    return torch.where(values >= TINY, 1 / values, 0.0)
