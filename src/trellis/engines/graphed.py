@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trellis.engines import homogeneous, reference
 from trellis.errors import TrellisError
-from trellis.kernels.scan.passes import TINY, Memory, inverted, memory_needed
+from trellis.kernels.scan.passes import Memory, inverted, memory_needed
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
@@ -38,49 +38,42 @@ def fits(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tens
 
 
 class Run:
-    """One problem in the memory of the passes, after the forward pass."""
+    """One problem in the memory of the passes; results are copied out of it."""
 
     def __init__(self, prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> None:
-        self.prior, self.matrix, self.table, self.lengths = prior.probs, transition.matrix, potentials.table, lengths
-        (self.batch, self.steps), self.device = potentials.rows.shape, lengths.device
-        self.inside = potentials.inside(lengths)
-        self.passes = memory_of(self.device).find(self.batch, self.steps, len(self.matrix))
-        self.passes.load(self.prior, self.matrix, self.table, potentials.rows, lengths)
-        self.passes.forward()
+        self.prior, self.matrix = prior.probs.to(torch.float32), transition.matrix.contiguous()
+        self.table, self.lengths = potentials.table.contiguous(), lengths.contiguous()
+        (self.batch, self.steps), self.states = potentials.rows.shape, len(self.matrix)
+        self.passes = memory_of(lengths.device).find(self.batch, self.steps, self.states)
+        prior_rows = self.prior if self.prior.stride(1) == 1 else self.prior.contiguous()
+        self.passes.load(prior_rows, self.matrix, self.table, potentials.rows.contiguous(), self.lengths)
 
     def log_norms(self) -> Tensor:
         """log c_t: [B, T], zero in the padding and -inf where impossible."""
-        norms, scale = (x[: self.steps, : self.batch].T for x in (self.passes.norms(), self.passes.scale))
-        logs = torch.where(norms >= TINY, norms.log() + scale, -torch.inf)
-        return logs.masked_fill(~self.inside, 0.0)
+        return self.passes.logs[: self.batch, : self.steps].clone()
 
-    def belief(self) -> Belief:
-        """a_t of each sequence's last step; the prior if it has none."""
-        last, sequences = (self.lengths - 1).clamp(min=0), torch.arange(self.batch, device=self.device)
-        joint = self.passes.joint[last, sequences, : len(self.matrix)]
-        probs = joint * inverted(self.passes.norms()[last, sequences]).unsqueeze(-1)
-        return Belief(reference.or_prior(probs, self.prior, self.lengths))
+    def score(self) -> tuple[Tensor, Belief]:
+        self.passes.forward()
+        return self.log_norms(), Belief(self.passes.ends[0, : self.batch, : self.states].clone())
 
-    def filtered(self) -> Tensor:
-        """a_t: [B, T, K], zero in the padding."""
-        joint = self.passes.joint[: self.steps, : self.batch, : len(self.matrix)].transpose(0, 1)
-        norms = self.passes.norms()[: self.steps, : self.batch].T
-        return joint * (inverted(norms) * self.inside).unsqueeze(-1)
+    def filter(self) -> tuple[Tensor, Tensor, Belief]:
+        log_norms, belief = self.score()
+        joint = self.passes.joint[: self.steps, : self.batch, : self.states].transpose(0, 1)
+        inside = torch.arange(self.steps, device=self.lengths.device) < self.lengths[:, None]
+        scale = inverted(self.passes.norm[: self.steps, : self.batch].T) * inside
+        return log_norms, joint * scale.unsqueeze(-1), belief
 
-    def posterior(self) -> Tensor:
-        """p(z_t | x): [B, T, K]."""
+    def smooth(self) -> tuple[Tensor, Tensor]:
+        self.passes.forward()
         self.passes.backward()
-        return self.passes.smooth(self.table, self.lengths, self.steps)
+        return self.log_norms(), self.passes.smooth(self.table, self.lengths, self.steps)
 
-    def expected(self) -> reference.Expected:
-        """The statistics of EM."""
-        passes, states = self.passes, len(self.matrix)
-        passes.backward()
-        passes.count()
-        entry = passes.weights[0, : self.batch, :states] * passes.gains()[0, : self.batch, None]
-        moves = self.matrix * passes.pairs[:states, :states]
-        visits = passes.visits(self.table)
-        return reference.Expected(self.log_norms(), self.belief(), entry, entry * self.prior, moves, visits)
+    def expect(self) -> reference.Expected:
+        self.passes.expect()
+        moves = self.matrix * self.passes.pairs[: self.states, : self.states]
+        belief, entry, starts = self.passes.ends[:, : self.batch, : self.states].clone()
+        visits = self.passes.visits(self.table)
+        return reference.Expected(self.log_norms(), Belief(belief), entry, starts, moves, visits)
 
 
 def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
@@ -122,28 +115,28 @@ def score(*problem: Any) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief."""
     if not fits(*problem):
         return homogeneous.score(*problem)
-    return compute(lambda run: (run.log_norms(), run.belief()), problem)
+    return compute(Run.score, problem)
 
 
 def filter(*problem: Any) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
     if not fits(*problem):
         return homogeneous.filter(*problem)
-    return compute(lambda run: (run.log_norms(), run.filtered(), run.belief()), problem)
+    return compute(Run.filter, problem)
 
 
 def smooth(*problem: Any) -> tuple[Tensor, Tensor]:
     """log c_t [B, T] and p(z_t | x) [B, T, K]."""
     if not fits(*problem):
         return homogeneous.smooth(*problem)
-    return compute(lambda run: (run.log_norms(), run.posterior()), problem)
+    return compute(Run.smooth, problem)
 
 
 def expect(*problem: Any) -> reference.Expected:
     """The expected statistics of EM."""
     if not fits(*problem):
         return homogeneous.expect(*problem)
-    return compute(Run.expected, problem)
+    return compute(Run.expect, problem)
 
 
 viterbi, sample = reference.viterbi, reference.sample

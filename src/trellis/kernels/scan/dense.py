@@ -126,12 +126,16 @@ def exponentials(table, row, n, top, K):
 
 
 @triton.jit(do_not_specialize=["B", "T"])
-def weights_kernel(table, rows, lengths, weights, scale, keys, B, T, K, padded, padded_batch, BLOCK: tl.constexpr):
-    """o_t scaled to a maximum of 1, the logarithm of the scale, and the row of each step (-1: none)."""
+def load_kernel(
+    prior, stride, table, rows, lengths, priors, weights, scale, keys, inside, B, T, K, padded, padded_batch,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A problem padded: the prior, o_t scaled to a maximum of 1, the logarithm of the scale, the row of each step (-1:
+    none), and the lengths."""
     i = tl.program_id(0).to(tl.int64)
     t, b = i // padded_batch, i % padded_batch
-    inside = t < tl.load(lengths + b, mask=b < B, other=0)
-    row = tl.load(rows + b * T + t, mask=inside, other=-1)
+    length = tl.load(lengths + b, mask=b < B, other=0)
+    row = tl.load(rows + b * T + t, mask=t < length, other=-1)
     tl.store(keys + i, row.to(tl.int32))
     top = tl.full((), -float("inf"), tl.float32)
     for first in range(0, K, BLOCK):
@@ -143,6 +147,12 @@ def weights_kernel(table, rows, lengths, weights, scale, keys, B, T, K, padded, 
     for first in range(0, padded, BLOCK):
         n = first + tl.arange(0, BLOCK)
         tl.store(weights + i * padded + n, exponentials(table, row, n, top, K), mask=n < padded)
+    if t == 0:
+        tl.store(inside + b, length.to(tl.int32))
+        for first in range(0, padded, BLOCK):
+            n = first + tl.arange(0, BLOCK)
+            begin = tl.load(prior + b * stride + n, mask=(b < B) & (n < K), other=0.0)
+            tl.store(priors + b * padded + n, begin, mask=n < padded)
 
 
 @triton.jit
@@ -170,23 +180,27 @@ def smooth_kernel(
         tl.store(out + i * K + n, tl.where(inside, found, 0.0), mask=n < K)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps"])
 def visits_kernel(
-    joint, pulls, gain, scale, table, order, bounds, out, K, padded,
+    joint, pulls, gain, scale, table, keys, order, out, steps, K, padded,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """Posteriors summed by table row: those of row v are at the steps order[bounds[v]:bounds[v + 1]]."""
-    v = tl.program_id(0)
+    """Posteriors summed by table row: the i-th smallest key, keys[i], is that of step order[i]. The program of the
+    first of several equal keys adds up all of them."""
+    begin = tl.program_id(0)
+    row = tl.load(keys + begin)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    begin, end = tl.load(bounds + v), tl.load(bounds + v + 1)
-    total = tl.zeros((BLOCK,), tl.float32)
-    if end > begin:
-        weight = exponentials(table, v, n, tl.load(scale + tl.load(order + begin)), K)[None, :]
-        for first in range(begin, end, ROWS):
+    if (row >= 0) & (row != tl.load(keys + begin - 1, mask=begin > 0, other=-1)):
+        weight = exponentials(table, row, n, tl.load(scale + tl.load(order + begin)), K)[None, :]
+        total = tl.zeros((BLOCK,), tl.float32)
+        first = begin
+        while first < steps:
             i = first + tl.arange(0, ROWS)
-            step = tl.load(order + i, mask=i < end, other=0)
-            factor = tl.load(gain + step, mask=i < end, other=0.0)
+            same = tl.load(keys + i, mask=i < steps, other=-1) == row
+            step = tl.load(order + i, mask=same, other=0)
+            factor = tl.load(gain + step, mask=same, other=0.0)
             at = step[:, None] * padded + n[None, :]
-            found = posterior_of(joint, pulls, at, (i < end)[:, None] & (n < K)[None, :], weight, TINY)
+            found = posterior_of(joint, pulls, at, same[:, None] & (n < K)[None, :], weight, TINY)
             total += tl.sum(found * factor[:, None], 0)
-    tl.store(out + v.to(tl.int64) * K + n, total, mask=n < K)
+            first = tl.where(tl.sum(same.to(tl.int32), 0) == ROWS, first + ROWS, steps)
+        tl.store(out + row.to(tl.int64) * K + n, total, mask=n < K)

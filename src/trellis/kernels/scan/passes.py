@@ -17,7 +17,8 @@ MULTIPLE = 64  # states are padded to a multiple of it
 ROWS = 1024  # products added before they are rounded to nearest
 FEW = 512  # up to this many states, expected transitions are one float32 product
 LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
-BLOCK, TOKENS = 512, 8  # states and steps that a kernel loads at a time
+BLOCK = 512  # states that a kernel loads at a time
+VISITED, TOKENS = 256, 16  # states and steps whose posteriors are added at a time
 
 
 class Tiles(NamedTuple):
@@ -33,7 +34,7 @@ class Tiles(NamedTuple):
 def tiles_for(batch: int, states: int) -> Tiles:
     """The fastest tiles, as measured on an H200."""
     if batch <= 32:
-        return Tiles(32, 32 if states < 2048 else 64, 64, 4, 3)
+        return Tiles(32, 64, 64, 4, 4) if states > 2048 else Tiles(16, 32, 128 if states % 128 == 0 else 64, 4, 3)
     if batch <= 64 or states <= 2048:
         return Tiles(64, 32 if states <= 2048 else 64, 64, 4, 3)
     return Tiles(128, 64, 64, 8, 3)
@@ -107,7 +108,7 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
     tiles, chunk, number = triton.next_power_of_2(states // tile), min(ROWS, max(steps - 1, 1) * batch), torch.float32
     pairs = 0 if states <= FEW else len(LEFT)
     return {
-        "prior": ((batch, states), number),
+        "priors": ((batch, states), number),
         "lengths": ((batch,), torch.int32),
         "last": ((batch,), torch.int32),
         "matrix": ((3, states, states), low),
@@ -118,6 +119,12 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
         "keys": ((steps, batch), torch.int32),
         "sums": ((steps, batch, tiles), number),  # c_t
         "dots": ((steps, batch, tiles), number),  # d_t
+        "norm": ((steps, batch), number),
+        "gain": ((steps, batch), number),  # 1 / d_t
+        "sorted": ((steps * batch,), torch.int32),
+        "order": ((steps * batch,), torch.int64),
+        "logs": ((batch, steps), number),  # log c_t
+        "ends": ((3, batch, states), number),  # the last a_t, w_0 and p(z_0 | x)
         "left": ((pairs, chunk, states), low),
         "right": ((pairs, chunk, states), low),
         "pairs": ((states, states), number),
@@ -142,7 +149,7 @@ def carve(memory: Tensor, arrays: Arrays) -> dict[str, Tensor]:
 class Passes:
     """Forward and backward passes in fixed memory, time-major and padded."""
 
-    prior: Tensor
+    priors: Tensor
     lengths: Tensor
     last: Tensor
     matrix: Tensor
@@ -153,6 +160,12 @@ class Passes:
     keys: Tensor
     sums: Tensor
     dots: Tensor
+    norm: Tensor
+    gain: Tensor
+    sorted: Tensor
+    order: Tensor
+    logs: Tensor
+    ends: Tensor
     left: Tensor
     right: Tensor
     pairs: Tensor
@@ -160,34 +173,41 @@ class Passes:
     def __init__(self, tiles: Tiles, arrays: dict[str, Tensor]) -> None:
         vars(self).update(arrays)
         self.steps, self.batch, self.states = self.joint.shape
-        self.device, tile_count = self.joint.device, self.sums.shape[-1]
+        self.device = self.joint.device
         self.grid = self.states // tiles.BN, self.batch // tiles.BM
-        self.options: dict[str, Any] = {**tiles._asdict(), "NB": tile_count, "TINY": TINY}
-        works = self._forward, self._backward, self._count
-        self.forward, self.backward, self.count = (Recorded(work, self.joint.is_cuda) for work in works)
+        self.options: dict[str, Any] = {**tiles._asdict(), "NB": self.sums.shape[-1], "TINY": TINY}
+        works = self._forward, self._backward, self._expect
+        self.forward, self.backward, self.expect = (Recorded(work, self.joint.is_cuda) for work in works)
 
     def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
         """Copy a problem into the memory: [B, K], [K, K], [N, K], [B, T], [B]."""
-        (batch, steps), states = rows.shape, len(matrix)
-        self.prior.zero_()[:batch, :states] = prior
-        self.lengths.zero_()[:batch] = lengths
-        split(matrix.contiguous(), self.matrix, (1, 2, 3))
-        given = table.contiguous(), rows.contiguous(), lengths.contiguous(), self.weights, self.scale, self.keys
-        sizes = batch, steps, states, self.states, self.batch
-        dense.weights_kernel[(self.steps * self.batch,)](*given, *sizes, BLOCK=BLOCK)
+        split(matrix, self.matrix, (1, 2, 3))
+        made = self.priors, self.weights, self.scale, self.keys, self.lengths
+        sizes = *rows.shape, len(matrix), self.states, self.batch
+        given = prior, prior.stride(0), table, rows, lengths
+        dense.load_kernel[(self.steps * self.batch,)](*given, *made, *sizes, BLOCK=BLOCK)
 
     def _forward(self) -> None:
-        torch.mul(self.prior, self.weights[0], out=self.joint[0])
+        """j_t, c_t, log c_t and the last a_t."""
+        torch.mul(self.priors, self.weights[0], out=self.joint[0])
         self.sums.zero_()[0, :, 0] = self.joint[0].sum(-1)
         split(self.joint[0], self.parts[0], (1, 2, 3))
         for t in range(1, self.steps):
             given = self.parts[(t - 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t - 1]
             made, sizes = (self.sums[t], self.parts[t % 2]), (self.batch, self.states)
             dense.forward_kernel[self.grid](*given, *made, 1.0, *sizes, **self.options)
+        torch.sum(self.sums, -1, out=self.norm)
+        steps = torch.arange(self.steps, device=self.device)[:, None]
+        logs = torch.where(self.norm >= TINY, self.norm.log() + self.scale, -torch.inf)
+        self.logs.copy_(logs.masked_fill(steps >= self.lengths, 0.0).T)
+        last, sequences = (self.lengths - 1).clamp(min=0), torch.arange(self.batch, device=self.device)
+        ends = self.joint[last, sequences] * inverted(self.norm[last, sequences])[:, None]
+        self.ends[0] = torch.where((self.lengths > 0)[:, None], ends, self.priors)
 
     def _backward(self) -> None:
+        """w_t and 1 / d_t."""
         steps = torch.arange(self.steps, device=self.device)[:, None]
-        possible = ((self.norms() >= TINY) | (steps >= self.lengths)).all(0)
+        possible = ((self.norm >= TINY) | (steps >= self.lengths)).all(0)
         self.last.copy_(torch.where(possible, self.lengths - 1, -1))
         self.dots.zero_()
         self.parts[self.steps % 2].zero_()
@@ -196,11 +216,19 @@ class Passes:
             after, sizes = self.dots[min(t + 1, self.steps - 1)], (t, self.batch, self.states)
             made = self.dots[t], self.last, self.parts[t % 2]
             dense.backward_kernel[self.grid](*given, after, *made, 1.0, *sizes, **self.options)
+        self.gain.copy_(inverted(self.dots.sum(-1)))
 
-    def _count(self) -> None:
-        """sum_t a_{t-1} w_t' / d_t into `pairs`."""
+    def _expect(self) -> None:
+        """Both passes, w_0 and p(z_0 | x), the order of the steps by table row, and sum_t a_{t-1} w_t' / d_t."""
+        self._forward()
+        self._backward()
+        torch.mul(self.weights[0], self.gain[0, :, None], out=self.ends[1])
+        torch.mul(self.ends[1], self.priors, out=self.ends[2])
+        keys, order = self.keys.flatten().sort(stable=True)
+        self.sorted.copy_(keys)
+        self.order.copy_(order)
         left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
-        scale = (inverted(self.norms()[:-1]) * self.gains()[1:]).flatten()
+        scale = (inverted(self.norm[:-1]) * self.gain[1:]).flatten()
         if not self.left.numel():
             torch.mm(left.T, right * scale[:, None], out=self.pairs)
             return
@@ -213,34 +241,23 @@ class Passes:
             split(right[rows], w.view(len(LEFT), count, -1), RIGHT, scale[rows])
             self.pairs += product(a.view(-1, self.states).T, w.view(-1, self.states))
 
-    def norms(self) -> Tensor:
-        """c_t: [T, B]."""
-        return self.sums.sum(-1)
-
-    def gains(self) -> Tensor:
-        """1 / d_t: [T, B]."""
-        return inverted(self.dots.sum(-1))
-
     def smooth(self, table: Tensor, lengths: Tensor, steps: int) -> Tensor:
         """p(z_t | x), zero in the padding: [B, T, K]."""
-        (_, states), batch = table.shape, len(lengths)
+        states, batch = table.shape[1], len(lengths)
         out = torch.empty(batch, steps, states, device=self.device)
-        given = self.joint, self.weights, self.gains(), self.scale, self.keys, table.contiguous(), lengths.contiguous()
+        given = self.joint, self.weights, self.gain, self.scale, self.keys, table, lengths, out
         sizes = batch, steps, states, self.states, self.batch
-        if out.numel():
-            dense.smooth_kernel[(batch * steps,)](*given, out, *sizes, BLOCK=BLOCK, TINY=TINY)
+        dense.smooth_kernel[(batch * steps,)](*given, *sizes, BLOCK=BLOCK, TINY=TINY)
         return out
 
     def visits(self, table: Tensor) -> Tensor:
-        """Posteriors summed by table row, in a fixed order: [N, K]."""
-        count, states = table.shape
-        rows, order = self.keys.flatten().sort(stable=True)
-        bounds = torch.searchsorted(rows, torch.arange(count + 1, dtype=rows.dtype, device=self.device))
-        out, block = torch.empty_like(table, memory_format=torch.contiguous_format), min(BLOCK, self.states)
-        given = self.joint, self.weights, self.gains(), self.scale, table.contiguous(), order, bounds, out
-        grid = count, -(-states // block)
-        block = triton.next_power_of_2(block)
-        dense.visits_kernel[grid](*given, states, self.states, ROWS=TOKENS, BLOCK=block, TINY=TINY)
+        """Posteriors summed by table row, always in the same order: [N, K]."""
+        out, states = torch.zeros_like(table), table.shape[1]
+        block = min(VISITED, triton.next_power_of_2(self.states))
+        grid = self.steps * self.batch, -(-states // block)
+        given = self.joint, self.weights, self.gain, self.scale, table, self.sorted, self.order, out
+        sizes = self.steps * self.batch, states, self.states
+        dense.visits_kernel[grid](*given, *sizes, ROWS=TOKENS, BLOCK=block, TINY=TINY)
         return out
 
 
