@@ -85,6 +85,19 @@ def test_impossible_sequences_have_no_counts() -> None:
     assert float(ours.starts[0].sum()) == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.parametrize("states", [60, 190])
+def test_expected_transitions_in_chunks(states: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With memory of their own (60 states), and in that of the matrix."""
+    monkeypatch.setattr(passes, "FEW", 32)
+    monkeypatch.setattr(passes, "ROWS", 40)
+    graphed.memory_of.cache_clear()
+    assert (passes.chunk_shape(4, 32, -(-states // 64) * 64) == (0,)) == (states > 64)
+    problem = random_problem(4, 20, 4, states, symbols=7, missing=0.1)
+    for _ in range(3):
+        assert_agree(graphed.expect(*single(problem)), reference.expect(*problem))
+    graphed.memory_of.cache_clear()
+
+
 def test_potentials_far_apart() -> None:
     """States 60 nats apart, of which the improbable one is the only one that can go on."""
     problem = random_problem(2, 2, 4, 3, symbols=2, shortest=4)

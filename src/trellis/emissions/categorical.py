@@ -37,12 +37,14 @@ class Categorical(SymbolEmission):
         return len(self.table)
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
+        if not self.has_support:
+            return Potentials(self.table, observations, all_observed=all_observed)
         words = observations if all_observed else observations.clamp(min=0)
         if self.partition is not None:
             groups = self.partition.groups(self.partition.word_class[words])
             return Potentials(self.table, observations, groups.sets[groups.rows], groups, all_observed)
-        ids = None if self.sets is None else self.sets[words]
-        return Potentials(self.table, observations, ids, all_observed=all_observed)
+        assert self.sets is not None
+        return Potentials(self.table, observations, self.sets[words], all_observed=all_observed)
 
     def statistics(self, observations: Tensor, visits: Tensor) -> Tensor:
         return visits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ ROWS = 1024  # products added before they are rounded to nearest
 FEW = 512  # up to this many states, expected transitions are one float32 product
 LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
 BLOCK = 512  # states that a kernel loads at a time
-VISITED, TOKENS = 256, 16  # states and steps whose posteriors are added at a time
+VISITED = 4096  # posteriors that are added at a time
 
 
 class Tiles(NamedTuple):
@@ -105,8 +106,7 @@ Arrays = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> Arrays:
     """The shapes and types of the arrays of `Passes`."""
-    tiles, chunk, number = triton.next_power_of_2(states // tile), min(ROWS, max(steps - 1, 1) * batch), torch.float32
-    pairs = 0 if states <= FEW else len(LEFT)
+    tiles, number = triton.next_power_of_2(states // tile), torch.float32
     return {
         "priors": ((batch, states), number),
         "lengths": ((batch,), torch.int32),
@@ -125,10 +125,15 @@ def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> 
         "order": ((steps * batch,), torch.int64),
         "logs": ((batch, steps), number),  # log c_t
         "ends": ((3, batch, states), number),  # the last a_t, w_0 and p(z_0 | x)
-        "left": ((pairs, chunk, states), low),
-        "right": ((pairs, chunk, states), low),
         "pairs": ((states, states), number),
+        "chunk": (chunk_shape(steps, batch, states), low),
     }
+
+
+def chunk_shape(steps: int, batch: int, states: int) -> tuple[int, ...]:
+    """The parts of j_{t-1} and w_t that are multiplied at a time; empty if the memory of the matrix is enough."""
+    shape = 2, len(LEFT), min(ROWS, max(steps - 1, 1) * batch), states
+    return (0,) if states <= FEW or math.prod(shape) <= 3 * states**2 else shape
 
 
 def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
@@ -166,9 +171,8 @@ class Passes:
     order: Tensor
     logs: Tensor
     ends: Tensor
-    left: Tensor
-    right: Tensor
     pairs: Tensor
+    chunk: Tensor
 
     def __init__(self, tiles: Tiles, arrays: dict[str, Tensor]) -> None:
         vars(self).update(arrays)
@@ -229,17 +233,18 @@ class Passes:
         self.order.copy_(order)
         left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
         scale = (inverted(self.norm[:-1]) * self.gain[1:]).flatten()
-        if not self.left.numel():
+        if self.states <= FEW:
             torch.mm(left.T, right * scale[:, None], out=self.pairs)
             return
         self.pairs.zero_()
         for first in range(0, len(left), ROWS):
             rows = slice(first, min(first + ROWS, len(left)))
             count = rows.stop - first
-            a, w = (side.flatten()[: len(LEFT) * count * self.states] for side in (self.left, self.right))
-            split(left[rows], a.view(len(LEFT), count, -1), LEFT)
-            split(right[rows], w.view(len(LEFT), count, -1), RIGHT, scale[rows])
-            self.pairs += product(a.view(-1, self.states).T, w.view(-1, self.states))
+            memory = (self.chunk if self.chunk.numel() else self.matrix).flatten()  # the matrix is not needed any more
+            a, w = memory[: 2 * len(LEFT) * count * self.states].view(2, len(LEFT), count, -1)
+            split(left[rows], a, LEFT)
+            split(right[rows], w, RIGHT, scale[rows])
+            self.pairs += product(a.flatten(0, 1).T, w.flatten(0, 1))
 
     def smooth(self, table: Tensor, lengths: Tensor, steps: int) -> Tensor:
         """p(z_t | x), zero in the padding: [B, T, K]."""
@@ -253,11 +258,11 @@ class Passes:
     def visits(self, table: Tensor) -> Tensor:
         """Posteriors summed by table row, always in the same order: [N, K]."""
         out, states = torch.zeros_like(table), table.shape[1]
-        block = min(VISITED, triton.next_power_of_2(self.states))
+        block = 64 if states <= 1024 else 256
         grid = self.steps * self.batch, -(-states // block)
         given = self.joint, self.weights, self.gain, self.scale, table, self.sorted, self.order, out
         sizes = self.steps * self.batch, states, self.states
-        dense.visits_kernel[grid](*given, *sizes, ROWS=TOKENS, BLOCK=block, TINY=TINY)
+        dense.visits_kernel[grid](*given, *sizes, ROWS=VISITED // block, BLOCK=block, TINY=TINY)
         return out
 
 
