@@ -238,7 +238,7 @@ def count_error(problem: Problem) -> float:
     worst = 0.0
     for one, other in zip((counts.start, counts.transition, counts.emission), exact, strict=True):
         relative = ((one.double() - other) / other).abs()
-        worst = max(worst, float(relative[other > 1e-3].max()))
+        worst = max(worst, float(torch.where(other > 1e-3, relative, 0.0).max()))
     return worst
 
 
