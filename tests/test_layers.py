@@ -26,7 +26,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "progress": set(),
     "kernels": set(),
     "types": {"kernels"},
-    "dirichlet": set(),
+    "dirichlet": {"kernels"},
     "transitions": {"types", "kernels", "dirichlet"},
     "emissions": {"types", "kernels", "dirichlet", "devices", "errors"},
     "parts": {"types", "dirichlet", "transitions", "emissions", "errors"},

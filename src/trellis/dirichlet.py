@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from trellis.kernels import estimates
+
 
 def most_probable(
     counts: Tensor, pseudocount: float | Tensor, old: Tensor, dim: int = -1, keep_zeros: bool = True
@@ -11,6 +13,8 @@ def most_probable(
 
     Where the `old` probability is zero it stays zero, unless `keep_zeros` is False. A distribution without counts is
     unchanged."""
+    if dim == -1 and (kernels := estimates.fused(counts, pseudocount, old)):
+        return kernels.rows(counts, pseudocount, old, keep_zeros)
     weights = (counts + pseudocount).clamp(min=0)
     if keep_zeros:
         weights = weights.masked_fill(old == 0, 0.0)

@@ -7,6 +7,7 @@ import torch
 from trellis.config import TrainConfig
 from trellis.corpus import Vocabulary
 from trellis.emissions import Partition
+from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
 from trellis.families.hmm.config import HMMConfig
@@ -111,7 +112,7 @@ def test_the_mean_field_and_the_scores_of_a_factorial_hmm() -> None:
         with torch.no_grad():
             scores, _ = model.score(there.tokens, model.start(9), there.lengths)
             inferred, path = model.infer(there), model.best_path(batch.tokens, batch.lengths)[0]
-        learner = StepwiseVariationalLearner(model, TrainConfig())
+        learner = StepwiseVariationalLearner(model, FHMMTrainConfig())
         for given in (batch, Batch(tokens[:, :1], torch.ones_like(lengths), batch.fresh), batch):
             result = learner.step(given)  # a batch on the CPU
         learned = torch.as_tensor(result.log_likelihood), model.params.words.detach(), *model.params.transitions

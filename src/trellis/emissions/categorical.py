@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trellis.emissions.base import ENTRIES, SymbolEmission
 from trellis.emissions.partition import Partition
+from trellis.kernels import estimates
 from trellis.types import Potentials
 
 
@@ -52,11 +53,14 @@ class Categorical(SymbolEmission):
         """The MAP distribution of each state over the words it can emit; the pseudocount is a scalar or [V, k].
 
         Unlike in transitions, probabilities of zero can become positive, within the support."""
-        weights, support = (statistics + prior).clamp(min=0), self.support
+        found, support = copy(self), self.support
+        if support is None and (kernels := estimates.fused(statistics, prior, self.table)):
+            found.table = kernels.log_columns(statistics, prior, self.table)
+            return found
+        weights = (statistics + prior).clamp(min=0)
         allowed = None if self.partition is None else self.partition.allowed
         weights = weights if allowed is None else weights * allowed
         total = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)[support]
-        found = copy(self)
         found.table = torch.where(total > 0, weights.log() - total.log(), self.table)
         return found
 

@@ -1,6 +1,7 @@
 """Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
-(numba) for other dense transitions; on a GPU, triton.py for blocks of live states; otherwise homogeneous.py (torch) for
-a constant transition with all states live, and reference.py (torch) for everything else."""
+(numba) for other dense transitions; on a GPU, graphed.py for dense transitions and triton.py for blocks of live states;
+otherwise homogeneous.py (torch) for a constant transition with all states live, and reference.py (torch) for everything
+else."""
 
 from types import ModuleType
 
@@ -19,7 +20,7 @@ LARGEST_ON_HOST = 512  # states for which a matrix fits in a core's cache
 
 
 def optional_engine(name: str) -> ModuleType | None:
-    """The engine `compiled` (numba) or `triton`, or None if its dependencies are not installed."""
+    """The engine `compiled` (numba), `triton` or `graphed`, or None if its dependencies are not installed."""
     return installed(f"engines.{name}")
 
 
@@ -32,8 +33,11 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
         return plain
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         return optional_engine("compiled") or plain
-    if values.is_cuda and values.dtype is torch.float32 and fits_gpu(transition):
-        return optional_engine("triton") or plain
+    if values.is_cuda and values.dtype is torch.float32 and optional_engine("triton") is not None:
+        if isinstance(transition, Dense):
+            return optional_engine("graphed") or plain
+        if fits_gpu(transition):
+            return optional_engine("triton") or plain
     return plain
 
 
@@ -44,7 +48,7 @@ def choose(prior: Belief, transition: AnyTransition, potentials: Potentials) -> 
     return engine(transition, potentials.table, potentials.ids)
 
 
-def fits_gpu(transition: Dense | Blocks) -> bool:
+def fits_gpu(transition: Blocks) -> bool:
     """Whether blocks [B, T-1, k, k] fit one program per sequence."""
     blocks = transition.logits if isinstance(transition, LogitBlocks) else transition.matrix
     return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
@@ -67,7 +71,7 @@ def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
     small = isinstance(transition, Dense) and transition.num_states <= LARGEST_ON_HOST
     if not (few_and_long and small) or potentials.ids is not None or torch.is_grad_enabled():
         return False
-    return engine(transition, potentials.table) is homogeneous and optional_engine("compiled") is not None
+    return optional_engine("compiled") is not None
 
 
 def filter(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.engines import reference
-from trellis.transitions import Transition
+from trellis.transitions import Countable, Transition
 from trellis.types import Belief, Potentials
 
 
@@ -111,4 +111,17 @@ def smooth(prior: Belief, transition: Transition, potentials: Potentials, length
     return run.log_norms, run.adjoint(reference.possible(run.log_norms))[0].transpose(0, 1)
 
 
-expect, viterbi, sample = reference.expect, reference.viterbi, reference.sample
+@torch.no_grad()
+def expect(prior: Belief, transition: Countable, potentials: Potentials, lengths: Tensor) -> reference.Expected:
+    """The expected statistics of EM."""
+    begin, log_weights = time_major(prior, transition, potentials, lengths)
+    run = Run(begin, transition, log_weights, lengths)
+    posterior, pulls = (found.transpose(0, 1) for found in run.adjoint(reference.possible(run.log_norms)))
+    rows = potentials.rows.masked_fill(~potentials.inside(lengths), -1)
+    visits = reference.add_rows(potentials._replace(rows=rows), posterior)
+    moves = transition.expected(run.filtered[:-1].transpose(0, 1), pulls[:, 1:])
+    belief = Belief(reference.or_prior(run.last(), begin, lengths))
+    return reference.Expected(run.log_norms, belief, pulls[:, 0], pulls[:, 0] * begin, moves, visits)
+
+
+viterbi, sample = reference.viterbi, reference.sample

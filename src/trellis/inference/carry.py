@@ -18,12 +18,13 @@ class Carry(NamedTuple):
 
     belief: Belief
     fresh: Tensor  # [B] bool
+    all_fresh: bool = False  # known statically: no sequence has begun
 
     @classmethod
     def begin(cls, batch: int, num_states: int, like: Tensor) -> Carry:
         """The state before the first token of `batch` sequences, with the dtype and device of `like`."""
         nothing = like.new_zeros(1, 1).expand(batch, num_states)
-        return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device))
+        return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device), all_fresh=True)
 
     def reset(self, where: Tensor) -> Carry:
         """The state of the first B sequences, reset where the mask [B] is true."""
@@ -34,7 +35,7 @@ class Carry(NamedTuple):
     def prior(self, start: Tensor, transition: Transition, ids: Tensor | None = None) -> Belief:
         """The distribution of the next state over the live states `ids` [B, k], or over all: [B, K]."""
         first = from_start(start, len(self.fresh), ids)
-        if bool(self.fresh.all()):
+        if self.all_fresh or bool(self.fresh.all()):
             return first
         return Belief(torch.where(self.fresh.unsqueeze(-1), first.probs, move(self.belief, transition, ids)), ids)
 

@@ -33,7 +33,8 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
     potentials = emission.potentials(observations)
     carry = Carry.begin(len(lengths), parts.num_states, start) if carry is None else carry
     prior = carry.prior(start, transition, potentials.first_ids())
-    counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, carry.fresh)
+    fresh = None if carry.all_fresh else carry.fresh
+    counts, belief = discrete.counts(prior, transition, potentials, lengths, carry.belief, fresh)
     counts = counts._replace(emission=emission.statistics(observations, counts.emission))
     return counts, carry.after(belief, lengths, parts.num_states)
 

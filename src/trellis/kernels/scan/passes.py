@@ -1,0 +1,278 @@
+"""The passes of dense.py over a batch, as CUDA graphs: captured per padded shape, in memory that all shapes share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from trellis.kernels.lse.tiled import product
+from trellis.kernels.scan import dense
+
+TINY = torch.finfo(torch.float32).tiny
+MULTIPLE = 64  # states are padded to a multiple of it
+ROWS = 1024  # products added before they are rounded to nearest
+FEW = 512  # up to this many states, expected transitions are one float32 product
+LEFT, RIGHT = (3, 2, 1, 2, 1, 1), (1, 2, 3, 1, 2, 1)  # the pairs of parts that are multiplied, smallest first
+BLOCK = 512  # states that a kernel loads at a time
+VISITED = 4096  # posteriors that are added at a time
+
+
+class Tiles(NamedTuple):
+    """The tile of sequences, states and summands of a step, and its schedule."""
+
+    BM: int
+    BN: int
+    BK: int
+    num_warps: int
+    num_stages: int
+
+
+def tiles_for(batch: int, states: int) -> Tiles:
+    """The fastest tiles, as measured on an H200."""
+    if batch <= 32:
+        return Tiles(32, 64, 64, 4, 4) if states > 2048 else Tiles(16, 32, 128 if states % 128 == 0 else 64, 4, 3)
+    if batch <= 64 or states <= 2048:
+        return Tiles(64, 32 if states <= 2048 else 64, 64, 4, 3)
+    return Tiles(128, 64, 64, 8, 3)
+
+
+def rounded(size: int, multiple: int = 1) -> int:
+    """At most a quarter more, so that similar sizes share a graph."""
+    unit = max(multiple, 1 << max(0, size.bit_length() - 3))
+    return -(-max(size, 1) // unit) * unit
+
+
+def padded(batch: int, steps: int, states: int) -> tuple[int, int, int]:
+    """Steps, sequences and states, rounded up."""
+    return rounded(steps), rounded(batch, tiles_for(batch, states).BM), -(-states // MULTIPLE) * MULTIPLE
+
+
+def memory_needed(batch: int, steps: int, states: int) -> int:
+    """Bytes of a problem on a GPU."""
+    arrays = layout(*padded(batch, steps, states), tiles_for(batch, states).BN, torch.bfloat16)
+    return sum(size(*array) for array in arrays.values())
+
+
+class Recorded:
+    """Work on fixed memory: run the first time, captured the second, then replayed."""
+
+    def __init__(self, work: Callable[[], None], on_gpu: bool) -> None:
+        self.work, self.on_gpu, self.calls = work, on_gpu, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if not self.on_gpu or self.calls == 1:
+            self.work()
+            return
+        if self.graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.work()
+            self.graph = graph
+        self.graph.replay()
+
+
+class Memory:
+    """The memory of a device that the passes of all shapes share."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
+        self.passes: dict[tuple[int, int, int], Passes] = {}
+
+    def find(self, batch: int, steps: int, states: int) -> Passes:
+        """The passes for a shape, rounded up."""
+        tiles, key = tiles_for(batch, states), padded(batch, steps, states)
+        if key not in self.passes:
+            arrays = layout(*key, tiles.BN, torch.bfloat16 if self.bytes.is_cuda else torch.float32)
+            need = sum(size(*array) for array in arrays.values())
+            if need > len(self.bytes):
+                device = self.bytes.device
+                self.passes.clear()
+                del self.bytes
+                self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
+                self.bytes = torch.empty(need, dtype=torch.uint8, device=device)
+            self.passes[key] = Passes(tiles, carve(self.bytes, arrays))
+        return self.passes[key]
+
+
+Arrays = dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+def layout(steps: int, batch: int, states: int, tile: int, low: torch.dtype) -> Arrays:
+    """The shapes and types of the arrays of `Passes`."""
+    tiles, number = triton.next_power_of_2(states // tile), torch.float32
+    return {
+        "priors": ((batch, states), number),
+        "lengths": ((batch,), torch.int32),
+        "last": ((batch,), torch.int32),
+        "matrix": ((3, states, states), low),
+        "parts": ((2, 3, batch, states), low),
+        "weights": ((steps, batch, states), number),  # o_t, then w_t
+        "joint": ((steps, batch, states), number),  # j_t
+        "scale": ((steps, batch), number),
+        "keys": ((steps, batch), torch.int32),
+        "sums": ((steps, batch, tiles), number),  # c_t
+        "dots": ((steps, batch, tiles), number),  # d_t
+        "norm": ((steps, batch), number),
+        "gain": ((steps, batch), number),  # 1 / d_t
+        "sorted": ((steps * batch,), torch.int32),
+        "order": ((steps * batch,), torch.int64),
+        "logs": ((batch, steps), number),  # log c_t
+        "ends": ((3, batch, states), number),  # the last a_t, w_0 and p(z_0 | x)
+        "pairs": ((states, states), number),
+        "chunk": (chunk_shape(steps, batch, states), low),
+    }
+
+
+def chunk_shape(steps: int, batch: int, states: int) -> tuple[int, ...]:
+    """The parts of j_{t-1} and w_t that are multiplied at a time; empty if the memory of the matrix is enough."""
+    shape = 2, len(LEFT), min(ROWS, max(steps - 1, 1) * batch), states
+    return (0,) if states <= FEW or math.prod(shape) <= 3 * states**2 else shape
+
+
+def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Bytes, in units of 256."""
+    return -(-torch.Size(shape).numel() * dtype.itemsize // 256) * 256
+
+
+def carve(memory: Tensor, arrays: Arrays) -> dict[str, Tensor]:
+    """The arrays one after the other."""
+    found, begin = {}, 0
+    for name, (shape, dtype) in arrays.items():
+        length = torch.Size(shape).numel() * dtype.itemsize
+        found[name] = memory[begin : begin + length].view(dtype).view(shape)
+        begin += size(shape, dtype)
+    return found
+
+
+class Passes:
+    """Forward and backward passes in fixed memory, time-major and padded."""
+
+    priors: Tensor
+    lengths: Tensor
+    last: Tensor
+    matrix: Tensor
+    parts: Tensor
+    weights: Tensor
+    joint: Tensor
+    scale: Tensor
+    keys: Tensor
+    sums: Tensor
+    dots: Tensor
+    norm: Tensor
+    gain: Tensor
+    sorted: Tensor
+    order: Tensor
+    logs: Tensor
+    ends: Tensor
+    pairs: Tensor
+    chunk: Tensor
+
+    def __init__(self, tiles: Tiles, arrays: dict[str, Tensor]) -> None:
+        vars(self).update(arrays)
+        self.steps, self.batch, self.states = self.joint.shape
+        self.device = self.joint.device
+        self.grid = self.states // tiles.BN, self.batch // tiles.BM
+        self.options: dict[str, Any] = {**tiles._asdict(), "NB": self.sums.shape[-1], "TINY": TINY}
+        works = self._forward, self._backward, self._expect
+        self.forward, self.backward, self.expect = (Recorded(work, self.joint.is_cuda) for work in works)
+
+    def load(self, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> None:
+        """Copy a problem into the memory: [B, K], [K, K], [N, K], [B, T], [B]."""
+        split(matrix, self.matrix, (1, 2, 3))
+        made = self.priors, self.weights, self.scale, self.keys, self.lengths
+        sizes = *rows.shape, len(matrix), self.states, self.batch
+        given = prior, prior.stride(0), table, rows, lengths
+        dense.load_kernel[(self.steps * self.batch,)](*given, *made, *sizes, BLOCK=BLOCK)
+
+    def _forward(self) -> None:
+        """j_t, c_t, log c_t and the last a_t."""
+        torch.mul(self.priors, self.weights[0], out=self.joint[0])
+        self.sums.zero_()[0, :, 0] = self.joint[0].sum(-1)
+        split(self.joint[0], self.parts[0], (1, 2, 3))
+        for t in range(1, self.steps):
+            given = self.parts[(t - 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t - 1]
+            made, sizes = (self.sums[t], self.parts[t % 2]), (self.batch, self.states)
+            dense.forward_kernel[self.grid](*given, *made, 1.0, *sizes, **self.options)
+        torch.sum(self.sums, -1, out=self.norm)
+        steps = torch.arange(self.steps, device=self.device)[:, None]
+        logs = torch.where(self.norm >= TINY, self.norm.log() + self.scale, -torch.inf)
+        self.logs.copy_(logs.masked_fill(steps >= self.lengths, 0.0).T)
+        last, sequences = (self.lengths - 1).clamp(min=0), torch.arange(self.batch, device=self.device)
+        ends = self.joint[last, sequences] * inverted(self.norm[last, sequences])[:, None]
+        self.ends[0] = torch.where((self.lengths > 0)[:, None], ends, self.priors)
+
+    def _backward(self) -> None:
+        """w_t and 1 / d_t."""
+        steps = torch.arange(self.steps, device=self.device)[:, None]
+        possible = ((self.norm >= TINY) | (steps >= self.lengths)).all(0)
+        self.last.copy_(torch.where(possible, self.lengths - 1, -1))
+        self.dots.zero_()
+        self.parts[self.steps % 2].zero_()
+        for t in reversed(range(self.steps)):
+            given = self.parts[(t + 1) % 2], self.matrix, self.weights[t], self.joint[t], self.sums[t]
+            after, sizes = self.dots[min(t + 1, self.steps - 1)], (t, self.batch, self.states)
+            made = self.dots[t], self.last, self.parts[t % 2]
+            dense.backward_kernel[self.grid](*given, after, *made, 1.0, *sizes, **self.options)
+        self.gain.copy_(inverted(self.dots.sum(-1)))
+
+    def _expect(self) -> None:
+        """Both passes, w_0 and p(z_0 | x), the order of the steps by table row, and sum_t a_{t-1} w_t' / d_t."""
+        self._forward()
+        self._backward()
+        torch.mul(self.weights[0], self.gain[0, :, None], out=self.ends[1])
+        torch.mul(self.ends[1], self.priors, out=self.ends[2])
+        keys, order = self.keys.flatten().sort(stable=True)
+        self.sorted.copy_(keys)
+        self.order.copy_(order)
+        left, right = self.joint[:-1].flatten(0, 1), self.weights[1:].flatten(0, 1)
+        scale = (inverted(self.norm[:-1]) * self.gain[1:]).flatten()
+        if self.states <= FEW:
+            torch.mm(left.T, right * scale[:, None], out=self.pairs)
+            return
+        self.pairs.zero_()
+        for first in range(0, len(left), ROWS):
+            rows = slice(first, min(first + ROWS, len(left)))
+            count = rows.stop - first
+            memory = (self.chunk if self.chunk.numel() else self.matrix).flatten()  # the matrix is not needed any more
+            a, w = memory[: 2 * len(LEFT) * count * self.states].view(2, len(LEFT), count, -1)
+            split(left[rows], a, LEFT)
+            split(right[rows], w, RIGHT, scale[rows])
+            self.pairs += product(a.flatten(0, 1).T, w.flatten(0, 1))
+
+    def smooth(self, table: Tensor, lengths: Tensor, steps: int) -> Tensor:
+        """p(z_t | x), zero in the padding: [B, T, K]."""
+        states, batch = table.shape[1], len(lengths)
+        out = torch.empty(batch, steps, states, device=self.device)
+        given = self.joint, self.weights, self.gain, self.scale, self.keys, table, lengths, out
+        sizes = batch, steps, states, self.states, self.batch
+        dense.smooth_kernel[(batch * steps,)](*given, *sizes, BLOCK=BLOCK, TINY=TINY)
+        return out
+
+    def visits(self, table: Tensor) -> Tensor:
+        """Posteriors summed by table row, always in the same order: [N, K]."""
+        out, states = torch.zeros_like(table), table.shape[1]
+        block = 64 if states <= 1024 else 256
+        grid = self.steps * self.batch, -(-states // block)
+        given = self.joint, self.weights, self.gain, self.scale, table, self.sorted, self.order, out
+        sizes = self.steps * self.batch, states, self.states
+        dense.visits_kernel[grid](*given, *sizes, ROWS=VISITED // block, BLOCK=block, TINY=TINY)
+        return out
+
+
+def split(x: Tensor, out: Tensor, order: tuple[int, ...], scale: Tensor | None = None) -> None:
+    """Parts of x, or of scale[i] x[i]: [R, K] -> [parts, rows, padded K], zero in the padding."""
+    rows, padded = out.shape[1:]
+    grid, scaled = (rows, -(-padded // BLOCK)), scale is not None
+    dense.split_kernel[grid](x, x if scale is None else scale, out, *x.shape, padded, order, scaled, BLOCK)
+
+
+def inverted(values: Tensor) -> Tensor:
+    """1 / values, zero for those that are not normal numbers."""
+    return torch.where(values >= TINY, 1 / values, 0.0)
