@@ -66,6 +66,21 @@ def test_filtering_and_smoothing(kind: str) -> None:
             assert_close(ours[1], theirs[1])
 
 
+@pytest.mark.parametrize("kind", OPERATORS)
+@pytest.mark.parametrize(("batch", "steps"), [(3, 1), (4, 6)])
+def test_expected_counts(kind: str, batch: int, steps: int) -> None:
+    problem = problem_of(batch, steps)
+    problem.potentials.table[0] = -torch.inf  # makes some sequences impossible
+    with torch.no_grad():
+        given = problem.prior, OPERATORS[kind](*parameters(1)), problem.potentials, problem.lengths
+        ours, theirs = (engine.expect(*given) for engine in (homogeneous, reference))
+    possible = theirs.log_norms.sum(1) > -torch.inf
+    assert_close(ours.log_norms, theirs.log_norms)
+    assert_close(ours.belief.probs[possible], theirs.belief.probs[possible])
+    for name in ("entry", "starts", "moves", "visits"):
+        assert_close(getattr(ours, name), getattr(theirs, name), what=name)
+
+
 def test_impossible_texts() -> None:
     table = torch.full((2, 2), -torch.inf, dtype=torch.float64)
     table[0] = -1.0
