@@ -43,7 +43,7 @@ def add_device(parser: argparse.ArgumentParser, default: str | None = "auto") ->
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="a model file, the folder of a finished run, or demo (included)")
+    parser.add_argument("model", type=Path, help="a model file, the folder of a run, or demo, or demo (included)")
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:

@@ -82,7 +82,7 @@ class Countable(Transition):
 
 
 class Samplable(Transition):
-    """A transition that supports sampling, by inversion of uniform random numbers."""
+    """A transition that supports sampling, by inverting the CDF at uniform random numbers."""
 
     @abstractmethod
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:

@@ -137,7 +137,7 @@ def chunk_shape(steps: int, batch: int, states: int) -> tuple[int, ...]:
 
 
 def size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Bytes, in units of 256."""
+    """Bytes, rounded up to a multiple of 256."""
     return -(-torch.Size(shape).numel() * dtype.itemsize // 256) * 256
 
 
