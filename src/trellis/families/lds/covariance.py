@@ -62,7 +62,7 @@ class Covariances:
 
 
 class Hankel(LinearOperator):
-    """The block Hankel matrix, its blocks in reverse order: block (i, j) is Psi_{i + r - j}, i, j = 1..r; [r n, r n]."""
+    """The block Hankel matrix, its blocks in reverse order: block (i, j) of r x r is Psi_{i + r - j}: [r n, r n]."""
 
     def __init__(self, covariances: Covariances, blocks: int):
         size = len(covariances.coordinates.scale)

@@ -138,7 +138,7 @@ class Run:
         return norms, alphas
 
     def adjoint(self, norms: Tensor, alphas: Tensor, grads: Tensor, last: Tensor | None, pairs: bool) -> list[Tensor]:
-        """dL/dprior [B, k], dL/dlog o [B, T, k], dL/dblocks and, of logits, dL/dlog_norm (both empty unless `pairs`)."""
+        """dL/dprior [B, k], dL/dlog o [B, T, k], and with `pairs` dL/dblocks and, if they are logits, dL/dlog_norm."""
         messages = torch.zeros_like(self.prior) if last is None else last.clone(memory_format=torch.contiguous_format)
         d_prior, d_weights = messages.clone(), torch.zeros_like(alphas)
         d_blocks = torch.empty_like(self.blocks) if pairs else self.blocks.new_empty(0)
