@@ -62,7 +62,7 @@ def test_it_is_small_and_in_the_wheel() -> None:
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("infill", "demo", "the function ___ a list") == 0
-    assert "probability" in capsys.readouterr().out
+    assert "proved" in capsys.readouterr().out
     assert run("info", "demo") == 0
     assert "python-docs" in capsys.readouterr().out
 

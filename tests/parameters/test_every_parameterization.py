@@ -53,5 +53,5 @@ def test_what_fails_is_said() -> None:
     with pytest.raises(AssertionError, match=r"Unnormalised: \d+ of \d+ checks fail(.|\n)*rows of the transition"):
         check_parameters(Unnormalised(4, 5))
     partition = Partition(torch.tensor([0, 1]), [2, 2])
-    with pytest.raises(AssertionError, match="restricted to these, then normalised"):
+    with pytest.raises(AssertionError, match="restricted to the kept states, then normalised"):
         check_parameters(Unnormalised(4, 2, partition))

@@ -184,13 +184,16 @@ def viterbi(prior: Belief, transition: Dense, potentials: Potentials, lengths: T
         np.add(joint, move, out=joint)
         joint.argmax(-1, out=pointer)
         joint.take(pointer + rows, out=after, mode="clip")
+    best = scores[-1].max(-1)
+    if np.isneginf(best).any():  # any path will do; it is that of the other engines
+        return homogeneous.viterbi(prior, transition, potentials, lengths)
     path = [scores[-1].argmax(-1).tolist()]
     for steps in pointers[:0:-1].tolist():
         path.append([pointer[state] for pointer, state in zip(steps, path[-1], strict=True)])
     states = np.array(path[::-1])
     if problem.outside is not None:
         states[problem.outside] = -1
-    return torch.from_numpy(states.T.copy()), torch.from_numpy(scores[-1].max(-1)).to(problem.dtype)
+    return torch.from_numpy(states.T.copy()), torch.from_numpy(best).to(problem.dtype)
 
 
 sample = reference.sample

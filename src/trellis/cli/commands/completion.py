@@ -8,7 +8,7 @@ from trellis.cli.console import Answer, Lines
 from trellis.registry import families
 
 SUMMARY = "print a shell completion script"
-EXAMPLE = "source <(trellis completion bash)"
+EXAMPLE = "trellis completion bash > ~/.trellis.bash; source ~/.trellis.bash"
 SHELLS = "bash", "zsh", "fish"
 FAMILY = ("train", "--model"), ("config", "family")  # arguments that name a family
 

@@ -53,8 +53,9 @@ def plain_sections(model: HMM) -> list[Markup]:
     found = summarise_states(model, MOST_STATES, WORDS)
     states = [one.state for one in found if one.occupancy * model.num_states > DEAD] or [found[0].state]
     best = words_of_states(model)
-    lines, names = state_lines(model, states, best), model.vocab.decode(best[states].tolist())
-    matrix = model.parts().transition.rows(torch.tensor(states, device=model.device))[:, states]
+    chosen = torch.tensor(states, device=model.device)
+    lines, names = state_lines(model, states, best), model.vocab.decode(best[chosen].tolist())
+    matrix = model.parts().transition.rows(chosen)[:, chosen]
     caption = "Most informative states first: those whose words differ most from the average, weighted by how often "
     caption += f"they are visited. {TINT}"
     return [
