@@ -12,7 +12,7 @@ from trellis.models.files import BEST, FILE, LAST, UNTRAINED
 from trellis.training.checkpoint import load_weights
 
 TEXT = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs"] * 10
-OPTIONS = {"tokenizer": "whitespace"}
+OPTIONS = {"tokenizer": "whitespace", "device": "cpu"}
 FAMILIES: dict[str, dict[str, Any]] = {
     "hmm": {"states": 4},
     "fhmm": {"layers": 2, "states": 2},

@@ -230,8 +230,10 @@ def expect(prior: Belief, transition: Countable | TimeVarying, potentials: Poten
 def add_rows(potentials: Potentials, posterior: Tensor) -> Tensor:
     """Sum posteriors [B, T, k] by observed table row: [N, k]."""
     seen = posterior * (potentials.rows >= 0).unsqueeze(-1)
-    rows = potentials.rows.clamp(min=0).flatten()
-    return torch.zeros_like(potentials.table).index_add(0, rows, seen.flatten(0, 1))
+    rows, total = potentials.rows.clamp(min=0).flatten(), torch.zeros_like(potentials.table)
+    if total.is_cuda:  # added in a fixed order, unlike by index_add
+        return total.index_put((rows,), seen.flatten(0, 1), accumulate=True)
+    return total.index_add(0, rows, seen.flatten(0, 1))
 
 
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,8 @@ class Mixture(GradientModel, LanguageModel):
     def score(self, tokens: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         steps = self.words.log_softmax(0)[tokens]  # [B, T, K]
         if lengths is not None:
-            steps = steps.masked_fill((torch.arange(tokens.shape[1]) >= lengths[:, None])[..., None], 0.0)
+            outside = torch.arange(tokens.shape[1], device=tokens.device) >= lengths[:, None]
+            steps = steps.masked_fill(outside[..., None], 0.0)
         joint = state[:, None] + torch.cat([torch.zeros_like(steps[:, :1]), steps.cumsum(1)], 1)
         return joint.logsumexp(-1).diff(dim=1), joint[:, -1]
 
