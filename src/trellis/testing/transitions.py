@@ -182,7 +182,7 @@ def gradients(case: Case) -> None:
 
 
 def gradients_of_vectors(case: Case) -> None:
-    """Gradients in the vectors that it is multiplied by agree with finite differences."""
+    """Gradients of products with respect to the vectors agree with finite differences."""
     inputs = [v.clone().requires_grad_() for v in case.vectors]
     torch.autograd.gradcheck(lambda x, y: (case.operator.forward(x), case.operator.backward(y)), inputs)
 
@@ -315,7 +315,7 @@ def sample_prev(case: Case) -> None:
 
 
 def samples(case: Case) -> None:
-    """Paths can be sampled; if `inverts`, they are the same as those of the matrix."""
+    """Paths can be sampled; if the case `inverts`, they equal those sampled from the dense matrix."""
     for given in case.problems(4, shortest=STEPS):
         posterior, prior = [], []
         for transition in (case.operator, Dense(case.operator.dense())):

@@ -107,7 +107,7 @@ class CRF(nn.Module):
         return prior, Dense(matrix), Potentials(scores, features.rows(), all_observed=True), features.lengths
 
     def path_scores(self, features: Features, scores: Tensor, gold: Tensor) -> Tensor:
-        """The score of the labels gold [N], per sentence in float64: [S]."""
+        """The score of the labels `gold` [N] of each sentence, in float64: [S]."""
         chosen = scores.gather(1, gold[:, None])[:, 0].double()
         moves = self.transition.detach()[gold[:-1], gold[1:]].double()
         begins = torch.zeros_like(gold, dtype=torch.bool).index_fill(0, features.starts, True)

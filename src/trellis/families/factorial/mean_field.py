@@ -64,7 +64,7 @@ def pad_steps(values: Tensor, steps: int) -> Tensor:
 
 
 class Step(NamedTuple):
-    """A layer's new tilt and its penalty, the gradient of the bound on E log Z with respect to q: [n, K_m] each."""
+    """A layer's new tilt, and its penalty (the gradient of the bound on E log Z in q_m): [n, K_m] each."""
 
     tilt: Tensor
     penalty: Tensor

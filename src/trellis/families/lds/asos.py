@@ -4,7 +4,8 @@ At the steady state x^_t = E[x_t | w_<=t] and x-_t = E[x_t | w] follow linear re
     Y_k = E[w_{t+k} x^_t'] = Y_{k+1} H' + Psi_k K'
     Z_k = E[x^_{t+k} w_t'] = H Z_{k-1} + K Psi_k,  Z_0 = Y_0'
     X_k = E[x^_{t+k} x^_t'] = X_{k+1} H' + Z_k K'
-closed at the horizon r by the model's own prediction, Y_{r+1} = C A X_r. An iteration costs O(pairs h + r n h^2),
+closed at the horizon r by the model's own prediction, Y_{r+1} = C A X_r. Here Psi_k is the
+covariance of the text at lag k, K the gain and H = A - K C A. An iteration costs O(distinct pairs x h + r n h^2),
 independent of the length of the text."""
 
 from functools import cached_property
