@@ -147,4 +147,4 @@ def test_facts_are_aligned(shown: Callable[..., str]) -> None:
 
 def test_lines_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     Lines(["a " * 100 + "[b]", "tab\there"]).show()
-    assert capsys.readouterr().out == "a " * 100 + "[b]\n" + r"tab\there" + "\n"
+    assert capsys.readouterr().out == "a " * 100 + "[b]\ntab\there\n"

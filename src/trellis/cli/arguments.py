@@ -43,7 +43,7 @@ def add_device(parser: argparse.ArgumentParser, default: str | None = "auto") ->
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="a model file, the folder of a run, or demo, or demo (included)")
+    parser.add_argument("model", type=Path, help="a model file, the folder of a run, or demo (included)")
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +73,8 @@ def records_of(args: argparse.Namespace, model: Any) -> Records:
     from trellis.models.reading import recipe_of
 
     if not args.text:
-        return read_records(args.input, recipe_of(model, args.input, args.reader, args.column))
+        path = None if str(args.input) == "-" else args.input
+        return read_records(path, recipe_of(model, path, args.reader, args.column))
     if args.input is not None:
         raise TrellisError("Pass sentences as arguments or a file with --input, not both.")
     if any(0xD800 <= ord(c) < 0xE000 for text in args.text for c in text):

@@ -68,9 +68,18 @@ def write_json(data: Any) -> None:
     sys.stdout.write(json.dumps(finite(data), ensure_ascii=False) + "\n")
 
 
+class UnixLines(NamedTuple):
+    """A file to which a csv.writer with the line ending "\\r\\n" (so that it quotes both characters) writes "\\n"."""
+
+    file: TextIO
+
+    def write(self, line: str) -> int:
+        return self.file.write(line.removesuffix("\r\n") + "\n")
+
+
 def write_rows(file: TextIO, rows: Iterable[Mapping[str, Any]], heading: bool, dialect: str = "excel-tab") -> None:
     """Write rows as TSV or CSV, with a heading if they are the first of the file."""
-    writer = csv.writer(file, dialect, lineterminator="\n")
+    writer = csv.writer(UnixLines(file), dialect)
     for row in rows:
         if heading:
             writer.writerow(row)
@@ -109,8 +118,9 @@ class Lines(NamedTuple):
     lines: Iterable[str]
 
     def show(self) -> None:
+        on_terminal = sys.stdout.isatty()
         for line in self.lines:
-            Note(line).show()
+            sys.stdout.write((text(line) if on_terminal else line) + "\n")
 
 
 class Table(NamedTuple):

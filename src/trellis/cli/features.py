@@ -63,6 +63,8 @@ def nested(row: Row) -> Row:
 
 def word2vec(row: Row) -> str:
     """A line of the word2vec text format."""
+    if any(map(str.isspace, row["token"])):
+        raise TrellisError(f"The word2vec format cannot hold the token {row['token']!r}; write .jsonl, .tsv or .csv.")
     return f"{row['token']} " + " ".join(f"{value:.6g}" for value in nested(row)[VECTOR])
 
 

@@ -71,6 +71,10 @@ def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argpar
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command; user errors print one line and exit with code 2, interrupts are left to `trellis.__main__`."""
+    if sys.stdout is None:
+        fail("Standard output is closed.", 2)
+    if getattr(sys.stdout, "encoding", None) not in (None, "utf-8", "UTF-8") and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
     found = find_commands()
     args = parse(found, argv)
     logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)

@@ -10,7 +10,7 @@ from typing import Any
 from trellis.config import DataConfig, RunConfig
 from trellis.corpus.cache import cache_folder, new_entry
 from trellis.corpus.encode import SPLITS, Split, encode_corpus, encode_sentences, open_split
-from trellis.corpus.read import find_reader
+from trellis.corpus.read import find_reader, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
 from trellis.corpus.tagged import Tagged
@@ -60,11 +60,23 @@ def load_corpus(
     """
     with find_source(config.source, cache) as source:
         recipe = make_recipe(config, source.suffix, reader)
+        if config.reader is None:
+            check_one_format(source, recipe)
         target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe, vocab)}"
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
                 _build(source, recipe, vocab, folder)
         return _open(target, source.description, recipe)
+
+
+def check_one_format(source: Source, recipe: Recipe) -> None:
+    """Raise if files of a folder have the suffixes of different readers."""
+    for path in (path for paths in source.files.values() for path in paths):
+        if (other := reader_of_suffix(suffix_of(path), recipe.reader)) != recipe.reader:
+            advice = "keep one format in the folder, or set data.reader"
+            raise TrellisError(
+                f"{path} has the suffix of the reader {other}, other files that of {recipe.reader}; {advice}."
+            )
 
 
 def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:

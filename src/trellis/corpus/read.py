@@ -51,13 +51,16 @@ def _read_plain(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 def _read_fasta(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
     """Each record is a one-sentence document: its lines joined, without its header."""
-    return _gather(_fasta_pieces(_blocks(path, recipe, report)))
+    return _gather(_fasta_pieces(_blocks(path, recipe, report), str(path)))
 
 
-def _fasta_pieces(blocks: Iterable[str]) -> Iterator[str]:
-    is_open = False
+def _fasta_pieces(blocks: Iterable[str], name: str) -> Iterator[str]:
+    is_open = has_header = False
     for line in chain.from_iterable(block.split(LINE) for block in blocks):
         header = line.startswith(">")
+        has_header = has_header or header
+        if not has_header and line.strip():
+            raise TrellisError(f"{name} is not FASTA: it does not begin with a header (>); use another reader.")
         if header:
             yield LINE + DOCUMENT if is_open else DOCUMENT
         else:
@@ -98,7 +101,7 @@ def _csv_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Re
     """Each row's `column`; with "id:event", adjacent rows with the same id form one record.
 
     Spaces inside an event become underscores to keep it one token."""
-    table = csv.reader(line + LINE for line in lines)
+    table = csv.reader((line + LINE for line in lines), strict=True)
     try:
         rows = _numbered_rows(table)
         line, first = next(rows, (1, []))

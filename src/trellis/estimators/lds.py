@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from trellis.corpus import Vocabulary
 from trellis.corpus.lexicon import as_split
+from trellis.corpus.load import check_sentences, tokens_of
 from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
 from trellis.families.lds.learning import count_text, fit_lds
@@ -19,8 +21,8 @@ from trellis.families.lds.model import LDS
 
 
 @dataclass(repr=False, eq=False)
-class LDSVectors:
-    """Maps whitespace-tokenised sentences to arrays [tokens, dim] of unit vectors.
+class LDSVectors(BaseEstimator):
+    """Maps sentences (strings, split at blanks, or lists of tokens) to arrays [tokens, dim] of unit vectors.
 
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
     >>> trellis.LDSVectors(2).fit_transform(text)[0].shape
@@ -37,9 +39,10 @@ class LDSVectors:
     what: str = "smoothed"
     seed: int = 0
 
-    def fit(self, sentences: Iterable[str], y: object = None) -> LDSVectors:
+    def fit(self, sentences: Iterable[Any], y: object = None) -> LDSVectors:
         """Fit an LDS to sentences; `model_` is the LDS."""
-        lines = [[*sentence.split(), EOS] for sentence in sentences]
+        check_sentences(sentences)
+        lines = [[*tokens_of(sentence, "whitespace"), EOS] for sentence in sentences]
         vocab = Vocabulary.choose(Counter(chain.from_iterable(lines)), self.min_count)
         moments = count_text(vocab, as_split([vocab.encode(line) for line in lines]), self.blocks, self.horizon)
         lags = {"blocks": self.blocks, "horizon": self.horizon}
@@ -47,13 +50,15 @@ class LDSVectors:
         self.model_ = fit_lds(vocab, moments, self.dim, self.iterations, self.seed, **lags, **priors)
         return self
 
-    def transform(self, sentences: Iterable[str]) -> list[np.ndarray]:
+    def transform(self, sentences: Iterable[Any]) -> list[np.ndarray]:
         """The token vectors of each sentence; an unknown word is treated as missing and inferred from its context."""
         model: LDS | None = getattr(self, "model_", None)
         if model is None:
             raise TrellisError("LDSVectors is not fitted yet; call fit first.")
+        check_sentences(sentences)
         return cast(list[np.ndarray], model.embed(list(sentences), self.what))
 
-    def fit_transform(self, sentences: Iterable[str], y: object = None) -> list[np.ndarray]:
+    def fit_transform(self, sentences: Iterable[Any], y: object = None) -> list[np.ndarray]:
+        check_sentences(sentences)
         sentences = list(sentences)
         return self.fit(sentences).transform(sentences)

@@ -179,7 +179,10 @@ class PersistedModel(ABC):
 
     def encode_line(self, text: Text, eos: bool = False, gap: str | None = None) -> Tensor:
         """Encode one sentence as a token row [1, T]."""
-        (ids,) = sentences_of(self, text, gap).sentences
+        given = sentences_of(self, text, gap).sentences
+        if len(given) != 1:
+            raise TrellisError(f"Pass one sentence, not {len(given)}.")
+        ids = given[0]
         if not ids.size:
             raise TrellisError("The text is empty; pass at least one word.")
         return torch.tensor([[*ids, *[self.vocab.eos] * eos]], device=self.device)

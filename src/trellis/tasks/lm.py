@@ -98,6 +98,8 @@ def load_split(
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)
+    if source is None and config.source == "-":
+        raise TrellisError("The model was trained on standard input; choose a text with --data.")
     if not isinstance(config, DataConfig):
         if source is None:
             raise TrellisError(

@@ -10,6 +10,7 @@ from typing import Any
 from trellis.cli.arguments import TOKENS, add_text, chunks_of, positive
 from trellis.cli.console import Answer, Block, Lines, Note, Rows, Table
 from trellis.cli.features import FORMATS, VECTOR, check_format, flat, nested, word2vec, write_features
+from trellis.errors import TrellisError
 
 SUMMARY = "compute contextual features of every token"
 EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> Answer:
     model = load(args.model, None, args.device)
     model.embed([], args.what)  # refused before any text is read
     if args.top and not model.sizes:
-        raise model.refusal("--top", *STATES)
+        raise TrellisError(f"This {model.name} model {STATES[0]}: --top is for {STATES[1]}.")
     if args.output is None:
         args.top = args.top or (1 if model.sizes else 0)
         return Answer(Rows(([*map(nested, rows)] for rows in token_chunks(args, model)), shown, cells=flat))

@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> Answer:
     config = run_of(args, {} if args.config is None else read_toml(args.config))
     name = {"-": "stdin"}.get(config.data.source, Path(config.data.source).stem)
     folder = args.run or Path("runs") / f"{name}-{config.model.family}"
+    if args.resume and args.config is args.data is None and not (folder / CONFIG).exists():
+        raise TrellisError(f"There is no run in {folder} to resume; name its folder with --run.")
     if args.resume and args.config is None and (folder / CONFIG).exists():
         config = run_of(args, read_toml(folder / CONFIG))
     from trellis.training.run import train
@@ -67,6 +69,6 @@ def trained(result: Trained, folder: Path) -> Answer:
     blocks: list[Block] = [
         Note(corpus),
         Table(result.scores.title, result.scores.rows),
-        Note(f"Model, metrics and report written to {folder}; open {folder / REPORT}"),
+        Note(f"Model and report written to {folder}; open {folder / REPORT}"),
     ]
     return Answer(data | {"corpus": corpus, "scores": asdict(result.scores)}, blocks)
