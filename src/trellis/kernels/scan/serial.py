@@ -9,6 +9,8 @@ from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
 
+INNER = {"fastmath": MATHS, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 NARROW = 16  # up to this many states, Viterbi keeps one state's best in a register; beyond, it vectorises over states
 
 
@@ -21,7 +23,7 @@ def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, leng
         )  # fmt: skip
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, norms, a):
     states, kept = prior.shape[0], alphas.shape[0]
     zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), np.finfo(prior.dtype).tiny
@@ -49,7 +51,7 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
             target[j] = a[j]
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def product(matrix, x, out):
     """out = matrix x, with each sum in a register: [K, K], [K] -> [K]."""
     for j in range(x.shape[0]):
@@ -59,7 +61,7 @@ def product(matrix, x, out):
         out[j] = total
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def spread(x, matrix, out):
     """out = x matrix, row by row: [K], [K, K] -> [K]."""
     for j in range(x.shape[0]):
@@ -93,7 +95,7 @@ def adjoint(
         )  # fmt: skip
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def adjoint_one(
     matrices, offset, by_step, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
 ):
@@ -127,7 +129,7 @@ def adjoint_one(
                 add_outer(alphas[t - 1], w, d_matrices[number])
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def add_outer(left, right, out):
     """out += left right': [K], [K] -> [K, K]."""
     for i in range(left.shape[0]):
@@ -145,7 +147,7 @@ def viterbi(worker, workers, log_prior, log_matrices, by_row, by_step, log_table
         )
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
@@ -180,7 +182,7 @@ def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, lengt
     return score
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def best_before(transposed, s, best, pointer):
     """best[j] = max_i s[i] + log A[i, j] and the first i that attains it, each in a register."""
     for j in range(s.shape[0]):
@@ -195,7 +197,7 @@ def best_before(transposed, s, best, pointer):
         pointer[j] = choice
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def best_after(s, matrix, best, pointer):
     """`best_before`, computed row by row of log A."""
     for j in range(s.shape[0]):
@@ -210,7 +212,7 @@ def best_after(s, matrix, best, pointer):
             pointer[j] = i if better else pointer[j]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def invert(weights, uniform):
     """The first index whose cumulative weight exceeds uniform * total; never one of weight zero."""
     total = weights.sum()
