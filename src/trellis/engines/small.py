@@ -157,7 +157,7 @@ class Run(Problem):
         return self.output(logs + self.scale)
 
     def last(self) -> Belief:
-        return Belief(self.tensor(normalised(self.joint[-1, :, -1])))
+        return Belief(self.tensor(self.joint[-1, :, -1] / self.totals[-1, :, -1, None]))
 
     def moves(self, pulls: Array) -> Array:
         """Expected transitions [K, K], given o_t b_t."""

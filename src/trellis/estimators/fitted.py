@@ -172,7 +172,8 @@ class FittedHMM(BaseEstimator, ABC):
         self._adopt_emission(parts.emission)
 
     def _check_fitted(self) -> None:
-        check_is_fitted(self, "startprob_")
+        if not hasattr(self, "startprob_"):
+            check_is_fitted(self, "startprob_")  # raises
         self._check_settings()
         self._check()
 
