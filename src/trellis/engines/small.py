@@ -22,7 +22,7 @@ from trellis.engines.arrays import Array, check, check_rows, log
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-STEPS, SHORT = 512, 64  # maximum length of a sequence; of a short one, and for Viterbi
+STEPS, SHORT = 384, 64  # maximum length of a sequence; of a short one, and for Viterbi
 NUMBERS, SHORT_NUMBERS = 1 << 12, 1 << 15  # maximum entries of all M_t; if all sequences are short
 PIECE = 128  # steps without normalisation
 SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
@@ -249,8 +249,8 @@ def best_scores(first: Array, moves: Array) -> Array:
     """The log-probability of the best path to each state [B, T, K], given the first [B, K] and log M_t [B, T-1, K, K];
     with few states and sequences, lists are faster than arrays."""
     if first.size * first.shape[1] <= FEW:
-        columns = moves.swapaxes(-1, -2).tolist()
-        return np.array([list(accumulate(c, best_after, initial=f)) for c, f in zip(columns, first.tolist(), strict=True)])
+        sequences = zip(moves.swapaxes(-1, -2).tolist(), first.tolist(), strict=True)
+        return np.array([list(accumulate(columns, best_after, initial=begin)) for columns, begin in sequences])
     scores = np.empty((moves.shape[1] + 1, *first.shape))
     scores[0] = first
     for move, before, after in zip(moves.swapaxes(0, 1), scores[..., None], scores[1:], strict=False):

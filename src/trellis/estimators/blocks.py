@@ -59,9 +59,10 @@ def ranges(offsets: Array, lengths: Array) -> Array:
 def make_block(observed: Observations, order: Array, lengths: Array, device: str) -> Block:
     """The block of sequences of these lengths [S], whose observations are at `order` [n]."""
     symbols = observed.values.ndim == 1
-    rows = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))[None]
+    flat = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
+    rows = flat[None]
     if len(lengths) > 1:
-        flat, rows = rows, np.full((len(lengths), lengths.max()), -1, np.int64)
+        rows = np.full((len(lengths), lengths.max()), -1, np.int64)
         rows[np.arange(rows.shape[1]) < lengths[:, None]] = flat
     places = torch.from_numpy(rows).to(device)
     values = None if symbols else torch.from_numpy(observed.values[order].astype(np.float64)).to(device)

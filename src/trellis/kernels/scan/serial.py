@@ -1,15 +1,17 @@
 """Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
 `matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
-Loops instead of slices: one assignment to a slice takes numba two seconds to compile.
+Loops instead of slices and copies, which numba takes long to compile: two seconds for one assignment to a slice.
 """
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
 
-INNER = {"fastmath": MATHS, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INNER: Any = {"fastmath": MATHS, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # not from Python
 
 NARROW = 16  # up to this many states, Viterbi keeps one state's best in a register; beyond, it vectorises over states
 
@@ -28,8 +30,13 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
     states, kept = prior.shape[0], alphas.shape[0]
     zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), np.finfo(prior.dtype).tiny
     fixed = matrices.shape[0] == 1
-    transposed = matrices[0].T.copy() if fixed else np.empty((0, 0), prior.dtype)
-    p = prior.copy()
+    transposed = np.empty((states if fixed else 0, states), prior.dtype)
+    for j in range(len(transposed)):
+        for i in range(states):
+            transposed[j, i] = matrices[0, i, j]
+    p = np.empty(states, prior.dtype)
+    for j in range(states):
+        p[j] = prior[j]
     for t in range(length):
         if t > 0 and fixed:
             product(transposed, a, p)
@@ -102,7 +109,9 @@ def adjoint_one(
     """`w` is the gradient of the last distribution on entry, and that of the prior on exit."""
     states = matrices.shape[1]
     zero, one = table.dtype.type(0), table.dtype.type(1)
-    m = w.copy()
+    m = np.empty(states, w.dtype)
+    for z in range(states):
+        m[z] = w[z]
     for t in range(length - 1, -1, -1):
         a = alphas[t]
         base = weights[t]
