@@ -76,6 +76,19 @@ def test_long_sequences(steps: int, states: int) -> None:
             assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_long_impossible_sequence() -> None:
+    stay = torch.eye(2, dtype=torch.float64)
+    rows = torch.zeros(2, 2 * small.PIECE, dtype=torch.int64)
+    rows[1, 5] = 1
+    problem = Problem(
+        Belief(stay[:1].expand(2, -1)), Dense(stay), Potentials(stay.log(), rows), torch.tensor([200, 256])
+    )
+    assert not small.Run(*problem).reliable
+    for name in FUNCTIONS:
+        assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
+
+
 def test_ties_go_to_the_lowest_state() -> None:
     even = torch.full((1, 3), 1 / 3, dtype=torch.float64)
     potentials = Potentials(torch.zeros(2, 3, dtype=torch.float64), torch.tensor([[0, 1, 1, 0]]))

@@ -123,7 +123,7 @@ class Run(Problem):
 
     def forward(self) -> None:
         """Compute f_t [pieces, B, steps, K] and s_t [pieces, B, steps]."""
-        self.joint = np.zeros_like(self.weights)
+        self.joint = np.zeros(self.weights.shape)
         self.joint[0, :, 0] = self.prior * self.weights[0, :, 0]
         for piece in range(len(self.joint)):
             if piece:
@@ -136,7 +136,7 @@ class Run(Problem):
     @cached_property
     def futures(self) -> Array:
         """b_t, scaled to sum_z f_t(z) b_t(z) = 1: [pieces, B, steps, K]."""
-        futures = np.zeros_like(self.joint)
+        futures = np.zeros(self.joint.shape)
         futures[-1, :, -1] = 1
         for piece in reversed(range(len(futures))):
             futures[piece, :, -1] /= self.totals[piece, :, -1, None]
@@ -180,7 +180,9 @@ def double(tensor: Tensor) -> Array:
 
 
 def normalised(values: Array) -> Array:
-    return values / values.sum(-1, keepdims=True)
+    """NaN if the sum is zero."""
+    with np.errstate(invalid="ignore"):
+        return values / values.sum(-1, keepdims=True)
 
 
 def products(left: Array, right: Array) -> Array:
