@@ -119,6 +119,9 @@ def chosen(problem: Problem) -> object:
 def test_the_choice_depends_on_sizes_and_gradients_alone() -> None:
     assert chosen(random_problem(1, 1, small.STEPS, 2)) is small
     assert chosen(random_problem(1, 1, small.STEPS + 1, 2)) is compiled
+    longer = random_problem(1, 1, small.SHORT + 1, 2)
+    assert chosen(longer) is small
+    assert engines.choose(*longer[:3], viterbi=True) is compiled
     edge = small.NUMBERS // (4 * 256)
     assert chosen(random_problem(1, edge, 256, 2, shortest=256)) is small
     assert chosen(random_problem(1, edge + 1, 256, 2, shortest=256)) is compiled

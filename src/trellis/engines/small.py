@@ -31,12 +31,13 @@ LOWEST = np.finfo(np.float64).min
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-def fits(prior: Belief, transition: Any, potentials: Potentials, steps: int = STEPS) -> bool:
+def fits(prior: Belief, transition: Any, potentials: Potentials, viterbi: bool = False) -> bool:
     """Whether the problem is small: a dense transition, few and short sequences, no gradients.
 
     Only sizes matter, not whether kernels are compiled already: the same data always take the same path."""
     table, (batch, longest) = potentials.table, potentials.rows.shape
-    if not (isinstance(transition, Dense) and potentials.ids is None and 0 < longest <= steps and batch > 0):
+    most = min(SHORT, STEPS) if viterbi else STEPS
+    if not (isinstance(transition, Dense) and potentials.ids is None and 0 < longest <= most and batch > 0):
         return False
     numbers = batch * longest * transition.num_states**2
     if numbers > (SHORT_NUMBERS if longest <= SHORT else NUMBERS):
