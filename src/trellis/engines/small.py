@@ -235,13 +235,16 @@ def viterbi(prior: Belief, transition: Dense, potentials: Potentials, lengths: T
         scores[problem.outside[0, :, 0]] = 0
         moves[problem.outside[0, :, 1:]] = log(np.eye(len(problem.matrix)))
     every = best_scores(scores, moves)
+    best = every[:, -1].max(-1)
+    if np.isneginf(best).any():  # any path will do; it is that of the other engines
+        return homogeneous.viterbi(prior, transition, potentials, lengths)
     pointers = (every[:, :-1, :, None] + moves).argmax(-2)[:, ::-1].tolist()
     last = every[:, -1].argmax(-1).tolist()
     paths = [list(accumulate(one, follow, initial=state)) for one, state in zip(pointers, last, strict=True)]
     states = np.array(paths)[:, ::-1].copy()
     if problem.outside is not None:
         states[problem.outside[0]] = -1
-    return torch.from_numpy(states), problem.tensor(every[:, -1].max(-1))
+    return torch.from_numpy(states), problem.tensor(best)
 
 
 def follow(state: int, pointers: list[int]) -> int:
