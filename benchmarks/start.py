@@ -16,7 +16,7 @@ from benchmarks.report import emit
 
 SYMBOLS, STATES, ITERATIONS, CALLS = 30, 3, 10, 300
 OURS, PEER = "trellis", "hmmlearn.hmm"
-MIDDLE = 300  # symbols: beyond the engine of small problems
+MIDDLE, COMPILED = 300, 1000  # symbols: within, and beyond the engine of small problems
 
 DATA = "import numpy as np; X = np.random.RandomState(0).randint(0, 5, ({symbols}, 1)); "
 MODEL = "CategoricalHMM({states}, n_iter={iterations}, tol=-np.inf, random_state=0)"
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> None:
     report("import torch and scikit-learn", ["-c", "import torch, sklearn.cluster"], None, repeats)
     imports = ["-c", f"from {OURS} import CategoricalHMM"], ["-c", f"from {PEER} import CategoricalHMM"]
     report("import CategoricalHMM", *imports, repeats)
-    for symbols in (SYMBOLS, MIDDLE):
+    for symbols in (SYMBOLS, MIDDLE, COMPILED):
         metric = f"first fit, {symbols} symbols"
         report(metric, first_fit(OURS, symbols), first_fit(PEER, symbols), repeats)
     for metric, call in (

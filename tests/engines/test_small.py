@@ -50,8 +50,43 @@ def test_densities_beyond_the_range_of_a_float(shift: float) -> None:
     problem = random_problem(4, 2, 20, 3)
     potentials = problem.potentials._replace(table=problem.potentials.table + shift)
     shifted = problem._replace(potentials=potentials)
-    assert not small.Run(*shifted).reliable
+    assert small.Run(*shifted).reliable
     check_against_reference(shifted)
+
+
+def test_underflow_is_left_to_the_general_engine() -> None:
+    """Every other step, only an improbable state is possible."""
+    rare = torch.tensor([[1, 1e-30], [1 - 1e-30, 1e-30]], dtype=torch.float64)
+    table = torch.tensor([[0.0, -1e3], [-1e3, 0.0]], dtype=torch.float64)
+    potentials = Potentials(table, torch.tensor([[0, 1] * 10]))
+    problem = Problem(Belief(rare[:1]), Dense(rare), potentials, torch.tensor([20]))
+    assert not small.Run(*problem).reliable
+    check_against_reference(problem)
+
+
+@pytest.mark.parametrize("states", [1, 3])
+@pytest.mark.parametrize("steps", [small.PIECE, small.PIECE + 1, 3 * small.PIECE - 1])
+def test_long_sequences(steps: int, states: int) -> None:
+    """Sequences are cut into pieces; some end in each of them, and unnormalised probabilities would underflow."""
+    complete = random_problem(7, 1, steps, states, symbols=50, shortest=steps)
+    ragged = random_problem(8, 6, steps, states, symbols=2000, missing=0.2, shortest=0)
+    for problem in (complete, ragged):
+        assert small.Run(*problem).reliable
+        for name in FUNCTIONS:
+            assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_long_impossible_sequence() -> None:
+    stay = torch.eye(2, dtype=torch.float64)
+    rows = torch.zeros(2, 2 * small.PIECE, dtype=torch.int64)
+    rows[1, 5] = 1
+    problem = Problem(
+        Belief(stay[:1].expand(2, -1)), Dense(stay), Potentials(stay.log(), rows), torch.tensor([200, 256])
+    )
+    assert not small.Run(*problem).reliable
+    for name in FUNCTIONS:
+        assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
 
 
 def test_ties_go_to_the_lowest_state() -> None:
@@ -82,9 +117,15 @@ def chosen(problem: Problem) -> object:
 
 
 def test_the_choice_depends_on_sizes_and_gradients_alone() -> None:
-    assert chosen(random_problem(1, 1, small.STEPS, 3)) is small
-    assert chosen(random_problem(1, 1, small.STEPS + 1, 3)) is compiled
-    edge = small.NUMBERS // (16 * 32)
+    assert chosen(random_problem(1, 1, small.STEPS, 2)) is small
+    assert chosen(random_problem(1, 1, small.STEPS + 1, 2)) is compiled
+    longer = random_problem(1, 1, small.SHORT + 1, 2)
+    assert chosen(longer) is small
+    assert engines.choose(*longer[:3], viterbi=True) is compiled
+    edge = small.NUMBERS // (4 * 256)
+    assert chosen(random_problem(1, edge, 256, 2, shortest=256)) is small
+    assert chosen(random_problem(1, edge + 1, 256, 2, shortest=256)) is compiled
+    edge = small.SHORT_NUMBERS // (16 * 32)
     assert chosen(random_problem(1, edge, 32, 4, shortest=32)) is small
     assert chosen(random_problem(1, edge + 1, 32, 4, shortest=32)) is compiled
     tiny = random_problem(1, 1, 4, 2)
@@ -101,10 +142,10 @@ def test_the_choice_depends_on_sizes_and_gradients_alone() -> None:
         assert chosen(tiny) is small
 
 
-@pytest.mark.parametrize("states", [2, 8])
-def test_both_sides_of_the_limit_agree(states: int) -> None:
+@pytest.mark.parametrize(("steps", "states"), [(small.STEPS, 2), (small.SHORT, 8)])
+def test_both_sides_of_the_limit_agree(steps: int, states: int) -> None:
     """Results do not jump where the compiled kernels take over."""
-    problem = random_problem(6, 1, small.STEPS, states, shortest=small.STEPS)
+    problem = random_problem(6, 1, steps, states, shortest=steps)
     for one, other in ((small.score, compiled.score), (small.smooth, compiled.smooth)):
         np.testing.assert_allclose(one(*problem)[0].sum(), other(*problem)[0].sum(), rtol=AGREEMENT)
 

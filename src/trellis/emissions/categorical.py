@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -53,15 +53,19 @@ class Categorical(SymbolEmission):
         """The MAP distribution of each state over the words it can emit; the pseudocount is a scalar or [V, k].
 
         Unlike in transitions, probabilities of zero can become positive, within the support."""
-        found, support = copy(self), self.support
+        support = self.support
         if support is None and (kernels := estimates.fused(statistics, prior, self.table)):
-            found.table = kernels.log_columns(statistics, prior, self.table)
-            return found
+            return self.with_table(kernels.log_columns(statistics, prior, self.table))
         weights = (statistics + prior).clamp(min=0)
         allowed = None if self.partition is None else self.partition.allowed
         weights = weights if allowed is None else weights * allowed
         total = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)[support]
-        found.table = torch.where(total > 0, weights.log() - total.log(), self.table)
+        return self.with_table(torch.where(total > 0, weights.log() - total.log(), self.table))
+
+    def with_table(self, table: Tensor) -> Self:
+        """A copy with another table."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__, table=table)
         return found
 
     def only(self, allowed: Tensor) -> Categorical:

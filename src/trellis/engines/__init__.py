@@ -41,9 +41,9 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
     return plain
 
 
-def choose(prior: Belief, transition: AnyTransition, potentials: Potentials) -> ModuleType:
+def choose(prior: Belief, transition: AnyTransition, potentials: Potentials, viterbi: bool = False) -> ModuleType:
     """The engine module for this problem, by its size too."""
-    if small.fits(prior, transition, potentials):
+    if small.fits(prior, transition, potentials, viterbi):
         return small
     return engine(transition, potentials.table, potentials.ids)
 
@@ -93,7 +93,7 @@ def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, len
 
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] and its log-probability [B]."""
-    return choose(prior, transition, potentials).viterbi(prior, transition, potentials, lengths)
+    return choose(prior, transition, potentials, viterbi=True).viterbi(prior, transition, potentials, lengths)
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:

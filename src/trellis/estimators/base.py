@@ -4,11 +4,13 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from trellis.devices import choose_device
 from trellis.errors import InputError
@@ -54,9 +56,12 @@ class BaseHMM(FittedHMM):
         """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first."""
         self._check_settings()
         observed = self._read(X, lengths, fitting=True)
-        random = check_random_state(self.random_state)
-        seeds = self._seeds(random)
-        train, valid = hold_out(observed, self.validation_fraction, random) if self.early_stopping else (observed, None)
+        seeds, train, valid = [self.random_state], observed, None
+        if self.n_init > 1 or self.early_stopping:
+            random = check_random_state(self.random_state)
+            seeds = self._seeds(random)
+            if self.early_stopping:
+                train, valid = hold_out(observed, self.validation_fraction, random)
         letters, monitors = self._letters_to_draw(), self._monitors()
         restarts = [Restart(self._start(letters, train, s), m) for s, m in zip(seeds, monitors, strict=True)]
         self._warn_about_size(train)
@@ -116,15 +121,19 @@ class BaseHMM(FittedHMM):
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
         """The M-step of every restart."""
-        if prior.transition is not None and any(bool((one.transition.sum(-1) == 0).any()) for one in counts):
+        if prior.transition is not None and not all(one.transition.sum(-1).all() for one in counts):
             log.warning("Some state has no outgoing transitions in the data; its row of transmat_ is unchanged.")
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
         """Dirichlet priors as pseudocounts; None for parameters that are not trained."""
-        start = self._tensor(self.startprob_prior) - 1 if "s" in self.params else None
-        transition = self._tensor(self.transmat_prior) - 1 if "t" in self.params else None
+        start = self._pseudocount(self.startprob_prior) if "s" in self.params else None
+        transition = self._pseudocount(self.transmat_prior) if "t" in self.params else None
         return Prior(start, transition, self._emission_prior())
+
+    def _pseudocount(self, prior: Any) -> float | Tensor:
+        """A Dirichlet prior as a pseudocount."""
+        return prior - 1.0 if isinstance(prior, float | int) else self._tensor(prior) - 1
 
     def _seeds(self, random: np.random.RandomState) -> list[Any]:
         """One seed per restart."""
@@ -148,7 +157,9 @@ class BaseHMM(FittedHMM):
             self.startprob_ = random.dirichlet(even)
         if "t" in letters:
             self.transmat_ = random.dirichlet(even, size=self.n_components)
-        self._draw_emission(letters, observed, seed)
+        if isinstance(seed, Integral):
+            random.seed(seed)  # as another RandomState, in a hundredth of its time
+        self._draw_emission(letters, observed, random)
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""

@@ -28,11 +28,11 @@ class Block(NamedTuple):
 def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
     """Group sequences into blocks, longest first; all sequences of a block are at least half as long as its longest."""
     if len(observed.lengths) == 1:
-        return [make_block(observed, np.zeros(1, np.int64), np.zeros(1, np.int64), device)]
+        return [make_block(observed, np.arange(len(observed.values)), observed.lengths, device)]
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [
-        make_block(observed, offsets, group, device)
+        make_block(observed, ranges(offsets[group], observed.lengths[group]), observed.lengths[group], device)
         for group in groups(observed.lengths[by_length], numbers_per_step, by_length)
     ]
 
@@ -50,15 +50,20 @@ def groups(lengths: Array, numbers_per_step: int, names: Array) -> list[Array]:
     return found
 
 
-def make_block(observed: Observations, offsets: Array, group: Array, device: str) -> Block:
-    """The block of the sequences in a group."""
-    lengths = observed.lengths[group]
+def ranges(offsets: Array, lengths: Array) -> Array:
+    """offset, offset + 1, ... of each sequence, concatenated: [S], [S] -> [n]."""
     steps = np.arange(lengths.max())
-    inside = steps < lengths[:, None]
-    order = (offsets[group][:, None] + steps)[inside]
+    return (offsets[:, None] + steps)[steps < lengths[:, None]]
+
+
+def make_block(observed: Observations, order: Array, lengths: Array, device: str) -> Block:
+    """The block of sequences of these lengths [S], whose observations are at `order` [n]."""
     symbols = observed.values.ndim == 1
-    rows = np.full(inside.shape, -1, np.int64)
-    rows[inside] = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
+    flat = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
+    rows = flat[None]
+    if len(lengths) > 1:
+        rows = np.full((len(lengths), lengths.max()), -1, np.int64)
+        rows[np.arange(rows.shape[1]) < lengths[:, None]] = flat
     places = torch.from_numpy(rows).to(device)
     values = None if symbols else torch.from_numpy(observed.values[order].astype(np.float64)).to(device)
     return Block(places if values is None else Vectors(values, places), torch.from_numpy(lengths).to(device), order)

@@ -53,12 +53,13 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     def _adopt_emission(self, emission: Categorical) -> None:
         self.emissionprob_ = np.ascontiguousarray(emission.table.exp().T.cpu().numpy())
 
-    def _emission_prior(self) -> Tensor | None:
+    def _emission_prior(self) -> float | Tensor | None:
         return self._pseudocounts() if "e" in self.params else None
 
-    def _pseudocounts(self) -> Tensor:
+    def _pseudocounts(self) -> float | Tensor:
         """The Dirichlet prior of the emissions, [], [V] or [K, V], as pseudocounts that broadcast to [V, K]."""
-        return torch.atleast_2d(self._tensor(self.emissionprob_prior) - 1).mT
+        given = self._pseudocount(self.emissionprob_prior)
+        return torch.atleast_2d(given).mT if isinstance(given, Tensor) else given
 
     def free_parameters(self) -> dict[str, int]:
         return super().free_parameters() | {"e": self.n_components * ((self.n_features or 1) - 1)}
@@ -72,11 +73,13 @@ class CategoricalHMM(SymbolInput, BaseHMM):
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
             self._set_n_features(int(observed.seen.max()) + 1)
+        rejected = one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting
         unknown = observed.values >= (self.n_features or 1)
-        if one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting:
-            first = names[unknown][0] if unknown.any() else None
+        if not unknown.any():
+            return observed
+        if rejected:
             advice = f'only the {self.n_features} symbols seen in fitting are accepted, unless handle_unknown="uniform"'
-            refuse(unknown, f"the unknown symbol {first!s}", advice)
+            refuse(unknown, f"the unknown symbol {names[unknown][0]!s}", advice)
         return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
 
     def _set_n_features(self, found: int) -> None:

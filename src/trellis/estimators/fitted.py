@@ -151,7 +151,8 @@ class FittedHMM(BaseEstimator, ABC):
 
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
         """Total log-likelihood of all blocks."""
-        return float(sum(discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks))
+        first, *others = (discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks)
+        return float(sum(others, first))
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
         """The observations in blocks, on the device used for inference; a GPU processes all copies at once."""
@@ -172,7 +173,8 @@ class FittedHMM(BaseEstimator, ABC):
         self._adopt_emission(parts.emission)
 
     def _check_fitted(self) -> None:
-        check_is_fitted(self, "startprob_")
+        if not hasattr(self, "startprob_"):
+            check_is_fitted(self, "startprob_")  # raises
         self._check_settings()
         self._check()
 

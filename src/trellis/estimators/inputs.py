@@ -195,7 +195,7 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
         values = natural(values, missing)
     if missing_values is not None and isinstance(missing_values, str) == (values.dtype.kind == "U"):
         missing |= values == missing_values
-    return np.where(missing, np.zeros((), values.dtype), values), missing
+    return (np.where(missing, np.zeros((), values.dtype), values) if missing.any() else values), missing
 
 
 def each(values: Array, test: Callable[[Any], bool]) -> Array:
@@ -226,7 +226,9 @@ def checked_lengths(lengths: Any, total: int) -> Array:
     """Check the sequence lengths against `total` observations; the default is one sequence."""
     if total == 0:
         raise InputError("X is empty.")
-    given = np.atleast_1d(np.asarray([total] if lengths is None else lengths))
+    if lengths is None:
+        return np.array([total], np.int64)
+    given = np.atleast_1d(np.asarray(lengths))
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
         raise InputError("lengths must be integers, one per sequence.")
     if (given == 0).any():

@@ -90,7 +90,7 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
     """Indices [n] of the sequences that look impossible but may have underflowed; None if there are none. Not checked
     while gradients or a CUDA graph are recorded."""
     capturing = log_norms.is_cuda and torch.cuda.is_current_stream_capturing()
-    if log_norms.requires_grad or capturing or bool(log_norms.sum() > -torch.inf):
+    if log_norms.requires_grad or capturing or float(log_norms.sum()) > -torch.inf:
         return None
     lost = log_norms.sum(1) == -torch.inf
     helped = log_space.may_help(chain.transition, chain.potentials, lost.sum())
@@ -175,9 +175,9 @@ def counts(
         before = to_dense(carried, transition.num_states) * ~fresh.unsqueeze(-1)
         moves = moves + transition.expected(before, entry)
     starts, moves, visits = (found.clamp_(min=0) for found in (starts, moves, visits))  # rounding may go below 0
-    total = log_norms.sum(1, dtype=torch.float64)
-    if not per_sequence:
-        total, starts = total.sum(), starts.sum(0)
+    if per_sequence:
+        return Counts(log_norms.sum(1, dtype=torch.float64), starts, moves, visits), chain.name_belief(belief)
+    total, starts = log_norms.sum(dtype=torch.float64), starts.sum(0)
     return Counts(total, starts, moves, visits), chain.name_belief(belief)
 
 

@@ -1,4 +1,4 @@
-"""MAP estimates of categorical distributions in one pass, on a GPU; dispatched."""
+"""MAP estimates of categorical distributions in one pass: small tables on a CPU, and on a GPU; dispatched."""
 
 from types import ModuleType
 from typing import Any
@@ -6,12 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trellis.kernels.estimates import arrays
 from trellis.kernels.optional import installed
+
+SMALL = 1 << 12  # entries up to which torch's fixed cost per operation dominates
 
 
 def fused(counts: Tensor, pseudocount: Any, old: Tensor) -> ModuleType | None:
-    """The kernels of triton.py, if they apply: float32 on a GPU, and one pseudocount that is not negative."""
-    if not (counts.is_cuda and counts.dtype is torch.float32 and old.dtype is torch.float32):
+    """The functions of arrays.py for few float64 numbers on a CPU, without gradients; or those of triton.py for float32
+    on a GPU, and one pseudocount that is not negative; None if neither apply."""
+    if not counts.is_cuda:
+        small = counts.dtype is torch.float64 and old.dtype is torch.float64 and 0 < counts.numel() <= SMALL
+        return arrays if small and not (counts.requires_grad or old.requires_grad) else None
+    if not (counts.dtype is torch.float32 and old.dtype is torch.float32):
         return None
     if not isinstance(pseudocount, float | int) or pseudocount < 0 or not counts.numel():
         return None

@@ -1,13 +1,17 @@
 """Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
 `matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
-Loops instead of slices: one assignment to a slice takes numba two seconds to compile.
+Loops instead of slices and copies, which numba takes long to compile: two seconds for one assignment to a slice.
 """
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
+
+INNER: Any = {"fastmath": MATHS, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # not from Python
 
 NARROW = 16  # up to this many states, Viterbi keeps one state's best in a register; beyond, it vectorises over states
 
@@ -21,13 +25,18 @@ def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, leng
         )  # fmt: skip
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, norms, a):
     states, kept = prior.shape[0], alphas.shape[0]
     zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), np.finfo(prior.dtype).tiny
     fixed = matrices.shape[0] == 1
-    transposed = matrices[0].T.copy() if fixed else np.empty((0, 0), prior.dtype)
-    p = prior.copy()
+    transposed = np.empty((states if fixed else 0, states), prior.dtype)
+    for j in range(len(transposed)):
+        for i in range(states):
+            transposed[j, i] = matrices[0, i, j]
+    p = np.empty(states, prior.dtype)
+    for j in range(states):
+        p[j] = prior[j]
     for t in range(length):
         if t > 0 and fixed:
             product(transposed, a, p)
@@ -49,7 +58,7 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
             target[j] = a[j]
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def product(matrix, x, out):
     """out = matrix x, with each sum in a register: [K, K], [K] -> [K]."""
     for j in range(x.shape[0]):
@@ -59,7 +68,7 @@ def product(matrix, x, out):
         out[j] = total
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def spread(x, matrix, out):
     """out = x matrix, row by row: [K], [K, K] -> [K]."""
     for j in range(x.shape[0]):
@@ -93,14 +102,16 @@ def adjoint(
         )  # fmt: skip
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def adjoint_one(
     matrices, offset, by_step, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
 ):
     """`w` is the gradient of the last distribution on entry, and that of the prior on exit."""
     states = matrices.shape[1]
     zero, one = table.dtype.type(0), table.dtype.type(1)
-    m = w.copy()
+    m = np.empty(states, w.dtype)
+    for z in range(states):
+        m[z] = w[z]
     for t in range(length - 1, -1, -1):
         a = alphas[t]
         base = weights[t]
@@ -127,7 +138,7 @@ def adjoint_one(
                 add_outer(alphas[t - 1], w, d_matrices[number])
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def add_outer(left, right, out):
     """out += left right': [K], [K] -> [K, K]."""
     for i in range(left.shape[0]):
@@ -145,7 +156,7 @@ def viterbi(worker, workers, log_prior, log_matrices, by_row, by_step, log_table
         )
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
@@ -180,7 +191,7 @@ def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, lengt
     return score
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def best_before(transposed, s, best, pointer):
     """best[j] = max_i s[i] + log A[i, j] and the first i that attains it, each in a register."""
     for j in range(s.shape[0]):
@@ -195,7 +206,7 @@ def best_before(transposed, s, best, pointer):
         pointer[j] = choice
 
 
-@njit(fastmath=MATHS, cache=True)
+@njit(**INNER)
 def best_after(s, matrix, best, pointer):
     """`best_before`, computed row by row of log A."""
     for j in range(s.shape[0]):
@@ -210,7 +221,7 @@ def best_after(s, matrix, best, pointer):
             pointer[j] = i if better else pointer[j]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def invert(weights, uniform):
     """The first index whose cumulative weight exceeds uniform * total; never one of weight zero."""
     total = weights.sum()

@@ -1,0 +1,31 @@
+"""The functions of triton.py for small tables on a CPU, in NumPy: an operation costs a third of torch's."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def rows(counts: Tensor, pseudocount: Any, old: Tensor, keep_zeros: bool) -> Tensor:
+    """`dirichlet.most_probable` along the last dimension."""
+    before = old.numpy()
+    weights = positive(counts, pseudocount)
+    if keep_zeros:
+        weights = weights * (before > 0)
+    total = weights.sum(-1, keepdims=True)
+    return torch.from_numpy(np.divide(weights, total, out=before.copy(), where=total > 0))
+
+
+def log_columns(counts: Tensor, pseudocount: Any, old: Tensor) -> Tensor:
+    """Logarithms of the most probable distributions along the first dimension, given the old logarithms."""
+    weights = positive(counts, pseudocount)
+    total = weights.sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(weights) - np.log(total)
+    return torch.from_numpy(np.where(total > 0, logs, old.numpy()))
+
+
+def positive(counts: Tensor, pseudocount: Any) -> Any:
+    added = pseudocount.numpy() if isinstance(pseudocount, Tensor) else pseudocount
+    return np.maximum(counts.numpy() + added, 0)
