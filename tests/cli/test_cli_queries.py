@@ -191,7 +191,7 @@ def test_every_file_of_features_has_the_same_rows(
     words = ["the", "cat", "sees", "a", "dog"]
     for suffix in ("jsonl", "tsv", "csv", "npy", "vec", "safetensors"):
         path = tmp_path / f"x.{suffix}"
-        facts = answer(capsys, "embed", place / "words", *lines, "-o", path)
+        facts = answer(capsys, "embed", place / "words", *lines, "-o", path, "--device", "cpu")
         assert (facts["tokens"], facts["dimensions"]) == (5, 3)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), vectors)
     np.testing.assert_array_equal(load_tensors(tmp_path / "x.safetensors")["vectors"], vectors)

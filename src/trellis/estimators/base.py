@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -157,9 +156,7 @@ class BaseHMM(FittedHMM):
             self.startprob_ = random.dirichlet(even)
         if "t" in letters:
             self.transmat_ = random.dirichlet(even, size=self.n_components)
-        if isinstance(seed, Integral):
-            random.seed(seed)  # as another RandomState, in a hundredth of its time
-        self._draw_emission(letters, observed, random)
+        self._draw_emission(letters, observed, seed)
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""
