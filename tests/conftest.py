@@ -5,9 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+settings.register_profile("trellis", deadline=None)  # a test has no time limit: timings are for benchmarks
+settings.load_profile("trellis")
 
 
 @pytest.fixture(scope="session", autouse=True)
