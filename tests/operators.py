@@ -1,6 +1,8 @@
-"""Transitions out of unnormalised weights, for tests."""
+"""Transitions out of unnormalised weights, and the tensors of results, for tests."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,3 +22,10 @@ def of_band(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Banded, Te
     """The band between the states `kept` out of log weights [K, w], and the log of each row's sum."""
     probs, log_norm = band_probs(log_weights, kept)
     return Banded(probs), log_norm
+
+
+def flat(value: Any) -> list[Tensor]:
+    """All tensors of a nested result, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [] if value is None else [tensor for item in value for tensor in flat(item)]

@@ -82,7 +82,7 @@ def test_states_of_a_model_without_states(tmp_path: Path, capsys: pytest.Capture
     vectors = trellis.LDSVectors(2).fit(LINES.splitlines())
     vectors.model_.save(tmp_path)
     assert run("embed", tmp_path, "the cat", "--top", "2") == 2
-    assert "--top is for" in capsys.readouterr().err
+    assert "no most probable states" in capsys.readouterr().err
 
 
 def test_a_picture_of_two_sentences(model: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from operators import flat
 from trellis import engines
 from trellis.emissions import Categorical
 from trellis.engines import homogeneous, reference
@@ -43,12 +44,6 @@ def single(problem: Problem) -> tuple[Belief, Dense, Potentials, Tensor]:
     matrix = transition.dense().to(DEVICE, torch.float32)
     potentials = Potentials(table.to(DEVICE, torch.float32), rows.to(DEVICE))
     return Belief(prior.probs.to(DEVICE, torch.float32)), Dense(matrix), potentials, lengths.to(DEVICE)
-
-
-def flat(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [] if value is None else [tensor for item in value for tensor in flat(item)]
 
 
 def assert_agree(ours: Any, exact: Any) -> None:

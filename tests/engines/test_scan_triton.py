@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from operators import flat
 from trellis.engines import reference
 from trellis.testing.problems import random_problem, transition_of
 from trellis.transitions import LogitBlocks
@@ -54,12 +55,6 @@ class Case:
         loss = (finite * weights).sum() + (belief.probs * weights.flatten()[0]).square().sum()
         found = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(self.leaves, found, strict=True)]
-
-
-def flat(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [] if value is None else [tensor for item in value for tensor in flat(item)]
 
 
 def assert_agree(ours: Any, exact: Any) -> None:

@@ -301,10 +301,9 @@ class PersistedModel(ABC):
         >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]
         [('a', 0, 1), ('b', 3, 4)]
         """
-        from trellis.models.reading import as_sentences, token_rows
+        from trellis.models.reading import as_sentences, check_top, token_rows
 
-        if top and self.embed_kinds and not self.sizes:
-            raise self.refusal("embed_rows(top=...)", *STATES)
+        check_top(self, top)
         return list(token_rows(self, list(as_sentences(self, text)), kind, top))
 
 

@@ -12,6 +12,7 @@ from trellis.corpus.read import Record, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, check_recipe
 from trellis.corpus.tokenize import TOKENIZERS, treat
 from trellis.errors import TrellisError
+from trellis.models.base import STATES
 from trellis.models.text import Text, as_array, encode, ids_of, is_alone
 
 PRETOKENIZED = TOKENIZERS["whitespace"]
@@ -79,6 +80,12 @@ def as_sentences(model: Any, text: Text) -> Iterator[Sentence]:
         else:
             tokens = model.vocab.decode(ids.tolist()) if isinstance(one, np.ndarray | Tensor) else [*one]
             yield Sentence(number, place, model.vocab.join(tokens), tokens, ids)
+
+
+def check_top(model: Any, top: int | None) -> None:
+    """Raise if the most probable states are wanted of a model without states."""
+    if top and model.embed_kinds and not model.sizes:
+        raise TrellisError(f"This {model.name} model {STATES[0]}: its tokens have vectors, no most probable states.")
 
 
 def token_rows(

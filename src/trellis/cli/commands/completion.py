@@ -58,7 +58,7 @@ def describe(parser: argparse.ArgumentParser, name: str = "", summary: str = "")
 
 
 def bash(found: list[Command]) -> Iterator[str]:
-    """The longest matching command decides; file names complete everything else."""
+    """The longest matching command determines the words; file names complete everything else."""
     yield "_trellis() {"
     yield '  local words="" values="" previous="${COMP_WORDS[COMP_CWORD-1]}" line="${COMP_WORDS[*]:1:COMP_CWORD-1} "'
     yield '  case "$line" in'

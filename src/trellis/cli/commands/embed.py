@@ -10,7 +10,6 @@ from typing import Any
 from trellis.cli.arguments import TOKENS, add_text, chunks_of, positive
 from trellis.cli.console import Answer, Block, Lines, Note, Rows, Table
 from trellis.cli.features import FORMATS, VECTOR, check_format, flat, nested, word2vec, write_features
-from trellis.errors import TrellisError
 
 SUMMARY = "compute contextual features of every token"
 EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
@@ -28,13 +27,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     if args.output is not None:
         check_format(args.output, args.top)
-    from trellis.models.base import STATES
     from trellis.models.files import load
+    from trellis.models.reading import check_top
 
     model = load(args.model, None, args.device)
-    model.embed([], args.what)  # refused before any text is read
-    if args.top and not model.sizes:
-        raise TrellisError(f"This {model.name} model {STATES[0]}: --top is for {STATES[1]}.")
+    model.embed([], args.what)  # raises before any text is read
+    check_top(model, args.top)
     if args.output is None:
         args.top = args.top or (1 if model.sizes else 0)
         return Answer(Rows(([*map(nested, rows)] for rows in token_chunks(args, model)), shown, cells=flat))
