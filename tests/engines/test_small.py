@@ -13,6 +13,7 @@ from test_scan import BROKEN, assert_same, path_scores
 from trellis import engines
 from trellis.engines import compiled, homogeneous, reference, small
 from trellis.errors import TrellisError
+from trellis.kernels.scan import banded
 from trellis.testing.close import assert_close
 from trellis.testing.problems import Problem, random_problem
 from trellis.transitions import Blocks, Dense
@@ -20,6 +21,10 @@ from trellis.types import Belief, Potentials
 
 AGREEMENT = 1e-12  # relative, float64: the same log-likelihood from small.py and compiled.py
 FUNCTIONS = ("score", "filter", "smooth", "expect")
+
+
+def is_reliable(problem: Problem) -> bool:
+    return bool(small.Solution(*problem).run.reliable)
 
 
 def check_against_reference(problem: Problem) -> None:
@@ -50,7 +55,7 @@ def test_densities_beyond_the_range_of_a_float(shift: float) -> None:
     problem = random_problem(4, 2, 20, 3)
     potentials = problem.potentials._replace(table=problem.potentials.table + shift)
     shifted = problem._replace(potentials=potentials)
-    assert small.Run(*shifted).reliable
+    assert is_reliable(shifted)
     check_against_reference(shifted)
 
 
@@ -60,18 +65,18 @@ def test_underflow_is_left_to_the_general_engine() -> None:
     table = torch.tensor([[0.0, -1e3], [-1e3, 0.0]], dtype=torch.float64)
     potentials = Potentials(table, torch.tensor([[0, 1] * 10]))
     problem = Problem(Belief(rare[:1]), Dense(rare), potentials, torch.tensor([20]))
-    assert not small.Run(*problem).reliable
+    assert not is_reliable(problem)
     check_against_reference(problem)
 
 
 @pytest.mark.parametrize("states", [1, 3])
-@pytest.mark.parametrize("steps", [small.PIECE, small.PIECE + 1, 3 * small.PIECE - 1])
+@pytest.mark.parametrize("steps", [banded.PIECE, banded.PIECE + 1, 3 * banded.PIECE - 1])
 def test_long_sequences(steps: int, states: int) -> None:
     """Sequences are cut into pieces; some end in each of them, and unnormalised probabilities would underflow."""
     complete = random_problem(7, 1, steps, states, symbols=50, shortest=steps)
     ragged = random_problem(8, 6, steps, states, symbols=2000, missing=0.2, shortest=0)
     for problem in (complete, ragged):
-        assert small.Run(*problem).reliable
+        assert is_reliable(problem)
         for name in FUNCTIONS:
             assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
 
@@ -79,12 +84,12 @@ def test_long_sequences(steps: int, states: int) -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_long_impossible_sequence() -> None:
     stay = torch.eye(2, dtype=torch.float64)
-    rows = torch.zeros(2, 2 * small.PIECE, dtype=torch.int64)
+    rows = torch.zeros(2, 2 * banded.PIECE, dtype=torch.int64)
     rows[1, 5] = 1
     problem = Problem(
         Belief(stay[:1].expand(2, -1)), Dense(stay), Potentials(stay.log(), rows), torch.tensor([200, 256])
     )
-    assert not small.Run(*problem).reliable
+    assert not is_reliable(problem)
     for name in FUNCTIONS:
         assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
 
@@ -117,15 +122,15 @@ def chosen(problem: Problem) -> object:
 
 
 def test_the_choice_depends_on_sizes_and_gradients_alone() -> None:
-    assert chosen(random_problem(1, 1, small.STEPS, 2)) is small
-    assert chosen(random_problem(1, 1, small.STEPS + 1, 2)) is compiled
-    longer = random_problem(1, 1, small.SHORT + 1, 2)
+    assert chosen(random_problem(1, 1, banded.STEPS, 2)) is small
+    assert chosen(random_problem(1, 1, banded.STEPS + 1, 2)) is compiled
+    longer = random_problem(1, 1, banded.SHORT + 1, 2)
     assert chosen(longer) is small
     assert engines.choose(*longer[:3], viterbi=True) is compiled
-    edge = small.NUMBERS // (4 * 256)
+    edge = banded.NUMBERS // (4 * 256)
     assert chosen(random_problem(1, edge, 256, 2, shortest=256)) is small
     assert chosen(random_problem(1, edge + 1, 256, 2, shortest=256)) is compiled
-    edge = small.SHORT_NUMBERS // (16 * 32)
+    edge = banded.SHORT_NUMBERS // (16 * 32)
     assert chosen(random_problem(1, edge, 32, 4, shortest=32)) is small
     assert chosen(random_problem(1, edge + 1, 32, 4, shortest=32)) is compiled
     tiny = random_problem(1, 1, 4, 2)
@@ -142,7 +147,7 @@ def test_the_choice_depends_on_sizes_and_gradients_alone() -> None:
         assert chosen(tiny) is small
 
 
-@pytest.mark.parametrize(("steps", "states"), [(small.STEPS, 2), (small.SHORT, 8)])
+@pytest.mark.parametrize(("steps", "states"), [(banded.STEPS, 2), (banded.SHORT, 8)])
 def test_both_sides_of_the_limit_agree(steps: int, states: int) -> None:
     """Results do not jump where the compiled kernels take over."""
     problem = random_problem(6, 1, steps, states, shortest=steps)

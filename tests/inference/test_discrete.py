@@ -14,6 +14,7 @@ from strategies import problems
 from trellis import engines
 from trellis.engines import reference
 from trellis.inference import discrete
+from trellis.kernels.scan import banded
 from trellis.testing.close import TOLERANCE, assert_close
 from trellis.testing.oracle import SMALLEST_P, Paths, cells, chi_square, log
 from trellis.testing.problems import Problem, distributions, random_problem, transition_of
@@ -31,7 +32,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test runs with the engine of small problems, with numba alone, and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "small":
-            patch.setattr(engines.small, "STEPS", 0)
+            patch.setattr(banded, "STEPS", 0)
         if request.param == "naive":
             patch.setattr(engines, "optional_engine", lambda name: None)
         yield request.param
@@ -279,7 +280,7 @@ def test_a_probability_beneath_the_smallest_normal_number_counts_as_zero(
     batch: int, varying: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise its reciprocal would be infinite, and infinity times zero is not a number."""
-    monkeypatch.setattr(engines.small, "STEPS", 0)  # it computes in float64
+    monkeypatch.setattr(banded, "STEPS", 0)  # it computes in float64
     problem = impossible(batch, varying)
     table = torch.tensor([[0.0, -torch.inf], [-90.0, 0.0]])
     problem = Problem(

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from trellis.devices import choose_device
 from trellis.errors import InputError
+from trellis.estimators import inference
 from trellis.estimators.blocks import Block
 from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
-from trellis.learning.em import Running, expect_together, expect_whole
+from trellis.learning.em import Running, expect_together
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
@@ -114,13 +115,13 @@ class BaseHMM(FittedHMM):
             together = len(models) > 1 and block.lengths.is_cuda
             found = expect_together(models, block.observations, block.lengths) if together else []
             if not found or any(bool(counts.log_likelihood == -torch.inf) for counts in found):
-                found = [expect_whole(parts, block.observations, block.lengths) for parts in models]
+                found = [inference.expect(parts, block) for parts in models]
             totals = [total.plus(new) for total, new in zip(totals, found, strict=True)] if totals else found
         return totals
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
         """The M-step of every restart."""
-        if prior.transition is not None and not all(one.transition.sum(-1).all() for one in counts):
+        if prior.transition is not None and not all(one.transition.cpu().numpy().any(-1).all() for one in counts):
             log.warning("Some state has no outgoing transitions in the data; its row of transmat_ is unchanged.")
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
@@ -156,7 +157,9 @@ class BaseHMM(FittedHMM):
             self.startprob_ = random.dirichlet(even)
         if "t" in letters:
             self.transmat_ = random.dirichlet(even, size=self.n_components)
-        self._draw_emission(letters, observed, seed)
+        if isinstance(seed, int | np.integer):
+            random.seed(seed)  # the emission is drawn from the seed too, and a new generator takes longer
+        self._draw_emission(letters, observed, random)
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from trellis.emissions import Vectors
 from trellis.estimators.inputs import Array, Observations
+from trellis.kernels.scan.banded import Sequences, is_small
 
 LARGEST = 1 << 24  # maximum size of one block's posteriors
 
@@ -18,21 +19,29 @@ class Block(NamedTuple):
     observations: Tensor | Vectors  # symbols [B, T], or rows of vectors; -1 where missing
     lengths: Tensor  # [B]
     order: Array  # [n]: source index of each unpadded step
+    ends: Array  # [B]: the lengths
+    sequences: Sequences | None  # of a small problem on a CPU
 
-    def restore(self, steps: Tensor, total: Array) -> None:
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.ends), int(self.ends.max())
+
+    def restore(self, steps: Array, total: Array) -> None:
         """Scatter per-step values [B, T, ...] back to the original order of the observations."""
-        inside = np.arange(steps.shape[1]) < self.lengths.cpu().numpy()[:, None]
-        total[self.order] = steps.cpu().numpy()[inside]
+        if len(self.ends) == 1:
+            total[self.order] = steps[0]
+        else:
+            total[self.order] = steps[np.arange(steps.shape[1]) < self.ends[:, None]]
 
 
-def make_blocks(observed: Observations, numbers_per_step: int, device: str) -> list[Block]:
+def make_blocks(observed: Observations, states: int, numbers_per_step: int, device: str) -> list[Block]:
     """Group sequences into blocks, longest first; all sequences of a block are at least half as long as its longest."""
     if len(observed.lengths) == 1:
-        return [make_block(observed, np.arange(len(observed.values)), observed.lengths, device)]
+        return [make_block(observed, np.arange(len(observed.values)), observed.lengths, states, device)]
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [
-        make_block(observed, ranges(offsets[group], observed.lengths[group]), observed.lengths[group], device)
+        make_block(observed, ranges(offsets[group], observed.lengths[group]), observed.lengths[group], states, device)
         for group in groups(observed.lengths[by_length], numbers_per_step, by_length)
     ]
 
@@ -56,7 +65,7 @@ def ranges(offsets: Array, lengths: Array) -> Array:
     return (offsets[:, None] + steps)[steps < lengths[:, None]]
 
 
-def make_block(observed: Observations, order: Array, lengths: Array, device: str) -> Block:
+def make_block(observed: Observations, order: Array, lengths: Array, states: int, device: str) -> Block:
     """The block of sequences of these lengths [S], whose observations are at `order` [n]."""
     symbols = observed.values.ndim == 1
     flat = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
@@ -64,6 +73,13 @@ def make_block(observed: Observations, order: Array, lengths: Array, device: str
     if len(lengths) > 1:
         rows = np.full((len(lengths), lengths.max()), -1, np.int64)
         rows[np.arange(rows.shape[1]) < lengths[:, None]] = flat
-    places = torch.from_numpy(rows).to(device)
-    values = None if symbols else torch.from_numpy(observed.values[order].astype(np.float64)).to(device)
-    return Block(places if values is None else Vectors(values, places), torch.from_numpy(lengths).to(device), order)
+    small = device == "cpu" and is_small(rows.shape, states)
+    places = tensor(rows, device)
+    values = None if symbols else tensor(observed.values[order].astype(np.float64), device)
+    observations = places if values is None else Vectors(values, places)
+    return Block(observations, tensor(lengths, device), order, lengths, Sequences(rows, lengths) if small else None)
+
+
+def tensor(values: Array, device: str) -> Tensor:
+    found = torch.from_numpy(values)
+    return found if device == "cpu" else found.to(device)

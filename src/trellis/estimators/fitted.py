@@ -1,7 +1,7 @@
 """Queries of an HMM with given parameters: log-likelihood, Viterbi, posteriors, sampling."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -15,16 +15,14 @@ from torch import Tensor
 from trellis.devices import choose_device
 from trellis.emissions import Emission
 from trellis.errors import InputError
-from trellis.estimators.blocks import Block, make_blocks
+from trellis.estimators import inference
+from trellis.estimators.blocks import Block, make_blocks, tensor
 from trellis.estimators.inputs import Array, Observations
-from trellis.inference import discrete
 from trellis.inference.stationary import long_run
 from trellis.parts import Parts
 from trellis.transitions import Dense
-from trellis.types import Belief, Potentials
 
 Emitter = Callable[[int, np.random.RandomState], Any]
-Problem = tuple[Belief, Dense, Potentials, Tensor]
 SUM_TOLERANCE = 1e-5  # of probabilities set by hand
 ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
@@ -81,10 +79,11 @@ class FittedHMM(BaseEstimator, ABC):
         """log p(X), and the posterior p(state | X) of every observation, [n_samples, n_components]."""
         observed, blocks = self._question(X, lengths)
         log_prob, posteriors = 0.0, np.empty((len(observed.values), self.n_components))
-        for block, problem in self._chains(blocks):
-            answer = discrete.smooth(*problem)
-            log_prob += float(answer.log_likelihood.sum())
-            block.restore(answer.probs, posteriors)
+        parts = self._parts()
+        for block in blocks:
+            found, probs = inference.smooth(parts, block)
+            log_prob += found
+            block.restore(probs, posteriors)
         return log_prob, posteriors
 
     def predict_proba(self, X: Any, lengths: Any = None) -> Array:
@@ -101,9 +100,10 @@ class FittedHMM(BaseEstimator, ABC):
             return float(posteriors.max(1).sum()), posteriors.argmax(1)
         observed, blocks = self._question(X, lengths)
         log_prob, states = 0.0, np.empty(len(observed.values), np.int64)
-        for block, problem in self._chains(blocks):
-            path, scores = discrete.viterbi(*problem)
-            log_prob += float(scores.sum())
+        parts = self._parts()
+        for block in blocks:
+            found, path = inference.viterbi(parts, block)
+            log_prob += found
             block.restore(path, states)
         return log_prob, states
 
@@ -145,23 +145,18 @@ class FittedHMM(BaseEstimator, ABC):
         observed = self._read(X, lengths)
         return observed, self._blocks(observed)
 
-    def _chains(self, blocks: list[Block]) -> Iterator[tuple[Block, Problem]]:
-        parts = self._parts()
-        return ((block, problem(parts, block)) for block in blocks)
-
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
         """Total log-likelihood of all blocks."""
-        first, *others = (discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks)
-        return float(sum(others, first))
+        return sum(inference.log_likelihood(parts, block) for block in blocks)
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
         """The observations in blocks, on the device used for inference; a GPU processes all copies at once."""
         device = choose_device(self.device)
-        features = observed.values[0].size
-        return make_blocks(observed, self.n_components * features * (copies if device != "cpu" else 1), device)
+        numbers = self.n_components * observed.values[0].size * (copies if device != "cpu" else 1)
+        return make_blocks(observed, self.n_components, numbers, device)
 
     def _tensor(self, value: Any) -> Tensor:
-        return torch.from_numpy(np.array(value, np.float64)).to(choose_device(self.device))
+        return tensor(np.array(value, np.float64), choose_device(self.device))
 
     def _parts(self) -> Parts:
         """The model described by the fitted attributes."""
@@ -200,21 +195,14 @@ class FittedHMM(BaseEstimator, ABC):
         setattr(self, name, value)
         if value.shape != shape:
             raise InputError(f"{name} must have the shape {shape}, not {value.shape}.")
-        if not value.min() >= 0:
+        if not np.minimum.reduce(value, None) >= 0:
             raise InputError(f"{name} contains negative or NaN probabilities.")
-        sums = value.sum(-1)
+        sums = np.add.reduce(value, -1)
         wrong = abs(sums - 1) > SUM_TOLERANCE
         if wrong.any():
             found = sums if sums.ndim == 0 else sums[wrong][0]
             rows = "must" if sums.ndim == 0 else "rows must"
             raise InputError(f"{name} {rows} sum to 1 (got {found:.4f}); normalise it.")
-
-
-def problem(parts: Parts, block: Block) -> Problem:
-    """The inference inputs for one block."""
-    start, transition, emission = parts
-    prior = Belief(start.expand(len(block.lengths), -1))
-    return prior, transition, emission.potentials(block.observations), block.lengths
 
 
 def draw(cumulative: Array, random: np.random.RandomState) -> int:

@@ -182,7 +182,7 @@ def as_columns(flat: Array) -> Array:
 
 def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
     """Values with their natural dtype, zero (or empty) where missing, and the mask of missing values."""
-    missing = np.ma.getmaskarray(flat).copy()
+    missing = np.ma.getmaskarray(flat).copy() if np.ma.isMaskedArray(flat) else np.zeros(flat.shape, bool)
     values = np.ma.getdata(flat)
     if values.dtype == object:
         missing |= each(values, nothing)

@@ -12,15 +12,15 @@ def rows(counts: Tensor, pseudocount: Any, old: Tensor, keep_zeros: bool) -> Ten
     before = old.numpy()
     weights = positive(counts, pseudocount)
     if keep_zeros:
-        weights = weights * (before > 0)
-    total = weights.sum(-1, keepdims=True)
+        weights *= before > 0
+    total = np.add.reduce(weights, -1, keepdims=True)
     return torch.from_numpy(np.divide(weights, total, out=before.copy(), where=total > 0))
 
 
 def log_columns(counts: Tensor, pseudocount: Any, old: Tensor) -> Tensor:
     """Logarithms of the most probable distributions along the first dimension, given the old logarithms."""
     weights = positive(counts, pseudocount)
-    total = weights.sum(0)
+    total = np.add.reduce(weights)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(weights) - np.log(total)
     return torch.from_numpy(np.where(total > 0, logs, old.numpy()))

@@ -1,0 +1,75 @@
+"""Inference on a block of sequences: in NumPy from end to end if it is a small problem on a CPU, else in torch."""
+
+import numpy as np
+import torch
+
+from trellis.estimators.blocks import Block
+from trellis.estimators.inputs import Array
+from trellis.inference import discrete
+from trellis.kernels.scan import banded
+from trellis.learning.em import expect_whole
+from trellis.parts import Parts
+from trellis.transitions import Dense
+from trellis.types import Belief, Counts, Potentials
+
+Arrays = tuple[banded.Sequences, Array, Array, Array]
+
+
+def log_likelihood(parts: Parts, block: Block) -> float:
+    """log p(x), summed over the sequences."""
+    if run := solved(parts, block):
+        return float(np.add.reduce(run.log_likelihood()))
+    return float(discrete.log_likelihood(*problem(parts, block)).sum())
+
+
+def smooth(parts: Parts, block: Block) -> tuple[float, Array]:
+    """log p(x), summed over the sequences, and p(z_t | x) [B, T, K]."""
+    if run := solved(parts, block):
+        return float(np.add.reduce(run.log_likelihood())), run.smoothed()
+    answer = discrete.smooth(*problem(parts, block))
+    return float(answer.log_likelihood.sum()), answer.probs.cpu().numpy()
+
+
+def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
+    """The log-probability of the Viterbi paths, summed over the sequences, and the paths [B, T]."""
+    if (arrays := small(parts, block, viterbi=True)) and (found := banded.viterbi(*arrays)):
+        return float(np.add.reduce(found[1])), found[0]
+    path, scores = discrete.viterbi(*problem(parts, block))
+    return float(scores.sum()), path.cpu().numpy()
+
+
+def expect(parts: Parts, block: Block) -> Counts:
+    """The E-step."""
+    if not (run := solved(parts, block)):
+        return expect_whole(parts, block.observations, block.lengths)
+    total = np.add.reduce(run.log_likelihood(), keepdims=True).reshape(())
+    entry, moves, visits = run.expected()
+    found = total, np.add.reduce(entry * run.prior), moves, visits
+    counts = Counts(*map(torch.from_numpy, found))
+    return counts._replace(emission=parts.emission.statistics(block.observations, counts.emission))
+
+
+def solved(parts: Parts, block: Block) -> banded.Run | None:
+    """The solution of a small problem, if it is reliable."""
+    if not (arrays := small(parts, block)):
+        return None
+    run = banded.Run(*arrays)
+    return run if run.reliable else None
+
+
+def small(parts: Parts, block: Block, viterbi: bool = False) -> Arrays | None:
+    """The arrays of a small problem: sequences, start, transition matrix and log-potentials."""
+    start, transition, emission = parts
+    if block.sequences is None or not isinstance(transition, Dense):
+        return None
+    if viterbi and not banded.is_small(block.shape, transition.num_states, viterbi=True):
+        return None
+    table = emission.potentials(block.observations).table
+    return block.sequences, start.numpy(), transition.matrix.numpy(), table.numpy()
+
+
+def problem(parts: Parts, block: Block) -> tuple[Belief, Dense, Potentials, torch.Tensor]:
+    """The inputs of `trellis.inference.discrete`."""
+    start, transition, emission = parts
+    prior = Belief(start.expand(len(block.lengths), -1))
+    return prior, transition, emission.potentials(block.observations), block.lengths
