@@ -16,7 +16,7 @@ from benchmarks.report import emit
 
 SYMBOLS, STATES, ITERATIONS, CALLS = 30, 3, 10, 300
 OURS, PEER = "trellis", "hmmlearn.hmm"
-MIDDLE, COMPILED = 300, 1000  # symbols: within, and beyond the engine of small problems
+MIDDLE, COMPILED = 1000, 10_000  # symbols: within, and beyond the engine of small problems
 
 DATA = "import numpy as np; X = np.random.RandomState(0).randint(0, 5, ({symbols}, 1)); "
 MODEL = "CategoricalHMM({states}, n_iter={iterations}, tol=-np.inf, random_state=0)"

@@ -49,7 +49,7 @@ def test_small_blocks_are_solved_in_numpy(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(inference.discrete, function, None)
     monkeypatch.setattr(inference, "expect_whole", None)
     model.fit(X).score(X), model.predict_proba(X), model.predict(X)
-    longer = np.tile(X, 20)
+    longer = np.tile(X, 1 + banded.STEPS // len(X))
     for query in (model.fit, model.score, model.predict_proba, model.predict):
         with pytest.raises(TypeError, match="not callable"):
             query(longer)

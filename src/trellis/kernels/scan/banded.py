@@ -16,8 +16,8 @@ import numpy as np
 from scipy.linalg.blas import dtbsv
 
 Array = np.ndarray[Any, Any]
-STEPS, SHORT = 384, 64  # maximum length of a sequence; of a short one, and for Viterbi
-NUMBERS, SHORT_NUMBERS = 1 << 12, 1 << 15  # maximum entries of all M_t; if all sequences are short
+STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short one, and for Viterbi
+NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t; if all sequences are short
 PIECE = 128  # steps without normalisation
 SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
 FEW = 32  # entries of a step's M_t for which lists are faster than arrays

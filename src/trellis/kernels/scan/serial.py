@@ -1,7 +1,8 @@
 """Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
 `matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
-Loops instead of slices and copies, which numba takes long to compile: two seconds for one assignment to a slice.
+Loops instead of slices and copies, and functions that are inlined before they are compiled: numba takes two seconds to
+compile one assignment to a slice, and a third of a second for a function of its own.
 """
 
 from typing import Any
@@ -11,12 +12,13 @@ from numba import njit
 
 from trellis.kernels.scan.lanes import MATHS
 
-INNER: Any = {"fastmath": MATHS, "cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # not from Python
+INNER: Any = {"fastmath": MATHS, "inline": "always"}
 
+TINY, TINY_SINGLE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float32).tiny)
 NARROW = 16  # up to this many states, Viterbi keeps one state's best in a register; beyond, it vectorises over states
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=MATHS)
 def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
     """Write c_t to norms [B, T], a_t to alphas [B, T or 1, K], and the last distribution to last [B, K]."""
     for b in range(worker, rows.shape[0], workers):
@@ -28,19 +30,20 @@ def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, leng
 @njit(**INNER)
 def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, norms, a):
     states, kept = prior.shape[0], alphas.shape[0]
-    zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), np.finfo(prior.dtype).tiny
+    zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), TINY_SINGLE if prior.itemsize == 4 else TINY
     fixed = matrices.shape[0] == 1
     transposed = np.empty((states if fixed else 0, states), prior.dtype)
     for j in range(len(transposed)):
         for i in range(states):
             transposed[j, i] = matrices[0, i, j]
-    p = np.empty(states, prior.dtype)
-    for j in range(states):
-        p[j] = prior[j]
     for t in range(length):
-        if t > 0 and fixed:
+        p = alphas[t % kept]
+        if t == 0:
+            for j in range(states):
+                p[j] = prior[j]
+        elif fixed:
             product(transposed, a, p)
-        elif t > 0:
+        else:
             spread(a, matrices[offset + (t - 1) * by_step], p)
         if rows[t] >= 0:
             weights = table[rows[t]]
@@ -52,10 +55,9 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
         norm = norm if norm >= tiny else zero
         norms[t] = norm
         scale = one / norm if norm > 0 else zero
-        target = alphas[t % kept]
         for j in range(states):
-            a[j] = p[j] * scale
-            target[j] = a[j]
+            p[j] *= scale
+            a[j] = p[j]
 
 
 @njit(**INNER)
@@ -88,7 +90,7 @@ def add_scales(worker, workers, scale, rows, lengths, logs):
                 logs[b, t] += scale[rows[b, t]]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=MATHS)
 def adjoint(
     worker, workers, matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights,
     smoothing, d_prior, d_matrices, d_table,
@@ -147,7 +149,7 @@ def add_outer(left, right, out):
             row[j] += mass * right[j]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=MATHS)
 def viterbi(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
     """The Viterbi algorithm: writes path [B, T] and scores [B], float64."""
     for b in range(worker, rows.shape[0], workers):
@@ -161,9 +163,14 @@ def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, lengt
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
     narrow = log_matrices.shape[0] == 1 and states <= NARROW
-    transposed = log_matrices[0].T.copy() if narrow else np.empty((0, 0), log_prior.dtype)
-    s = np.zeros_like(log_prior)
-    best = log_prior.copy()
+    transposed = np.empty((states if narrow else 0, states), log_prior.dtype)
+    for j in range(len(transposed)):
+        for i in range(states):
+            transposed[j, i] = log_matrices[0, i, j]
+    scores = np.empty((2, states), log_prior.dtype)
+    s, best = scores[0], scores[1]
+    for j in range(states):
+        s[j], best[j] = 0, log_prior[j]
     total = 0.0
     for t in range(length):
         if t > 0 and narrow:
