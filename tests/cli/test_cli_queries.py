@@ -262,3 +262,40 @@ def test_a_folder_with_a_file_for_each_split(tmp_path: Path, monkeypatch: pytest
     assert trellis.load(tmp_path / "run").about["reader"] == "fasta"
     expected = trained.model.log_prob([*proteins(5, seed=2).values()]).sum()
     assert trellis.evaluate(trained.model).log_likelihood == pytest.approx(expected, rel=CLOSE)
+
+
+@pytest.mark.parametrize("lines", ["\n\n", "\n"])
+def test_files_of_features_without_tokens(
+    lines: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blank lines give files with no rows, but with the columns and sizes of others."""
+    for suffix in ("jsonl", "tsv", "csv", "npy", "vec", "safetensors"):
+        give(monkeypatch, lines)
+        facts = answer(capsys, "embed", place / "words", "-o", tmp_path / f"x.{suffix}", "--device", "cpu")
+        assert facts["tokens"] == 0
+        assert suffix == "jsonl" or facts["dimensions"] == 3
+    columns = ["sentence", "number", "token", "start", "end"]
+    assert (tmp_path / "x.tsv").read_text() == "\t".join([*columns, "v0", "v1", "v2"]) + "\n"
+    assert (tmp_path / "x.csv").read_text() == ",".join([*columns, "v0", "v1", "v2"]) + "\n"
+    assert (tmp_path / "x.tokens.tsv").read_text() == "\t".join(columns) + "\n"
+    assert np.load(tmp_path / "x.npy").shape == (0, 3)
+    assert load_tensors(tmp_path / "x.safetensors")["vectors"].shape == (0, 3)
+    assert (tmp_path / "x.vec").read_text() == "0 3\n"
+    give(monkeypatch, lines)
+    answer(capsys, "embed", place / "words", "-o", tmp_path / "top.tsv", "--top", "2")
+    assert (tmp_path / "top.tsv").read_text() == "\t".join([*columns, "rank", "state", "probability"]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--reader", "csv"], "A CSV source needs --column"),
+        (["--reader", "fast"], "--reader is 'fast', which is not recognised; did you mean 'fasta'?"),
+        (["-i", "x.csv"], "A CSV source needs --column"),
+    ],
+)
+def test_messages_name_the_flags(
+    words: list[str], message: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("score", place / "words", *words) == 2
+    assert message in capsys.readouterr().err

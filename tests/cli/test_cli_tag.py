@@ -110,3 +110,16 @@ def test_bad_input_is_one_sentence(
     told = capsys.readouterr().err.strip().split("\n")[-1]
     assert told.startswith("trellis: ")
     assert message in told
+
+
+@pytest.mark.parametrize("separator", ["\t", " "])
+def test_words_are_split_as_in_training(separator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A no-break space is part of a word, in both places."""
+    sum_ = "100\xa0000"
+    text = f"pay V\n{sum_} N\n\n".replace(" ", separator)
+    (tmp_path / "train.conll").write_text(text * 4)
+    assert run("tag", "train", "--data", tmp_path / "train.conll", "--run", tmp_path / "one", "--quiet") == 0
+    assert run("tag", "eval", tmp_path / "one", "--data", tmp_path / "train.conll", "--quiet") == 0
+    capsys.readouterr()
+    assert run("tag", "apply", tmp_path / "one", f"pay {sum_}") == 0
+    assert capsys.readouterr().out == f"pay_V {sum_}_N\n"

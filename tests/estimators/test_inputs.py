@@ -322,3 +322,16 @@ def test_sequences_one_by_one_add_up() -> None:
         assert_close(model.score([parts[i] for i in order]), sum(model.score(part) for part in parts))
         assert_close(model.predict_proba(X, lengths), np.concatenate([model.predict_proba(part) for part in parts]))
         assert (model.predict(X, lengths) == np.concatenate([model.predict(part) for part in parts])).all()
+
+
+@pytest.mark.parametrize("X", [b"abc", [b"abc", b"ab"], np.array([b"a", b"b"])], ids=["bytes", "list", "array"])
+def test_bytes_are_refused(X: Any) -> None:
+    with pytest.raises(InputError, match=r"X contains bytes; decode them"):
+        CategoricalHMM(1).fit(X)
+
+
+def test_a_table_of_symbols_is_refused() -> None:
+    frame = pandas().DataFrame({"user": ["a", "a"], "event": ["x", "y"]})
+    for wrong in (frame, frame[[]]):
+        with pytest.raises(InputError, match=rf"a DataFrame of {len(wrong.columns)} columns; pass one column"):
+            CategoricalHMM(1).fit(wrong)

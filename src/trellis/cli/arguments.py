@@ -63,7 +63,11 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--input", type=Path, metavar="FILE", help="a file or .gz (default: standard input)")
     parser.add_argument("--reader", metavar="NAME", help="text, fasta or csv (default: by the suffix of --input, else "
                         "that of the training text)")  # fmt: skip
-    parser.add_argument("--column", metavar="NAME", help="csv: as data.column (default: that of the training text)")
+    parser.add_argument(
+        "--column",
+        metavar="NAME",
+        help='csv: a header name, an index, or "id:event" (default: that of the training text)',
+    )
     parser.add_argument("--pretokenized", action="store_true", help="tokens are separated by spaces")
 
 

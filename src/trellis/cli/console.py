@@ -87,6 +87,11 @@ def write_rows(file: TextIO, rows: Iterable[Mapping[str, Any]], heading: bool, d
         heading = False
 
 
+def write_heading(file: TextIO, row: Mapping[str, Any], dialect: str = "excel-tab") -> None:
+    """Write the heading of a table that has no rows."""
+    csv.writer(UnixLines(file), dialect).writerow(row)
+
+
 def cell(value: Any) -> Any:
     """A value in a TSV or CSV file: nested values as JSON, nothing for None."""
     if isinstance(value, list | tuple | dict):

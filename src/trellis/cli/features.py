@@ -8,10 +8,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from trellis.cli.console import finite, write_rows
+from trellis.cli.console import finite, write_heading, write_rows
 from trellis.errors import TrellisError
 
 if TYPE_CHECKING:
@@ -21,18 +22,20 @@ VECTOR = "vector"
 ARROW = {"id": "string", "token": "string", "probability": "float64"}  # the types of columns that are not integers
 Row = dict[str, Any]
 Chunks = Iterable[list[Row]]
+Example = Callable[[], Row]  # a row for the columns and sizes of a file without tokens
+Writer = Callable[[BinaryIO, Chunks, Example], None]
 
 
-def write_features(path: Path, chunks: Chunks) -> None:
+def write_features(path: Path, chunks: Chunks, example: Example) -> None:
     """Write rows of tokens; .npy has only their vectors, and gets a table of the tokens beside it."""
     from trellis.storage import atomic_write
 
     with atomic_write(path) as file:
         if path.suffix == ".npy":
             with atomic_write(beside(path)) as tokens:
-                write_npy(file, copied(chunks, tokens))
+                write_npy(file, copied(chunks, tokens, example), example)
         else:
-            FORMATS[path.suffix](file, chunks)
+            FORMATS[path.suffix](file, chunks, example)
 
 
 def check_format(path: Path, top: int) -> None:
@@ -53,7 +56,7 @@ def flat(row: Row) -> Row:
     if VECTOR not in row:
         return row
     numbers = {f"v{i}": value for i, value in enumerate(nested(row)[VECTOR])}
-    return {name: value for name, value in row.items() if name != VECTOR} | numbers
+    return without_vector(row) | numbers
 
 
 def nested(row: Row) -> Row:
@@ -68,21 +71,23 @@ def word2vec(row: Row) -> str:
     return f"{row['token']} " + " ".join(f"{value:.6g}" for value in nested(row)[VECTOR])
 
 
-def write_jsonl(file: BinaryIO, chunks: Chunks) -> None:
+def write_jsonl(file: BinaryIO, chunks: Chunks, example: Example) -> None:
     for rows in chunks:
         file.writelines((json.dumps(finite(nested(row)), ensure_ascii=False) + "\n").encode() for row in rows)
 
 
-def write_table(file: BinaryIO, chunks: Chunks, dialect: str) -> None:
+def write_table(file: BinaryIO, chunks: Chunks, example: Example, dialect: str) -> None:
     text, heading = io.TextIOWrapper(file, "utf-8", newline=""), True
     for rows in chunks:
         write_rows(text, map(flat, rows), heading, dialect)
         heading = heading and not rows
+    if heading:
+        write_heading(text, flat(example()), dialect)
     text.flush()
     text.detach()
 
 
-def write_parquet(file: BinaryIO, chunks: Chunks) -> None:
+def write_parquet(file: BinaryIO, chunks: Chunks, example: Example) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -90,47 +95,47 @@ def write_parquet(file: BinaryIO, chunks: Chunks) -> None:
         raise TrellisError("Parquet needs pyarrow: install it, or write .jsonl, .csv or .tsv.") from error
     types = {name: getattr(pyarrow, kind)() for name, kind in ARROW.items()}
     types |= {VECTOR: pyarrow.list_(pyarrow.float32())}
+
+    def opened(row: Row) -> Any:
+        schema = pyarrow.schema([(name, types.get(name, pyarrow.int64())) for name in row])
+        return parquet.ParquetWriter(file, schema)
+
     writer = None
-    for rows in chunks:
-        if rows and writer is None:
-            schema = pyarrow.schema([(name, types.get(name, pyarrow.int64())) for name in rows[0]])
-            writer = parquet.ParquetWriter(file, schema)
-        if writer is not None:
-            writer.write_table(pyarrow.Table.from_pylist(rows, writer.schema))
-    if writer is None:
-        parquet.write_table(pyarrow.table({}), file)
-    else:
-        writer.close()
+    for rows in filter(None, chunks):
+        writer = writer or opened(rows[0])
+        writer.write_table(pyarrow.Table.from_pylist(rows, writer.schema))
+    (writer or opened(example())).close()
 
 
-def write_npy(file: BinaryIO, chunks: Chunks) -> None:
+def write_npy(file: BinaryIO, chunks: Chunks, example: Example) -> None:
     import numpy as np
 
-    with as_matrix(chunks, Path(file.name).parent) as (_, matrix):
+    with as_matrix(chunks, example, Path(file.name).parent) as (_, matrix):
         np.save(file, matrix)
 
 
-def write_safetensors(file: BinaryIO, chunks: Chunks) -> None:
+def write_safetensors(file: BinaryIO, chunks: Chunks, example: Example) -> None:
     from trellis.storage import write_tensors
 
-    with as_matrix(chunks, Path(file.name).parent) as (tokens, matrix):
+    with as_matrix(chunks, example, Path(file.name).parent) as (tokens, matrix):
         write_tensors(file, {"vectors": matrix}, {"tokens": "\n".join(tokens)})
 
 
-def write_word2vec(file: BinaryIO, chunks: Chunks) -> None:
+def write_word2vec(file: BinaryIO, chunks: Chunks, example: Example) -> None:
     """The word2vec text format: the number and size of the vectors, then one line each."""
     number = size = 0
     with tempfile.TemporaryFile(dir=Path(file.name).parent) as body:
         for rows in chunks:
             body.writelines(f"{word2vec(row)}\n".encode() for row in rows)
             number, size = number + len(rows), len(rows[0][VECTOR]) if rows else size
+        size = size or len(example()[VECTOR])
         body.seek(0)
         file.write(f"{number} {size}\n".encode())
         shutil.copyfileobj(body, file)
 
 
 @contextmanager
-def as_matrix(chunks: Chunks, folder: Path) -> Iterator[tuple[list[str], np.ndarray]]:
+def as_matrix(chunks: Chunks, example: Example, folder: Path) -> Iterator[tuple[list[str], np.ndarray]]:
     """The tokens, and their vectors as one array [n, D] that is kept on disk."""
     import numpy as np
 
@@ -141,28 +146,34 @@ def as_matrix(chunks: Chunks, folder: Path) -> Iterator[tuple[list[str], np.ndar
             size = len(rows[0][VECTOR])
             np.stack([row[VECTOR] for row in rows]).astype(np.float32).tofile(body)
         body.flush()
-        shape = len(tokens), size
+        shape = len(tokens), size or len(example()[VECTOR])
         yield tokens, np.memmap(body, np.float32, "r+", shape=shape) if tokens else np.zeros(shape, np.float32)
 
 
-def copied(chunks: Chunks, file: BinaryIO) -> Iterator[list[Row]]:
+def copied(chunks: Chunks, file: BinaryIO, example: Example) -> Iterator[list[Row]]:
     """The chunks, with all but the vectors written to a TSV file on the way."""
     text, heading = io.TextIOWrapper(file, "utf-8", newline=""), True
     for rows in chunks:
-        write_rows(text, ({name: row[name] for name in row if name != VECTOR} for row in rows), heading)
+        write_rows(text, map(without_vector, rows), heading)
         heading = heading and not rows
         yield rows
+    if heading:
+        write_heading(text, without_vector(example()))
     text.flush()
     text.detach()
 
 
-TABLES: dict[str, Callable[[BinaryIO, Chunks], None]] = {
+def without_vector(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != VECTOR}
+
+
+TABLES: dict[str, Writer] = {
     ".jsonl": write_jsonl,
-    ".tsv": lambda file, chunks: write_table(file, chunks, "excel-tab"),
-    ".csv": lambda file, chunks: write_table(file, chunks, "excel"),
+    ".tsv": partial(write_table, dialect="excel-tab"),
+    ".csv": partial(write_table, dialect="excel"),
     ".parquet": write_parquet,
 }
-MATRICES: dict[str, Callable[[BinaryIO, Chunks], None]] = {
+MATRICES: dict[str, Writer] = {
     ".npy": write_npy,
     ".txt": write_word2vec,
     ".vec": write_word2vec,

@@ -176,11 +176,11 @@ READERS = {
 }
 
 
-def find_reader(name: str) -> Reader:
-    """The reader of that name, built in or from an installed package."""
+def find_reader(name: str, option: str = "data.reader") -> Reader:
+    """The reader of that name, built in or from an installed package; `option` names the option in messages."""
     if name in READERS:
         return READERS[name]
-    path = choose(dict.fromkeys(READERS, "") | entries(GROUP), name, "data.reader")
+    path = choose(dict.fromkeys(READERS, "") | entries(GROUP), name, option)
     reader = resolve(path)
     if not isinstance(reader, Reader):
         raise TrellisError(f"The entry point {name!r} of {GROUP} is {path!r}, which is not a Reader.")

@@ -54,12 +54,12 @@ def make_recipe(config: DataConfig, suffix: str = "", default: str = "text") -> 
     return recipe
 
 
-def check_recipe(recipe: Recipe) -> None:
-    """Raise on options that are not recognised or do not fit together."""
+def check_recipe(recipe: Recipe, column: str = "data.column") -> None:
+    """Raise on options that are not recognised or do not fit together; `column` names that option in messages."""
     for field, known in (("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
         choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:
-        raise TrellisError('A CSV source needs data.column: a header name, an index, or "id:event".')
+        raise TrellisError(f'A CSV source needs {column}: a header name, an index, or "id:event".')
     if recipe.min_count < 0 or recipe.max_size < 0:
         raise TrellisError("data.min_count and data.max_size must not be negative.")
     if not 0 <= recipe.min_letters <= 1:

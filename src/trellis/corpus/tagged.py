@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -24,6 +25,7 @@ GOLDEN = 0.6180339887498949  # its multiples modulo one are evenly distributed
 CONLLU = {
     name: i for i, name in enumerate(("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"))
 }
+_WORDS = re.compile(r"[^ \t\n\v\f\r]+")
 Token = tuple[str, str, str]  # word, tag, part of speech ("" if the format has none)
 Sentence = list[Token]
 Numbered = Iterable[tuple[int, str]]  # lines with their numbers, starting at 1
@@ -80,6 +82,11 @@ def read_tagged(path: str | Path, format: str = "conll", column: int | str | Non
     return Tagged(words, tags, pos if pos[0][0] else None)
 
 
+def split_words(line: str) -> list[str]:
+    """The words of a line, at ASCII white space; a word may contain other spaces, such as no-break spaces."""
+    return _WORDS.findall(line)
+
+
 def _broken(path: Path, number: int, what: str) -> TrellisError:
     return TrellisError(f"{path}, line {number}: {what}.")
 
@@ -106,7 +113,7 @@ def _conll(path: Path, column: int | str | None) -> Iterator[Sentence]:
     def rows() -> Iterator[list[str] | None]:
         width = 0
         for number, line in _numbered(path):
-            row = line.split("\t") if "\t" in line else line.split()
+            row = line.split("\t") if "\t" in line else split_words(line)
             if not line.strip() or row[0] == DOCUMENT_START:
                 yield None
                 continue
@@ -156,7 +163,7 @@ def _conllu(path: Path, column: int | str | None) -> Iterator[Sentence]:
 def _medpost(path: Path, column: int | str | None) -> Iterator[Sentence]:
     lines = [(number, line) for number, line in _numbered(path) if line.strip()]
     for (number, name), (next_number, line) in zip(lines[::2], lines[1::2], strict=False):
-        if "_" in name or len(name.split()) != 1:
+        if "_" in name or len(split_words(name)) != 1:
             raise _broken(path, number, f"expected a sentence id, found {name.strip()[:60]!r}")
         yield _joined(path, next_number, line)
     if len(lines) % 2:
@@ -169,8 +176,9 @@ def _word_tag(path: Path, column: int | str | None) -> Iterator[Sentence]:
 
 def _joined(path: Path, number: int, line: str) -> Sentence:
     """Split the tokens word_TAG of a line at the last underscore."""
-    pairs = [token.rpartition("_") for token in line.split()]
-    for token, (word, _, tag) in zip(line.split(), pairs, strict=True):
+    tokens = split_words(line)
+    pairs = [token.rpartition("_") for token in tokens]
+    for token, (word, _, tag) in zip(tokens, pairs, strict=True):
         if not word or not tag:
             raise _broken(path, number, f"{token[:60]!r} is not in the form word_TAG")
     return [(word, tag, "") for word, _, tag in pairs]

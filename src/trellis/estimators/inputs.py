@@ -37,6 +37,8 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     One sequence: a list, an array, a column [N, 1], a pandas column or a string. Several: a list of those, the rows of
     [S, T], or a concatenation with `lengths`. A list of lists of one symbol each is a column."""
     X = listed(list(X) if isinstance(X, str) else X)
+    if hasattr(X, "columns") and len(X.columns) != 1:
+        raise InputError(f"X is a DataFrame of {len(X.columns)} columns; pass one column of symbols, as in X['name'].")
     parts = parts_of(X)
     if parts is None:
         flat = plain(X)
@@ -46,7 +48,10 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
         lengths = [size(part) for part in parts]
     elif parts is not None and any(size(part) != 1 for part in parts):
         raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
-    values, missing = cleaned(joined(parts) if parts is not None else flat, missing_values)
+    flat = flat if parts is None else joined(parts)
+    if flat.dtype.kind == "S":
+        raise InputError("X contains bytes; decode them to strings, or pass list(X) for their values.")
+    values, missing = cleaned(flat, missing_values)
     if values.ndim > 1 and values.size != len(values):
         raise InputError(f"X has shape {values.shape}; pass symbols as one column, or one sequence per row.")
     return Observations(values.reshape(-1), missing.reshape(-1), checked_lengths(lengths, values.size))

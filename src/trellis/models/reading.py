@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from trellis.corpus.read import Record, reader_of_suffix, suffix_of
+from trellis.corpus.read import Record, find_reader, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, check_recipe
 from trellis.corpus.tokenize import TOKENIZERS, treat
 from trellis.errors import TrellisError
@@ -36,11 +36,13 @@ class Sentence(NamedTuple):
 
 
 def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, column: str | None = None) -> Recipe:
-    """How queries are read: by `reader`, else as the file's suffix asks, else as the training text."""
+    """How queries are read: by `reader`, else as the file's suffix asks, else as the training text. Messages name the
+    options of the command line."""
     own = model.about.get("reader", "text")
     chosen = reader or (own if path is None else reader_of_suffix(suffix_of(path), own))
     recipe = Recipe(chosen, column or model.about.get("column", ""), model.vocab.tokenizer)
-    check_recipe(recipe)
+    find_reader(chosen, "--reader")
+    check_recipe(recipe, "--column")
     return recipe
 
 

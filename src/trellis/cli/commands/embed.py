@@ -45,7 +45,13 @@ def run(args: argparse.Namespace) -> Answer:
             dimensions = len(rows[0].get(VECTOR, ())) if rows else dimensions
             yield rows
 
-    write_features(args.output, counted())
+    def example() -> dict[str, Any]:
+        nonlocal dimensions
+        row = example_row(model, args.what, args.top or 0)
+        dimensions = len(row.get(VECTOR, ()))
+        return row
+
+    write_features(args.output, counted(), example)
     data = {"output": str(args.output), "tokens": tokens} | ({} if args.top else {"dimensions": dimensions})
     about = "" if args.top else f" x {dimensions} dimensions"
     return Answer(data, [Note(f"{args.output}: {tokens} tokens{about}")])
@@ -59,6 +65,16 @@ def token_chunks(args: argparse.Namespace, model: Any) -> Iterator[list[dict[str
     for chunk in chunks_of(args, model, max(1, min(TOKENS, ENTRIES // model.width))):
         placed = [with_spans(model, one, args.pretokenized) for one in chunk]
         yield list(token_rows(model, placed, args.what, args.top or 0))
+
+
+def example_row(model: Any, what: str | None, top: int) -> dict[str, Any]:
+    """The row of some token."""
+    import numpy as np
+
+    from trellis.models.reading import Sentence, token_rows
+
+    sentence = Sentence(1, "", "", [model.vocab.words[0]], np.zeros(1, np.int64))
+    return next(token_rows(model, [sentence], what, top))
 
 
 def shown(rows: list[dict[str, Any]]) -> list[Block]:

@@ -162,12 +162,13 @@ def apply_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def apply(args: argparse.Namespace) -> Answer:
+    from trellis.corpus.tagged import split_words
     from trellis.models.files import load
     from trellis.models.tagger import Tagger
 
     tagger = load(args.tagger, Tagger)
     records = records_of(args, tagger)
-    words = ((record, record.text.split()) for record in records)
+    words = ((record, split_words(record.text)) for record in records)
     chunks = reported(records.in_chunks(words, lambda one: len(one[1]) + 1, TOKENS), args)
     return Answer(Rows((tagged(tagger, chunk, args.pos) for chunk in chunks), lines, cells=None))
 
