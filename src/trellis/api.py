@@ -11,7 +11,7 @@ import numpy as np
 from trellis.config import GIVEN, DataConfig, RunConfig, load_config, with_settings
 from trellis.corpus import Corpus, load_corpus
 from trellis.corpus.load import check_sentences, corpus_of
-from trellis.corpus.tagged import Tagged, read_splits
+from trellis.corpus.tagged import TAGGED, Tagged, format_of, read_splits
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.models.files import load
@@ -124,8 +124,8 @@ def evaluate(
     the test split of the model's training corpus.
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a
-    tagged data set, a file, or sentences of (word, tag) pairs. A file is read by `reader` (text, fasta, csv), else as
-    its suffix asks, else as the training text.
+    tagged data set, a file, or sentences of (word, tag) pairs. A file is read by `reader` (text, fasta, csv; conll,
+    conllu, medpost, word_tag), else as its suffix asks, else as the training text.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
@@ -134,7 +134,7 @@ def evaluate(
     """
     found = model if isinstance(model, PersistedModel) else load(as_path(model), device=device)
     if isinstance(found, Tagger):
-        return evaluate_tags(found, data, split)
+        return evaluate_tags(found, data, split, reader)
     if not isinstance(found, LanguageModel):
         raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
     if data is None or isinstance(data, str | PathLike):
@@ -145,13 +145,16 @@ def evaluate(
     return score_batches(found, READINGS[found.about.get("order", "sentences")](text))
 
 
-def evaluate_tags(model: Tagger, data: Any, split: str | None) -> TagScores:
+def evaluate_tags(model: Tagger, data: Any, split: str | None, reader: str | None = None) -> TagScores:
     """Tagging accuracy on tagged text."""
     if data is None and "data" not in model.about:
         raise TrellisError("The tagger was trained on a text from Python: pass tagged text as `data`.")
-    named = data is None or isinstance(data, str | PathLike)
-    config = replace(data_of(model), source=str(data)) if named and data is not None else data_of(model)
-    whole = replace(config, valid_fraction=0.0, test_fraction=0.0) if data is not None else config
-    splits = read_splits(whole, None if named else data)
+    config, given = data_of(model), None if isinstance(data, str | PathLike) else data
+    if isinstance(data, str | PathLike):
+        own = None if str(data) in TAGGED else format_of(str(data)) or config.reader
+        config = replace(config, source=str(data), reader=reader or own)
+    if data is not None:
+        config = replace(config, valid_fraction=0.0, test_fraction=0.0)
+    splits = read_splits(config, given)
     text = choose(splits, split or ("test" if "test" in splits else "train"), "split")
     return score_tags(text, model.tag(text.words, text.pos), model.units, model.word_counts)

@@ -43,7 +43,9 @@ class TaggedDataConfig(Options):
 
     prefix: ClassVar[str] = "data."
     source: str = option("", "the name of a tagged data set, or a file")
-    reader: str | None = option(None, "file format: conll | conllu | medpost | word_tag")
+    reader: str | None = option(
+        None, "file format: conll | conllu | medpost | word_tag (default: conllu for .conllu, else conll)"
+    )
     column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
     valid_fraction: float = option(0.05, "fraction of a file held out for validation", within="[0, 1)")
     test_fraction: float = option(0.05, "fraction of a file held out for testing", within="[0, 1)")

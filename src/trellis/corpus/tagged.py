@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trellis.config import GIVEN, TaggedDataConfig
-from trellis.corpus.read import read_lines
+from trellis.corpus.read import read_lines, suffix_of
 from trellis.corpus.sources import data_folder
 from trellis.corpus.tagsets import convert, units_of
 from trellis.errors import TrellisError
@@ -68,18 +68,24 @@ class Tagged:
         return self.map_tags(lambda tags: convert(tags, "IOB2")) if units_of(self.tag_set()) == "spans" else self
 
 
-def read_tagged(path: str | Path, format: str = "conll", column: int | str | None = None) -> Tagged:
-    """Read tagged sentences from a file, plain or .gz.
+def read_tagged(path: str | Path, format: str | None = None, column: int | str | None = None) -> Tagged:
+    """Read tagged sentences from a file, plain or .gz. The default format is conllu for .conllu files, else conll.
 
     conll: columns, the word first, blank lines between sentences; `column` is the tag column (default: the last), and
     if it is not the second, the second is kept as `pos`. conllu: `column` is "upos" (default) or "xpos".
     medpost: each line with an id precedes a line of word_TAG tokens. word_tag: one sentence of word_TAG per line."""
+    format = format or format_of(path) or "conll"
     read = choose(FORMATS, format, "The format of tagged text")
     sentences = [sentence for sentence in read(Path(path), column) if sentence]
     if not sentences:
         raise TrellisError(f"{path} contains no tagged sentences in the {format} format.")
     words, tags, pos = ([[token[i] for token in sentence] for sentence in sentences] for i in range(3))
     return Tagged(words, tags, pos if pos[0][0] else None)
+
+
+def format_of(path: str | Path) -> str | None:
+    """The format that the suffix of a file stands for, if any."""
+    return "conllu" if suffix_of(Path(path)) == ".conllu" else None
 
 
 def split_words(line: str) -> list[str]:
@@ -254,7 +260,7 @@ def read_splits(config: TaggedDataConfig, data: Any = None) -> dict[str, Tagged]
         raise TrellisError(f"No tagged text given: set data.source to a file or to one of {', '.join(TAGGED)}.")
     if config.source in TAGGED and config.reader is None:
         return {name: load_tagged(config.source, name).in_iob2() for name in TAGGED[config.source].files}
-    return _held_out(read_tagged(config.source, config.reader or "conll", config.column), config)
+    return _held_out(read_tagged(config.source, config.reader, config.column), config)
 
 
 def _held_out(data: Tagged, config: TaggedDataConfig) -> dict[str, Tagged]:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 def data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, metavar="NAME|FILE", help=f"a file, or one of {', '.join(DATA_SETS)}")
-    parser.add_argument("--format", choices=FORMATS, help="file format (default conll)")
+    parser.add_argument("--format", choices=FORMATS, help="file format (default: conllu for .conllu, else conll)")
     parser.add_argument("--column", help="tag column: its index from 0 (conll), upos or xpos (conllu)")
 
 
@@ -105,7 +105,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
     from trellis.tasks.tagging import compare_tags, score_tags
 
     named = args.data in DATA_SETS and args.format is None
-    text = load_tagged(args.data, args.split) if named else read_tagged(args.data, args.format or "conll", args.column)
+    text = load_tagged(args.data, args.split) if named else read_tagged(args.data, args.format, args.column)
     data, taggers = text.in_iob2(), [load(path, Tagger) for path in args.taggers]
     for path, tagger in zip(args.taggers, taggers, strict=True):
         tagger.check(data.tag_set(), args.allow_unknown, f"The tagger {path}")
