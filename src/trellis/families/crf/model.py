@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -94,9 +95,13 @@ class CRF(nn.Module):
     def pairs(self) -> Pairs:
         return Pairs(self.first, self.labels)
 
+    @cached_property
+    def rows(self) -> bags.Rows:
+        return bags.Rows.choose(Pairs(self.first.cpu(), self.labels.cpu()), len(self.transition))
+
     def scores(self, features: Features) -> Tensor:
         """s_t(y) of every token: [N, L]."""
-        scores = bags.score(features.bags, self.pairs, self.attribute.detach(), len(self.transition))
+        scores = bags.score(features.bags, self.pairs, self.rows, self.attribute.detach(), len(self.transition))
         return torch.addmm(scores, features.dense, self.dense.detach()) if self.dense.numel() else scores
 
     def chain(self, features: Features, scores: Tensor) -> tuple[Belief, Dense, Potentials, Tensor]:
@@ -126,23 +131,19 @@ class CRF(nn.Module):
     @torch.no_grad()
     def backward(self, features: Features, gold: Tensor, l2: float = 0.0) -> float:
         """-log p(y | x) + l2 |w|^2, with its gradient in the `grad` of every parameter."""
-        sums, dense, moves = (
-            bags.new_sums(self.attribute),
-            torch.zeros_like(self.dense),
-            self.gold_moves(features, gold),
-        )
-        value, top = 0.0, float(self.transition.max())
+        sums, dense = bags.new_sums(self.attribute, self.rows), torch.zeros_like(self.dense)
+        moves, top = self.gold_moves(features, gold), float(self.transition.max())
+        value = float((moves * self.transition).sum())
         for some, where in features.chunks():
-            scores, labels = self.scores(some), gold[where]
+            scores, labels = self.scores(some), gold[where, None]
             expected, _ = discrete.counts(*self.chain(some, scores))
-            value += float(expected.log_likelihood - self.path_scores(some, scores, labels).sum())
+            value += float(expected.log_likelihood - scores.gather(1, labels).sum(dtype=torch.float64))
             value += top * (len(labels) - len(some.lengths))
-            slopes = expected.emission
-            slopes[torch.arange(len(labels), device=slopes.device), labels] -= 1
-            bags.collect(some.bags, self.pairs, slopes, sums)
+            slopes = expected.emission.scatter_add_(1, labels, -torch.ones_like(scores[:, :1]))
+            bags.collect(some.bags, self.pairs, self.rows, slopes, sums)
             dense.addmm_(some.dense.T, slopes)
             moves += expected.transition
-        for weight, slope in zip(self.parameters(), (sums.sum(0), dense, moves), strict=True):
+        for weight, slope in zip(self.parameters(), (sums.total(self.rows), dense, moves), strict=True):
             weight.grad = slope.to(weight) + 2 * l2 * weight
             value += l2 * float(weight.square().sum(dtype=torch.float64))
         return value

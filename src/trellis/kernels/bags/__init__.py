@@ -1,12 +1,14 @@
 """Scores of tokens as sums over bags of attributes with sparse weights, and the sums that are their gradient.
 
-Compiled by numba on a CPU if installed; otherwise through a dense table of the attributes in use."""
+Compiled by numba on a CPU if installed; otherwise through a dense table of the attributes in use. Compiled code adds
+the weights of an attribute with many labels as one row of a table, in vector instructions."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -16,6 +18,7 @@ from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.bags.numba")
 SHARE = 1 << 12  # tokens below which a second thread does not pay
+MANY, VECTOR = 4, 8  # an attribute has a row of its own if it has one in MANY of at least VECTOR labels
 
 
 class Bags(NamedTuple):
@@ -38,38 +41,75 @@ class Pairs(NamedTuple):
         return chosen, torch.repeat_interleave(counts) * labels + self.labels[chosen]
 
 
+class Rows(NamedTuple):
+    """The attributes with many labels, as rows of a table [R, labels]."""
+
+    place: Tensor  # [F] int32: the row of an attribute, or -1
+    pairs: Tensor  # [Q]: the pairs of these attributes
+    entries: Tensor  # [Q]: their positions in the flat table
+    shape: tuple[int, int]
+
+    @classmethod
+    def choose(cls, pairs: Pairs, labels: int) -> Rows:
+        counts = pairs.first.diff()
+        many = (counts * MANY >= labels if labels >= VECTOR else counts < 0).nonzero()[:, 0]
+        place = torch.full((len(counts),), -1, dtype=torch.int32)
+        place[many] = torch.arange(len(many), dtype=torch.int32)
+        return cls(place, *pairs.entries(many, labels), (len(many), labels))
+
+    def table(self, weights: Tensor) -> Tensor:
+        """The weights [P] as a table, zero for labels without a weight."""
+        table = np.zeros(self.shape, weights.numpy().dtype)
+        table.ravel()[self.entries.numpy()] = weights.numpy()[self.pairs.numpy()]
+        return torch.from_numpy(table)
+
+
+class Sums(NamedTuple):
+    """Sums of slopes for every thread."""
+
+    pairs: Tensor  # [threads, P] float64
+    rows: Tensor  # [threads, R, labels] float64
+
+    def total(self, rows: Rows) -> Tensor:
+        """The sums of all threads: [P]."""
+        chosen, entries = (index.to(self.pairs.device) for index in (rows.pairs, rows.entries))
+        return self.pairs.sum(0).index_add_(0, chosen, self.rows.sum(0).flatten()[entries])
+
+
 def concatenated_ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     """Concatenate the ranges start, start + 1, ..."""
     before = lengths.cumsum(0) - lengths
     return torch.repeat_interleave(starts - before, lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 
 
-def score(bags: Bags, pairs: Pairs, weights: Tensor, labels: int) -> Tensor:
+def score(bags: Bags, pairs: Pairs, rows: Rows, weights: Tensor, labels: int) -> Tensor:
     """The sum of the weights [P] of every token's attributes, by label: [N, labels]."""
     if not compiled(weights):
         used, ids = bags.ids.unique(return_inverse=True)
         chosen, entries = pairs.entries(used, labels)
         table = weights.new_zeros(len(used) * labels).index_put_((entries,), weights[chosen])
         return embedding_bag(ids, table.view(-1, labels), bags.offsets, mode="sum", include_last_offset=True)
-    scores = weights.new_zeros(len(bags.offsets) - 1, labels)
-    share("score", workers(scores), *bags, *pairs, weights, scores)
+    scores = torch.from_numpy(np.zeros((len(bags.offsets) - 1, labels), weights.numpy().dtype))
+    share("score", workers(scores), *bags, *pairs, weights, rows.place, rows.table(weights), scores)
     return scores
 
 
-def new_sums(weights: Tensor) -> Tensor:
-    """Zero sums of slopes for every thread: [threads, P] float64."""
-    return weights.new_zeros(torch.get_num_threads() if compiled(weights) else 1, len(weights), dtype=torch.float64)
+def new_sums(weights: Tensor, rows: Rows) -> Sums:
+    """Zero sums of slopes."""
+    threads = torch.get_num_threads() if compiled(weights) else 1
+    shapes = (threads, len(weights)), (threads, *rows.shape)
+    return Sums(*(weights.new_zeros(shape, dtype=torch.float64) for shape in shapes))
 
 
-def collect(bags: Bags, pairs: Pairs, slopes: Tensor, sums: Tensor) -> None:
-    """Add the gradient of the weights, given that of the scores [N, L], to sums [threads, P]."""
+def collect(bags: Bags, pairs: Pairs, rows: Rows, slopes: Tensor, sums: Sums) -> None:
+    """Add the gradient of the weights, given that of the scores [N, L], to the sums."""
     if compiled(slopes):
-        return share("collect", workers(slopes), *bags, *pairs, slopes, sums)
+        return share("collect", workers(slopes), *bags, *pairs, rows.place, slopes, *sums)
     used, ids = bags.ids.unique(return_inverse=True)
     chosen, entries = pairs.entries(used, slopes.shape[1])
     table = slopes.new_zeros(len(used), slopes.shape[1])
     table.index_add_(0, ids, slopes.repeat_interleave(bags.offsets.diff(), 0))
-    sums[0].index_add_(0, chosen, table.flatten()[entries].to(sums))
+    sums.pairs[0].index_add_(0, chosen, table.flatten()[entries].to(sums.pairs))
 
 
 def compiled(values: Tensor) -> bool:

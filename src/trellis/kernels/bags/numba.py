@@ -4,22 +4,34 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True)
-def score(worker, workers, ids, offsets, first, labels, weights, scores):
+def score(worker, workers, ids, offsets, first, labels, weights, place, table, scores):
     """Add the weights of every token's attributes to scores [N, L]."""
     tokens = scores.shape[0]
     for t in range(tokens * worker // workers, tokens * (worker + 1) // workers):
         row = scores[t]
         for i in range(offsets[t], offsets[t + 1]):
-            for p in range(first[ids[i]], first[ids[i] + 1]):
-                row[labels[p]] += weights[p]
+            attribute = ids[i]
+            if place[attribute] >= 0:
+                whole = table[place[attribute]]
+                for label in range(row.shape[0]):
+                    row[label] += whole[label]
+            else:
+                for p in range(first[attribute], first[attribute + 1]):
+                    row[labels[p]] += weights[p]
 
 
 @njit(nogil=True, cache=True)
-def collect(worker, workers, ids, offsets, first, labels, slopes, sums):
-    """Add slopes [N, L] to the sums [workers, P] of the pairs that they flow to."""
-    tokens, own = slopes.shape[0], sums[worker]
+def collect(worker, workers, ids, offsets, first, labels, place, slopes, sums, rows):
+    """Add slopes [N, L] to the sums [workers, P] and rows [workers, R, L] of the pairs that they flow to."""
+    tokens, own, own_rows = slopes.shape[0], sums[worker], rows[worker]
     for t in range(tokens * worker // workers, tokens * (worker + 1) // workers):
         row = slopes[t]
         for i in range(offsets[t], offsets[t + 1]):
-            for p in range(first[ids[i]], first[ids[i] + 1]):
-                own[p] += row[labels[p]]
+            attribute = ids[i]
+            if place[attribute] >= 0:
+                whole = own_rows[place[attribute]]
+                for label in range(row.shape[0]):
+                    whole[label] += row[label]
+            else:
+                for p in range(first[attribute], first[attribute + 1]):
+                    own[p] += row[labels[p]]
