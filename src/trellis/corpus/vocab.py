@@ -107,8 +107,10 @@ class Vocabulary:
         return [*first, *(token for part in rest for token in (str(gap), *part))]
 
     def spans(self, line: str) -> list[tuple[int, int]] | None:
-        """The characters [start, end) of each token that `split` returns; None if the preprocessing moves the borders
-        of tokens, as replacing digits does between characters.
+        """The characters [start, end) of each token that `split` returns.
+
+        None if tokens do not correspond to characters of the line: the tokenizer "characters" with `digits` turns
+        "123" into the single token "N".
 
         >>> trellis.Vocabulary(["<eos>"], [1], "words").spans("a cat's")
         [(0, 1), (2, 7)]
