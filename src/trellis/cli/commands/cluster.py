@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text (of a corpus with splits: train)")
     parser.add_argument("-c", "--classes", type=positive, help="number of classes")
     parser.add_argument("-o", "--output", type=Path, help="write path<TAB>word<TAB>count lines to this file")
-    parser.add_argument("--show", nargs="?", const="", metavar="FILE", help="print the classes, or those stored in FILE")
+    parser.add_argument("--show", nargs="?", const="", metavar="FILE", help="print the classes, or those in FILE")
     parser.add_argument("--top", type=positive, default=10, help="words to show per class")
     parser.add_argument("--method", default="exchange", choices=("exchange", "agglomerative"))
     parser.add_argument("--cloned", action="store_true", help="put every word in its own class")

@@ -41,9 +41,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     add_corpus(parser)
     add_device(parser)
-    parser.add_argument("--interpolate", action="store_true", help="add the mixture of the models, with weights fitted on valid")
+    parser.add_argument(
+        "--interpolate", action="store_true", help="add their mixture; weights are fitted on the validation set"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
-    parser.add_argument("-n", type=positive, default=5, help="number of words to show with the largest losses (default 5)")
+    parser.add_argument("-n", type=positive, default=5, help="words to show with the largest losses (default 5)")
 
 
 def run(args: argparse.Namespace) -> Answer:

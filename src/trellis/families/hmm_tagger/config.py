@@ -16,7 +16,7 @@ class HMMTaggerConfig(HMMConfig):
     hard_tags: bool = option(False, "each state keeps its initial tag")
     rare: int = option(2, "words seen at most this often train the spelling classes", within="[0, inf)")
     min_kind: int = option(5, "minimum number of tokens in a spelling class", within="[0, inf)")
-    backoff: float = option(0.0, "em: pseudocounts of each word, distributed like its spelling class", within="[0, inf)")
+    backoff: float = option(0.0, "em: pseudocounts of a word, spread like its spelling class", within="[0, inf)")
 
 
 @dataclass(frozen=True)
