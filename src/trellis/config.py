@@ -158,7 +158,7 @@ class RunConfig(Options):
         return find_family(self.model.family)
 
     def ordered(self, order: str = "") -> RunConfig:
-        """This run with `batches.order` filled in: as given, else `order` (the reader's), else the family's default."""
+        """This run with `batches.order` set: as given, or else `order` (of the reader), or else the family's."""
         chosen = self.batches.order or order or self.family.order
         return replace(self, batches=replace(self.batches, order=chosen))
 

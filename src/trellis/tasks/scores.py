@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a model by name, and the rows of a table with these scores and any baselines.
+    """The scores of a model by name (`values`), and the rows of a table that compares it with baselines.
 
-    All rows have the same keys. If rows are models, the last row is the model itself.
+    All rows have the same keys. The last row is the model itself, unless rows are something else, such as splits.
 
     >>> trellis.train(["a b", "b a"] * 20, family="bigram").scores["test"] > 1
     True

@@ -44,7 +44,7 @@ Words = Sequence[Sequence[str]]
 
 
 class CRFTagger(Tagger):
-    """A linear-chain CRF tagger; returns the most probable tag sequence, argmax_y p(y | x).
+    """A linear-chain CRF tagger. `tag` returns the most probable tag sequence of each sentence, argmax_y p(y | x).
 
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="crf").model.tag([["the", "dog"]])

@@ -32,10 +32,11 @@ SWEEPS = 10  # coordinate ascent sweeps for posteriors and features
 
 
 class FHMM(GradientModel, StateModel):
-    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), with log-linear or noisy-or emissions.
+    """A factorial HMM with M layers: p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM).
 
-    Scores, forecasts and perplexities are exact, computed over joint states. Posteriors and paths use a mean-field
-    approximation; with noisy-or emissions they are exact too.
+    Emissions are log-linear or noisy-or. Likelihoods, predictions and perplexities are exact: they are computed over
+    joint states. Posteriors and paths use a mean-field approximation; with noisy-or emissions, or for `posterior` with
+    `exact=True`, they are exact too.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape
