@@ -184,8 +184,8 @@ def misfit(given: Moments, model: Probabilities) -> float:
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
     """Assumes that each state has an anchor, a word that no other state emits. The neighbours of a word x are then a
-    mixture of those of the anchors, with weights p(z | x), so anchors are extreme points. Only words with a frequency of
-    at least `smallest` can be anchors."""
+    mixture of those of the anchors, with weights p(z | x), so anchors are extreme points. An anchor must have a
+    frequency of at least `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:
@@ -200,7 +200,7 @@ def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabili
 def by_cooccurrence(
     given: Moments, states: int, seed: int = 0, penalty: float = PENALTY, starts: int = 10, steps: int = 3000
 ) -> Probabilities:
-    """The model whose pairs of symbols are closest to the counted ones in KL divergence, from the best of several starts.
+    """The model whose pairs of symbols are closest to the counted ones in KL divergence; the best of several starts.
 
     Since pairs alone do not identify a model, a penalty prefers a small |det Theta|, where Theta is the joint
     distribution of adjacent states."""
