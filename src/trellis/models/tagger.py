@@ -18,7 +18,7 @@ class Tagger(PersistedModel):
     """A model that assigns a tag to each word."""
 
     labels: list[str]
-    word_counts: Mapping[str, int]  # word counts of the labelled training text
+    word_counts: Mapping[str, int]  # word counts of the tagged training text
 
     def tag(
         self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None, **options: Any

@@ -67,7 +67,7 @@ class CRFTagger(Tagger):
         cls, data: Tagged, config: CRFTaggerConfig | None = None, train: CRFTrainConfig | None = None,
         device: str = "cpu", seed: int = 0,
     ) -> CRFTagger:  # fmt: skip
-        """Fit a tagger to labelled text."""
+        """Fit a tagger to tagged text."""
         check_data(data)
         spans, config = units_of(data.tag_set()) == "spans", config or CRFTaggerConfig()
         template = config.template or ("chunk" if spans else "pos")
