@@ -54,7 +54,8 @@ class LDSVectors(BaseEstimator):
         return self
 
     def transform(self, sentences: Iterable[Any]) -> list[np.ndarray]:
-        """The token vectors of each sentence; an unknown word is treated as missing and inferred from its context."""
+        """The vectors of the tokens of each sentence. An unknown word is treated as missing: its vector depends on the
+        context alone."""
         model: LDS | None = getattr(self, "model_", None)
         if model is None:
             raise TrellisError("LDSVectors is not fitted yet; call fit first.")
