@@ -41,7 +41,7 @@ class NGram(LanguageModel):
 
     @classmethod
     def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, cross_sentences: bool = False) -> NGram:
-        """Fit by interpolated modified Kneser-Ney. With `cross_sentences`, contexts reach across sentence boundaries."""
+        """Fit by interpolated modified Kneser-Ney. With `cross_sentences`, contexts cross sentence boundaries."""
         trie, counts = count_ngrams(vocab, split, order, cross_sentences)
         log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
         return cls(vocab, trie, log_probs, backoffs, cross_sentences)
