@@ -123,8 +123,8 @@ def evaluate(
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, it is the name
     of a tagged data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test
-    split of its training corpus. `reader` is "text", "fasta" or "csv"; by default, the suffix of a file determines its
-    reader, and a file with any other suffix is read like the training text.
+    split of its training corpus. `reader` is "text", "fasta" or "csv"; by default, the reader is chosen by the
+    suffix of the file. If no reader claims the suffix, the file is read like the training text.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model

@@ -112,8 +112,8 @@ class Vocabulary:
     def spans(self, line: str) -> list[tuple[int, int]] | None:
         """The characters [start, end) of each token that `split` returns.
 
-        None if tokens do not correspond to characters of the line: the tokenizer "characters" with `digits` turns
-        "123" into the single token "N".
+        None if some token does not come from one piece of the line. For example, the tokenizer "characters" with
+        `digits` turns the three characters "123" into the single token "N".
 
         >>> trellis.Vocabulary(["<eos>"], [1], "words").spans("a cat's")
         [(0, 1), (2, 7)]

@@ -50,8 +50,9 @@ class DenseHMM(DenseChain, CategoricalHMM):
 
     The transition matrix is A[i, j] ∝ k(z_i, u_j), the start distribution pi[i] ∝ k(z_start, u_i), and the emission
     matrix B[i, j] ∝ k(w_i, v_j). Fitted attributes: `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'],
-    where l is `n_dims` and l' `emission_dims`. The letters in `params` are the vectors to train, and those in
-    `init_params` the vectors to initialise: "zv" trains z and v, and keeps u, w and z_start at their initial values.
+    where l is `n_dims` and l' `emission_dims`. `params` lists the vectors to train and `init_params`
+    those to initialise, by letter (s is z_start). For example, `params="zv"` trains z and v, and keeps u, w and z_start
+    at their initial values.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape

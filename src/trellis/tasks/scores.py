@@ -6,9 +6,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a model by name (`values`), and the rows of a table that compares it with baselines.
+    """The scores of a model by name (`values`), and the rows of a table for reports.
 
-    All rows have the same keys. The last row is the model itself, unless rows are something else, such as splits.
+    All rows have the same keys. For a language model, each row is a model: baselines first, this model last. For other
+    models, each row is a split.
 
     >>> trellis.train(["a b", "b a"] * 20, family="bigram").scores["test"] > 1
     True

@@ -62,9 +62,9 @@ class LSTM(Recurrent):
 class RNN(Recurrent):
     """The simple recurrent network of Mikolov (2012): h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t).
 
-    h_0 is zero. The weights are A = `recurrent`, B' = `embedding` and C = `output`. The steady-state filter of a linear
-    dynamical system with transition A, emission C and gain K is the same network without the nonlinearities: its
-    weights are A - K C A, K and C A in place of A, B and C.
+    h_0 is zero. The weights are A = `recurrent`, B = `embedding` transposed, and C = `output`. Without the
+    nonlinearities, this is the steady-state filter of a linear dynamical system: with transition F, emission H and gain
+    K, set A = F - K H F, B = K and C = H F.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="rnn", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
