@@ -30,7 +30,11 @@ class DataConfig(Options):
     lower: bool | None = option(None, "lower-case the text")
     digits: bool | None = option(None, "replace each run of digits by N")
     unk: bool | None = option(None, "map rare and unseen words to <unk>")
-    min_count: int | None = option(None, "minimum count of a word to enter the vocabulary")
+    min_count: int | None = option(
+        None,
+        "minimum count of a word to enter the vocabulary; by default 2 for words, if the text has no <unk> of its own "
+        "and these are less than half of its tokens, else 1",
+    )
     min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
     max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")

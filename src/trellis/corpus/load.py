@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from trellis.errors import TrellisError
 from trellis.progress import progress
 from trellis.storage import write_text
 
-SCHEMA = 1  # increment when the encoding of a text or the layout of an entry changes
+SCHEMA = 2  # increment when the encoding of a text or the layout of an entry changes
 META, VOCAB = "meta.json", "vocab.json"
 BLOCK = 1 << 20
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,29 @@ def load_corpus(
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
                 _build(source, recipe, vocab, folder)
-        return _open(target, source.description, recipe)
+        corpus = _open(target, source.description, recipe)
+        report_unknown(corpus, vocab is not None)
+        return corpus
+
+
+def report_unknown(corpus: Corpus, known: bool) -> None:
+    """Log how many training words are <unk> by default; warn about unknown words if the training text had none.
+    `known`: the vocabulary is that of another text."""
+    vocab, splits = corpus.vocab, corpus.splits
+    if vocab.unk is None or not any(vocab.counts):
+        return
+    if seen := vocab.counts[vocab.unk]:
+        if corpus.recipe.min_count is None and not known and splits["train"].unknown_words():
+            share = seen / sum(vocab.counts)
+            logger.info(f"{seen:,} words seen once ({share:.1%} of the training tokens) are <unk>; see data.min_count")
+        return
+    texts = [split.tokens for name, split in splits.items() if known or name != "train"]
+    unknown, tokens = sum(int((text == vocab.unk).sum()) for text in texts), sum(text.size for text in texts)
+    if unknown:
+        logger.warning(
+            f"{unknown:,} tokens ({unknown / tokens:.1%}) of the {'text' if known else 'held-out text'} are unknown "
+            "words, but there is no <unk> in the training text: their probability is arbitrary; set data.min_count = 2."
+        )
 
 
 def check_one_format(source: Source, recipe: Recipe) -> None:
@@ -92,11 +116,16 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     recipe = make_recipe(replace(config, source=""), "")
     if known is not None:
         recipe = replace(recipe, tokenizer=known.tokenizer, lower=known.lower, digits=known.digits)
-    sentences = [tokens_of(sentence, recipe.tokenizer) for sentence in data]
-    if not any(sentences):
+    tokenizer = TOKENIZERS[recipe.tokenizer]
+    texts = [(text, tokens_of(text, recipe.tokenizer)) for text in data]
+    if not any(tokens for _, tokens in texts):
         raise TrellisError("The given sentences contain no words.")
-    vocab, splits = encode_sentences([sentence for sentence in sentences if sentence], recipe, known)
-    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits), recipe)
+    kept = [(text, tokens) for text, tokens in texts if tokens or tokenizer.exact]
+    sizes = [1 + len(text if isinstance(text, str) else tokenizer.join(tokens)) for text, tokens in kept]
+    vocab, splits = encode_sentences([tokens for _, tokens in kept], sizes, recipe, known)
+    corpus = Corpus(vocab, splits, describe(f"{len(texts):,} sentences", vocab, splits), recipe)
+    report_unknown(corpus, known is not None)
+    return corpus
 
 
 def check_sentences(data: Any) -> None:

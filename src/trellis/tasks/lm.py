@@ -1,7 +1,7 @@
 """Language model evaluation: one perplexity function for all models, and the text it is computed on."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -120,10 +120,19 @@ def join(splits: list[Split]) -> Split:
     """Concatenate several splits."""
     if len(splits) == 1:
         return splits[0]
-    starts = np.cumsum([0] + [split.tokens.size for split in splits])
+    tokens, sentences, documents, characters, unknown = zip(*splits, strict=True)
+    known = all(one is not None for one in (*characters, *unknown))
+    return Split(
+        np.concatenate(tokens),
+        join_offsets(sentences),
+        join_offsets(documents),
+        join_offsets(characters) if known else None,
+        np.concatenate(unknown) if known else None,
+    )
 
-    def offsets(field: str) -> np.ndarray:
-        pieces = [getattr(split, field)[:-1] + start for split, start in zip(splits, starts, strict=False)]
-        return np.concatenate([*pieces, starts[-1:]])
 
-    return Split(np.concatenate([split.tokens for split in splits]), offsets("sentences"), offsets("documents"))
+def join_offsets(offsets: Sequence[np.ndarray]) -> np.ndarray:
+    """Concatenate offsets into texts that are concatenated."""
+    starts = np.cumsum([0] + [one[-1] for one in offsets])
+    pieces = [one[:-1] + start for one, start in zip(offsets, starts, strict=False)]
+    return np.concatenate([*pieces, starts[-1:]])
