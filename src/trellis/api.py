@@ -1,4 +1,4 @@
-"""The high-level API: train, load, evaluate, read_corpus."""
+"""The high-level API: train, load, evaluate, compare, read_corpus."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,13 @@ from trellis.models.files import load
 from trellis.models.tagger import Tagger
 from trellis.options import build, choose
 from trellis.storage import as_path
+from trellis.tasks.compare import Text, compare, spelled_log_probs, spelling_of
 from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, evaluate as score_batches, join, load_split
 from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
 from trellis.training.callbacks import Callback
 
-__all__ = ["evaluate", "load", "read_corpus", "train"]
+__all__ = ["compare", "evaluate", "load", "read_corpus", "train"]
 
 
 def train(
@@ -60,7 +61,7 @@ def train(
         Called during training, see `Callback`.
     settings
         Options by name (`states=512, epochs=3`), or dicts of them (`batches={"window": 32}`). A name goes to the first
-        of `model`, `train`, `batches` and `data` that has it.
+        of `model`, `train`, `batches`, `data` and `eval` that has it.
 
     Examples
     --------
@@ -119,13 +120,15 @@ def evaluate(
     split: str | None = None,
     device: str = "cpu",
     reader: str | None = None,
+    open_vocabulary: bool = False,
 ) -> Evaluation | TagScores:
     """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; by default on
     the test split of the model's training corpus.
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a
     tagged data set, a file, or sentences of (word, tag) pairs. A file is read by `reader` (text, fasta, csv), else as
-    its suffix asks, else as the training text.
+    its suffix asks, else as the training text. With `open_vocabulary`, the result has open_bits_per_character: unknown
+    words are spelled out by a character model of the training text.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
@@ -142,7 +145,10 @@ def evaluate(
     else:
         corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), found.vocab)
         text = join(list(corpus.splits.values())) if split in (None, ALL) else corpus[str(split)]
-    return score_batches(found, READINGS[found.about.get("order", "sentences")](text))
+    result = score_batches(found, READINGS[found.about.get("order", "sentences")](text))
+    if not open_vocabulary:
+        return result
+    return result._replace(spelling=float(spelled_log_probs(Text(found.vocab, text), spelling_of(found)).sum()))
 
 
 def evaluate_tags(model: Tagger, data: Any, split: str | None) -> TagScores:

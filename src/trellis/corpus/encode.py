@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,13 @@ from trellis.errors import TrellisError
 
 CHUNK = 1 << 22  # tokens in memory at a time
 TOKEN, OFFSET, BYTE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("u1")
+KINDS: dict[str, np.dtype[Any]] = {
+    "tokens": TOKEN,
+    "sentences": OFFSET,
+    "documents": OFFSET,
+    "characters": OFFSET,
+    "unknown": BYTE,
+}
 MOST_UNKNOWN = 0.5  # by default, words seen once are read as <unk> if they are at most this share of the tokens
 PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value except LINE's is its index in the table
 
@@ -44,7 +51,7 @@ class Split(NamedTuple):
         return None if self.characters is None else int(self.characters[-1])
 
     def unknown_words(self) -> list[str]:
-        """The words read as <unk>, in order; the text's own <unk> is none of them."""
+        """The words read as <unk>, in order; the text's own <unk> is one of them."""
         text = b"" if self.unknown is None else self.unknown.tobytes()
         return text.decode("utf-8", "surrogatepass").split(LINE)[:-1]
 
@@ -62,19 +69,18 @@ class Numbering(NamedTuple):
 
     words: list[str]  # by provisional id
     ids: np.ndarray  # [len(words)]; -1 for words outside a vocabulary without <unk>
-    spelled: np.ndarray  # [len(words)]: whether the word is read as <unk>
+    unknown: np.ndarray  # [len(words)] bool: whether the word is read as <unk>
     eos: int
 
     @classmethod
     def of(cls, table: dict[str, int], vocab: Vocabulary) -> Numbering:
         missing = -1 if vocab.unk is None else vocab.unk
         ids = np.fromiter((vocab.index.get(word, missing) for word in table), TOKEN, len(table))
-        spelled = np.fromiter((word not in vocab.index and word not in PROVISIONAL for word in table), bool, len(table))
-        return cls(list(table), ids, spelled, vocab.eos)
+        return cls(list(table), ids, ids == vocab.unk, vocab.eos)
 
-    def unknown(self, tokens: np.ndarray) -> np.ndarray:
+    def unknown_words(self, tokens: np.ndarray) -> np.ndarray:
         """The words that are read as <unk>, as in `Split`."""
-        words = (self.words[i].replace(LINE, " ") + LINE for i in tokens[self.spelled[tokens]])
+        words = (self.words[i].replace(LINE, " ") + LINE for i in tokens[self.unknown[tokens]])
         return np.frombuffer("".join(words).encode("utf-8", "surrogatepass"), BYTE)
 
 
@@ -135,13 +141,12 @@ def _in_memory(part: Part, numbering: Numbering) -> Split:
     tokens, documents = numbering.ids[given], part.documents.copy()
     documents[-1] = tokens.size
     sentences = np.append(0, 1 + np.flatnonzero(tokens == numbering.eos))
-    return Split(tokens, sentences, documents, _characters(part, numbering.words), numbering.unknown(given))
+    return Split(tokens, sentences, documents, _characters(part, numbering.words), numbering.unknown_words(given))
 
 
 def open_split(path: Path) -> Split:
     """Memory-map the arrays written as `path`.tokens, .sentences and so on."""
-    kinds = zip(Split._fields, (TOKEN, OFFSET, OFFSET, OFFSET, BYTE), strict=True)
-    return Split(*(_open(path.with_suffix(f".{field}"), kind) for field, kind in kinds))
+    return Split(*(_open(path.with_suffix(f".{field}"), kind) for field, kind in KINDS.items()))
 
 
 def _open(path: Path, dtype: np.dtype) -> np.ndarray:
@@ -324,7 +329,7 @@ def _write_split(part: Part, numbering: Numbering, path: Path) -> None:
             ids = numbering.ids[chunk]
             ids.tofile(tokens)
             (total + 1 + np.flatnonzero(ids == numbering.eos)).astype(OFFSET).tofile(sentences)
-            numbering.unknown(chunk).tofile(unknown)
+            numbering.unknown_words(chunk).tofile(unknown)
             total += ids.size
         part.documents.astype(OFFSET).tofile(documents)
         _characters(part, numbering.words).astype(OFFSET).tofile(characters)
@@ -333,7 +338,7 @@ def _write_split(part: Part, numbering: Numbering, path: Path) -> None:
 @contextmanager
 def _writers(path: Path) -> Iterator[list[IO[bytes]]]:
     """Open files for the arrays of a split, flushed to disk when the block exits."""
-    files: list[IO[bytes]] = [path.with_suffix(f".{field}").open("wb") for field in Split._fields]
+    files: list[IO[bytes]] = [path.with_suffix(f".{field}").open("wb") for field in KINDS]
     try:
         yield files
         for file in files:

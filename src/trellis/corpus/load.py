@@ -15,7 +15,7 @@ from trellis.corpus.read import find_reader, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
 from trellis.corpus.tagged import Tagged
-from trellis.corpus.tokenize import TOKENIZERS
+from trellis.corpus.tokenize import TOKENIZERS, UNK
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 from trellis.progress import progress
@@ -80,16 +80,17 @@ def report_unknown(corpus: Corpus, known: bool) -> None:
     if vocab.unk is None or not any(vocab.counts):
         return
     if seen := vocab.counts[vocab.unk]:
-        if corpus.recipe.min_count is None and not known and splits["train"].unknown_words():
+        if corpus.recipe.min_count is None and not known and set(splits["train"].unknown_words()) - {UNK}:
             share = seen / sum(vocab.counts)
             logger.info(f"{seen:,} words seen once ({share:.1%} of the training tokens) are <unk>; see data.min_count")
         return
     texts = [split.tokens for name, split in splits.items() if known or name != "train"]
     unknown, tokens = sum(int((text == vocab.unk).sum()) for text in texts), sum(text.size for text in texts)
     if unknown:
+        share = f"{unknown:,} tokens ({100 * unknown / tokens:.2g}%) of the {'text' if known else 'held-out text'}"
         logger.warning(
-            f"{unknown:,} tokens ({unknown / tokens:.1%}) of the {'text' if known else 'held-out text'} are unknown "
-            "words, but there is no <unk> in the training text: their probability is arbitrary; set data.min_count = 2."
+            f"{share} are unknown words, but there is no <unk> in the training text: their probability is arbitrary; "
+            "set data.min_count = 2."
         )
 
 
@@ -165,7 +166,7 @@ def describe(origin: str, vocab: Vocabulary, splits: Mapping[str, Split]) -> str
 def read(run: RunConfig, data: Any = None) -> Corpus:
     """Load the corpus of a run, or build one from Python data; raises early if a split is missing."""
     corpus = load_corpus(run.data) if data is None else corpus_of(data, run.data)
-    for name in SPLITS:
+    for name in SPLITS if run.eval.test else SPLITS[:-1]:
         corpus[name]
     return corpus
 

@@ -39,11 +39,26 @@ class Evaluation(NamedTuple):
 
     log_likelihood: float
     tokens: int
+    characters: int | None = None  # of the original text, if known
+    spelling: float | None = None  # log p of the spelling of all unknown words, in an open-vocabulary evaluation
 
     @property
     def perplexity(self) -> float:
         """exp(-log p / tokens); inf for a text of probability zero."""
         return math.exp(min(-self.log_likelihood / self.tokens, 700.0)) if self.log_likelihood > -math.inf else math.inf
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """-log2 p / characters of the original text; None if they are unknown. An unknown word costs as much as
+        <unk>."""
+        return -self.log_likelihood / math.log(2) / self.characters if self.characters else None
+
+    @property
+    def open_bits_per_character(self) -> float | None:
+        """The same with every unknown word spelled out; None if the evaluation was not with an open vocabulary."""
+        if self.spelling is None:
+            return None
+        return self._replace(log_likelihood=self.log_likelihood + self.spelling).bits_per_character
 
 
 @torch.no_grad()
@@ -71,7 +86,7 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True)
         tokens += int(batch.lengths.sum())
     if not tokens:
         raise TrellisError("Nothing to evaluate: the split has no tokens.")
-    return Evaluation(total, tokens)
+    return Evaluation(total, tokens, batches.split.num_characters if isinstance(batches, Batches) else None)
 
 
 def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:

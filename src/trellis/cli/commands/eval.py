@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trellis.cli.arguments import add_corpus, add_device, check_picture, positive
-from trellis.cli.console import Answer, Table
-from trellis.report.format import COLUMNS, Column, difference, log_prob, p_value, perplexity
+from trellis.cli.console import Answer, Block, Note, Table
+from trellis.errors import TrellisError
+from trellis.report.format import COLUMNS, Column, bits, difference, log_prob, p_value, percent, perplexity
 
 if TYPE_CHECKING:
+    from trellis.tasks.bootstrap import Difference
     from trellis.tasks.compare import Context, Row
 
 SUMMARY = "compare models on a corpus: perplexity and its breakdown"
@@ -25,9 +27,13 @@ MODELS = {
     "model": Column("model"),
     "family": Column("family"),
     "perplexity": Column("perplexity", perplexity, min),
+    "bits_per_character": Column("bits/char", bits, min),
+    "open_bits_per_character": Column("open", bits, min),
+    "unknown": Column("<unk>", percent),
     "tokens": COLUMNS["tokens"],
     "state": Column("state"),
 }
+OPEN = "open_bits_per_character", "unknown"  # shown with --open
 DIFFERENCES = {
     "name": Column(""),
     "difference": Column("minus A", difference),
@@ -41,7 +47,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     add_corpus(parser)
     add_device(parser)
+    parser.add_argument("--no-test", action="store_true", help="evaluate on the validation split by default")
+    parser.add_argument("--open", action="store_true", help="spell out unknown words, with one character model for "
+                        "all: bits per character of models with any vocabularies")  # fmt: skip
     parser.add_argument("--interpolate", action="store_true", help="add their mixture, with weights fitted on valid")
+    parser.add_argument("--mix", nargs="?", type=positive, const=5, default=0, metavar="ORDER", help="add a Kneser-Ney "
+                        "n-gram model of the training text (default order 5), and the mixture of all")  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
     parser.add_argument("-n", type=positive, default=5, help="words to show with the largest losses (default 5)")
 
@@ -51,28 +62,34 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.report.comparison import write_comparison
     from trellis.tasks.compare import compare
 
-    rows = compare(args.models, args.data, args.split, args.interpolate, args.n, args.device)
+    if args.no_test and args.split not in (None, "train", "valid"):
+        raise TrellisError(f"--no-test and --split {args.split} contradict each other; choose one.")
+    split, mix = args.split or ("valid" if args.no_test else None), args.interpolate or args.mix > 0
+    rows = compare(args.models, args.data, split, mix, args.n, args.device, args.open, args.mix)
     if args.plot is not None:
         write_comparison(args.plot, rows)
     return Answer([asdict(row) for row in rows], tables(rows))
 
 
-def tables(rows: Sequence[Row]) -> list[Table]:
+def tables(rows: Sequence[Row]) -> list[Block]:
     """Tables that compare the models; the first one assigns each a letter."""
     names = [string.ascii_uppercase[i] if i < 26 else str(i + 1) for i in range(len(rows))]
     lettered = list(zip(names, rows, strict=True))
-    found = [Table("per token, including <eos> and <unk>", [described(*pair, names) for pair in lettered], MODELS)]
-    for kind, heading in BANDS.items():
-        columns = {0: Column(heading), 1: COLUMNS["tokens"]} | {
-            i: Column(n, perplexity) for i, n in enumerate(names, 2)
-        }
+    shown = [described(*pair, names) for pair in lettered]
+    hidden = () if any(row.open_bits_per_character is not None for row in rows) else OPEN
+    columns = {key: column for key, column in MODELS.items() if key not in hidden}
+    found: list[Block] = [Table("per token, including <eos> and <unk>", shown, columns)]
+    found += [Note(sentence) for pair in lettered for sentence in verdicts(*pair)]
+    same_words = all(row.against_first is None or row.against_first.perplexity is not None for row in rows)
+    for kind, heading in BANDS.items() if same_words else ():
+        letters = {i: Column(name, perplexity) for i, name in enumerate(names, 2)}
         bands = zip(*(getattr(row, kind) for row in rows), strict=True)
         values = [(same[0].name, same[0].tokens, *(band.perplexity for band in same)) for same in bands]
-        found.append(Table(f"perplexity by {heading}", values, columns))
+        found.append(Table(f"perplexity by {heading}", values, {0: Column(heading), 1: COLUMNS["tokens"]} | letters))
     others = [(name, row.against_first) for name, row in lettered if row.against_first is not None]
-    if others:
-        shown = [{"name": name, **vars(other.perplexity)} for name, other in others]
-        found.append(Table("difference in perplexity, paired bootstrap", shown, DIFFERENCES))
+    if others and same_words:
+        differences = [{"name": name, **vars(other.perplexity)} for name, other in others]
+        found.append(Table("difference in perplexity, paired bootstrap", differences, DIFFERENCES))
     for name, other in others:
         found += [*contexts("A", name, other.gains), *contexts(name, "A", other.losses)]
     return found
@@ -82,7 +99,24 @@ def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
     """The table row of a model; an interpolation is written as a sum of models."""
     mixed = " + ".join(f"{weight:.3f} {other}" for weight, other in zip(row.weights or (), names, strict=False))
     own = {"name": name, "model": mixed or row.model, "state": STATES.get(row.order, row.order)}
-    return own | {key: getattr(row, key) for key in ("family", "perplexity", "tokens")}
+    return own | {key: getattr(row, key) for key in MODELS if key not in own}
+
+
+def verdicts(name: str, row: Row) -> list[str]:
+    """Whether the model differs significantly from the first, and what to know about its unknown words."""
+    found = []
+    if row.against_first is not None:
+        tested: dict[str, tuple[Difference | None, int]] = {
+            "perplexity": (row.against_first.perplexity, 2),
+            "open bits per character": (row.against_first.open_bits_per_character, 4),
+        }
+        found = [one.verdict("A", name, what, digits) for what, (one, digits) in tested.items() if one is not None]
+    if row.unknown and not row.unk_is_trained:
+        found.append(
+            f"{name} has seen no <unk> in training, so its probability of unknown words ({percent(row.unknown)} of the "
+            "tokens) is arbitrary; train it with data.min_count = 2."
+        )
+    return found
 
 
 def contexts(loser: str, winner: str, found: Sequence[Context]) -> list[Table]:
