@@ -19,7 +19,7 @@ from trellis.models.tagger import Tagger
 from trellis.options import build, choose
 from trellis.storage import as_path
 from trellis.tasks.compare import Text, compare, spelled_log_probs, spelling_of
-from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, evaluate as score_batches, join, load_split
+from trellis.tasks.lm import READINGS, Evaluation, data_of, evaluate as score_batches, split_of
 from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
 from trellis.training.callbacks import Callback
@@ -140,11 +140,7 @@ def evaluate(
         return evaluate_tags(found, data, split)
     if not isinstance(found, LanguageModel):
         raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
-    if data is None or isinstance(data, str | PathLike):
-        text = load_split(found, None if data is None else str(data), split, reader)
-    else:
-        corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), found.vocab)
-        text = join(list(corpus.splits.values())) if split in (None, ALL) else corpus[str(split)]
+    text = split_of(found, data, split, reader)
     result = score_batches(found, READINGS[found.about.get("order", "sentences")](text))
     if not open_vocabulary:
         return result

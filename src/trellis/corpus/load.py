@@ -87,9 +87,9 @@ def report_unknown(corpus: Corpus, known: bool) -> None:
     texts = [split.tokens for name, split in splits.items() if known or name != "train"]
     unknown, tokens = sum(int((text == vocab.unk).sum()) for text in texts), sum(text.size for text in texts)
     if unknown:
-        share = f"{unknown:,} tokens ({100 * unknown / tokens:.2g}%) of the {'text' if known else 'held-out text'}"
+        what = f"{unknown:,} tokens ({100 * unknown / tokens:.2g}%) of the {'text' if known else 'held-out text'}"
         logger.warning(
-            f"{share} are unknown words, but there is no <unk> in the training text: their probability is arbitrary; "
+            f"{what} are unknown words, but there is no <unk> in the training text: their probability is arbitrary; "
             "set data.min_count = 2."
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from trellis.registry import find_family
 from trellis.storage import as_path
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bits, paired_bootstrap, resampled_units
-from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split
+from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split, split_of
 from trellis.tasks.spelling import Spelling
 
 INTERPOLATED = "interpolated"
@@ -83,7 +83,7 @@ class Row:
 
 def compare(
     models: Sequence[LanguageModel | str | PathLike[str]],
-    source: str | None = None,
+    data: Any = None,
     split: str | None = None,
     mix: bool = False,
     contexts: int = 5,
@@ -91,20 +91,26 @@ def compare(
     open_vocabulary: bool = False,
     ngram: int = 0,
 ) -> list[Row]:
-    """Compare language models, given as models or files, on a text (default: the test split of the training corpus).
+    """Compare language models, given as models or files, on a text as in `evaluate`.
 
     Returns a row per model and, with `mix`, one for their interpolation, with weights fitted on the validation split.
     `ngram` adds an n-gram model of that order, estimated from the training text of the first model. With
-    `open_vocabulary`, unknown words are spelled out, and the vocabularies may differ."""
+    `open_vocabulary`, unknown words are spelled out, and the vocabularies may differ.
+
+    >>> models = [trellis.train(["a b", "b a"] * 20, family=family).model for family in ("unigram", "bigram")]
+    >>> first, second = trellis.compare(models, ["a b", "b a"] * 20)
+    >>> second.perplexity < first.perplexity, second.against_first.perplexity.significant
+    (True, True)
+    """
     named = [with_name(model, device) for model in models]
     if ngram:
         named.append(ngram_of(named[0][1], ngram))
     if mix and len(named) < 2:
         raise TrellisError("Nothing to interpolate; pass at least two models.")
-    scored = score_text(named, source, split, open_vocabulary and not mix)
+    scored = score_text(named, data, split, open_vocabulary and not mix)
     weights = None
     if mix:
-        fitted = fit_weights(stack(score_text(named, source, "valid")))
+        fitted = fit_weights(stack(score_text(named, data, "valid")))
         weights = fitted.tolist()
         orders = {one.order for one in scored}
         order = orders.pop() if len(orders) == 1 else "mixed"
@@ -139,12 +145,12 @@ def spelling_of(model: LanguageModel) -> Spelling:
 
 
 def score_text(
-    models: Sequence[tuple[str, LanguageModel]], source: str | None, split: str | None, open_vocabulary: bool = False
+    models: Sequence[tuple[str, LanguageModel]], data: Any, split: str | None, open_vocabulary: bool = False
 ) -> list[Scored]:
     """Every model's log-probabilities of a text; unless the vocabulary is open, all must have the same words."""
     scored: list[Scored] = []
     for name, model in models:
-        text = Text(model.vocab, load_split(model, source, split))
+        text = Text(model.vocab, split_of(model, data, split))
         if scored:
             (require_same_characters if open_vocabulary else require_same)(scored[0].text, text, scored[0].model, name)
         order = model.about.get("order", "sentences")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
+from trellis.corpus.load import corpus_of
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.registry import find_family
@@ -101,6 +103,14 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
 def data_of(model: PersistedModel) -> Any:
     """The data options of a model's training text."""
     return find_family(model.family).load("data")(**model.about.get("data", {}))
+
+
+def split_of(model: LanguageModel, data: Any = None, name: str | None = None, reader: str | None = None) -> Split:
+    """A split of a corpus (by name), a file, sentences or a `Corpus`, encoded with the model's vocabulary."""
+    if data is None or isinstance(data, str | PathLike):
+        return load_split(model, None if data is None else str(data), name, reader)
+    corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), model.vocab)
+    return join(list(corpus.splits.values())) if name in (None, ALL) else corpus[str(name)]
 
 
 def load_split(
