@@ -21,14 +21,14 @@ class Difference:
     p_value: float
     significant: bool = False
 
-    def verdict(self, first: str, second: str, measure: str, digits: int = 2) -> str:
-        """The difference in a sentence."""
+    def verdict(self, first: str, second: str, measure: str) -> str:
+        """Whether the models differ, in a sentence; a lower score is better."""
         if np.isnan(self.p_value):
-            return f"The {measure} of {first} and {second} cannot be tested: too few sentences, or probability zero."
-        size = f"{abs(self.difference):,.{digits}f} {'lower' if self.difference < 0 else 'higher'}"
-        interval = f"95% interval {self.low:+,.{digits}f} to {self.high:+,.{digits}f}, p = {self.p_value:.2g}"
-        found = "significant" if self.significant else "not significant"
-        return f"The {measure} of {second} is {size} than that of {first} ({interval}): the difference is {found}."
+            return f"No test of {first} and {second} in {measure}: too few sentences, or probability zero."
+        p = f"in {measure} (p = {self.p_value:.2g})"
+        if not self.significant:
+            return f"{second} does not differ significantly from {first} {p}."
+        return f"{second} is significantly {'better' if self.difference < 0 else 'worse'} than {first} {p}."
 
 
 def paired_bootstrap(

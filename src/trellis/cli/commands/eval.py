@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING
 from trellis.cli.arguments import add_corpus, add_device, check_picture, positive
 from trellis.cli.console import Answer, Block, Note, Table
 from trellis.errors import TrellisError
-from trellis.report.format import COLUMNS, Column, bits, difference, log_prob, p_value, percent, perplexity
+from trellis.report.format import (
+    COLUMNS,
+    Column,
+    bits,
+    bits_difference,
+    difference,
+    log_prob,
+    p_value,
+    percent,
+    perplexity,
+)
 
 if TYPE_CHECKING:
-    from trellis.tasks.bootstrap import Difference
     from trellis.tasks.compare import Context, Row
 
 SUMMARY = "compare models on a corpus: perplexity and its breakdown"
@@ -33,7 +42,6 @@ MODELS = {
     "tokens": COLUMNS["tokens"],
     "state": Column("state"),
 }
-OPEN = "open_bits_per_character", "unknown"  # shown with --open
 DIFFERENCES = {
     "name": Column(""),
     "difference": Column("minus A", difference),
@@ -41,6 +49,8 @@ DIFFERENCES = {
     "high": Column("to", difference),
     "p_value": Column("p", p_value),
 }
+BITS = {key: Column(DIFFERENCES[key].heading, bits_difference) for key in ("difference", "low", "high")}
+TESTED = {"perplexity": "perplexity", "open_bits_per_character": "open bits per character"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,8 +86,8 @@ def tables(rows: Sequence[Row]) -> list[Block]:
     names = [string.ascii_uppercase[i] if i < 26 else str(i + 1) for i in range(len(rows))]
     lettered = list(zip(names, rows, strict=True))
     shown = [described(*pair, names) for pair in lettered]
-    hidden = () if any(row.open_bits_per_character is not None for row in rows) else OPEN
-    columns = {key: column for key, column in MODELS.items() if key not in hidden}
+    hidden = {} if any(row.open_bits_per_character is not None for row in rows) else {"unknown": None}
+    columns = {key: MODELS[key] for key in MODELS if any((one | hidden)[key] is not None for one in shown)}
     found: list[Block] = [Table("per token, including <eos> and <unk>", shown, columns)]
     found += [Note(sentence) for pair in lettered for sentence in verdicts(*pair)]
     same_words = all(row.against_first is None or row.against_first.perplexity is not None for row in rows)
@@ -87,9 +97,11 @@ def tables(rows: Sequence[Row]) -> list[Block]:
         values = [(same[0].name, same[0].tokens, *(band.perplexity for band in same)) for same in bands]
         found.append(Table(f"perplexity by {heading}", values, {0: Column(heading), 1: COLUMNS["tokens"]} | letters))
     others = [(name, row.against_first) for name, row in lettered if row.against_first is not None]
-    if others and same_words:
-        differences = [{"name": name, **vars(other.perplexity)} for name, other in others]
-        found.append(Table("difference in perplexity, paired bootstrap", differences, DIFFERENCES))
+    for key, what in TESTED.items():
+        differences = [(name, getattr(other, key)) for name, other in others]
+        lines = [{"name": name, **vars(one)} for name, one in differences if one is not None]
+        columns = DIFFERENCES if key == "perplexity" else {**DIFFERENCES, **BITS}
+        found += [Table(f"difference in {what}, paired bootstrap", lines, columns)] if lines else []
     for name, other in others:
         found += [*contexts("A", name, other.gains), *contexts(name, "A", other.losses)]
     return found
@@ -103,19 +115,13 @@ def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
 
 
 def verdicts(name: str, row: Row) -> list[str]:
-    """Whether the model differs significantly from the first, and what to know about its unknown words."""
+    """Whether the model differs significantly from the first, and whether it can predict unknown words."""
     found = []
     if row.against_first is not None:
-        tested: dict[str, tuple[Difference | None, int]] = {
-            "perplexity": (row.against_first.perplexity, 2),
-            "open bits per character": (row.against_first.open_bits_per_character, 4),
-        }
-        found = [one.verdict("A", name, what, digits) for what, (one, digits) in tested.items() if one is not None]
+        tested = ((what, getattr(row.against_first, key)) for key, what in TESTED.items())
+        found = [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
     if row.unknown and not row.unk_is_trained:
-        found.append(
-            f"{name} has seen no <unk> in training, so its probability of unknown words ({percent(row.unknown)} of the "
-            "tokens) is arbitrary; train it with data.min_count = 2."
-        )
+        found.append(f"{name} has seen no <unk> in training: its probability of unknown words is arbitrary.")
     return found
 
 
