@@ -10,7 +10,7 @@ import numpy as np
 
 from trellis.config import GIVEN, DataConfig, RunConfig, load_config, with_settings
 from trellis.corpus import Corpus, load_corpus
-from trellis.corpus.load import check_sentences, corpus_of
+from trellis.corpus.load import check_sentences, corpus_of, warn_untrained
 from trellis.corpus.tagged import Tagged, read_splits
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
@@ -141,6 +141,7 @@ def evaluate(
     if not isinstance(found, LanguageModel):
         raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
     text = split_of(found, data, split, reader)
+    warn_untrained(found.vocab, {"the text": text})
     result = score_batches(found, READINGS[found.about.get("order", "sentences")](text))
     if not open_vocabulary:
         return result

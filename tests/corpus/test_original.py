@@ -169,11 +169,21 @@ def test_named_corpora_keep_their_vocabulary(name: str, min_count: int) -> None:
     assert make_recipe(DataConfig(name)).min_count == min_count
 
 
+def test_evaluation_warns_about_unknown_words_without_training(caplog: pytest.LogCaptureFixture) -> None:
+    model = trellis.train(["a b", "b a"] * 20, family="bigram").model
+    with caplog.at_level(logging.WARNING):
+        trellis.evaluate(model, ["a b"])
+    assert not caplog.text
+    with caplog.at_level(logging.WARNING):
+        trellis.evaluate(model, ["a zebra b"])
+    assert "1 tokens (25.0% of the text) are unknown words" in caplog.text
+
+
 def test_unknown_words_without_training_are_warned_about(load: Loader, caplog: pytest.LogCaptureFixture) -> None:
     text = "a b\n" * 100 + "a zebra\n" * 5
     with caplog.at_level(logging.WARNING):
         load(text)
-    assert "5 tokens (17%) of the held-out text are unknown words" in caplog.text
+    assert "5 tokens (33.3% of test) are unknown words" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO):
         load("rare words\n" + text)

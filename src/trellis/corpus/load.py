@@ -69,28 +69,31 @@ def load_corpus(
             with new_entry(target, _is_intact) as folder:
                 _build(source, recipe, vocab, folder)
         corpus = _open(target, source.description, recipe)
-        report_unknown(corpus, vocab is not None)
+        if vocab is None:
+            report_unknown(corpus)
         return corpus
 
 
-def report_unknown(corpus: Corpus, known: bool) -> None:
-    """Log how many training words are <unk> by default; warn about unknown words if the training text had none.
-    `known`: the vocabulary is that of another text."""
-    vocab, splits = corpus.vocab, corpus.splits
-    if vocab.unk is None or not any(vocab.counts):
+def report_unknown(corpus: Corpus) -> None:
+    """Log how many training words are <unk> by default; warn about held-out unknown words if there are none."""
+    vocab = corpus.vocab
+    seen = vocab.counts[vocab.unk] if vocab.unk is not None else 0
+    if seen and corpus.recipe.min_count is None and set(corpus["train"].unknown_words()) - {UNK}:
+        share = seen / sum(vocab.counts)
+        logger.info(f"{seen:,} words seen once ({share:.1%} of the training tokens) are <unk>; see data.min_count")
+    warn_untrained(vocab, {name: split for name, split in corpus.splits.items() if name != "train"})
+
+
+def warn_untrained(vocab: Vocabulary, splits: Mapping[str, Split]) -> None:
+    """Warn about unknown words if the training text had none."""
+    if vocab.unk is None or vocab.counts[vocab.unk] or not any(vocab.counts):
         return
-    if seen := vocab.counts[vocab.unk]:
-        if corpus.recipe.min_count is None and not known and set(splits["train"].unknown_words()) - {UNK}:
-            share = seen / sum(vocab.counts)
-            logger.info(f"{seen:,} words seen once ({share:.1%} of the training tokens) are <unk>; see data.min_count")
-        return
-    texts = [split.tokens for name, split in splits.items() if known or name != "train"]
-    unknown, tokens = sum(int((text == vocab.unk).sum()) for text in texts), sum(text.size for text in texts)
-    if unknown:
-        what = f"{unknown:,} tokens ({100 * unknown / tokens:.2g}%) of the {'text' if known else 'held-out text'}"
+    unknown = {name: int((split.tokens == vocab.unk).sum()) for name, split in splits.items()}
+    if found := {name: count for name, count in unknown.items() if count}:
+        shares = " and ".join(f"{count / splits[name].tokens.size:.1%} of {name}" for name, count in found.items())
         logger.warning(
-            f"{what} are unknown words, but there is no <unk> in the training text: their probability is arbitrary; "
-            "set data.min_count = 2."
+            f"{sum(found.values()):,} tokens ({shares}) are unknown words, but the training text has no <unk>: their "
+            "probability is arbitrary; train with data.min_count = 2."
         )
 
 
@@ -125,7 +128,8 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     sizes = [1 + len(text if isinstance(text, str) else tokenizer.join(tokens)) for text, tokens in kept]
     vocab, splits = encode_sentences([tokens for _, tokens in kept], sizes, recipe, known)
     corpus = Corpus(vocab, splits, describe(f"{len(texts):,} sentences", vocab, splits), recipe)
-    report_unknown(corpus, known is not None)
+    if known is None:
+        report_unknown(corpus)
     return corpus
 
 
