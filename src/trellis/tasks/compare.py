@@ -1,6 +1,6 @@
 """Compare models on one text: perplexity, its breakdown, and the significance of differences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple
@@ -102,6 +102,7 @@ def compare(
     >>> second.perplexity < first.perplexity, second.against_first.perplexity.significant
     (True, True)
     """
+    data = list(data) if isinstance(data, Iterator) else data
     named = [with_name(model, device) for model in models]
     if ngram:
         named.append(ngram_of(named[0][1], ngram))
