@@ -57,10 +57,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     add_corpus(parser)
     add_device(parser)
-    parser.add_argument("--no-test", action="store_true", help="evaluate on the validation split by default")
-    parser.add_argument("--open", action="store_true", help="spell out unknown words, with one character model for "
-                        "all: bits per character of models with any vocabularies")  # fmt: skip
-    parser.add_argument("--interpolate", action="store_true", help="add their mixture, with weights fitted on valid")
+    parser.add_argument("--no-test", action="store_true", help="use the validation split instead of the test split")
+    parser.add_argument("--open", action="store_true", help="also spell out unknown words: bits per character of "
+                        "models with any vocabularies")  # fmt: skip
+    parser.add_argument(
+        "--interpolate", action="store_true", help="add their mixture; weights are fitted on the validation set"
+    )
     parser.add_argument("--mix", nargs="?", type=positive, const=5, default=0, metavar="ORDER", help="add a Kneser-Ney "
                         "n-gram model of the training text (default order 5), and the mixture of all")  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
