@@ -13,7 +13,7 @@ import torch
 
 import trellis
 from trellis.cli.console import finite
-from trellis.config import RunConfig, run_config
+from trellis.config import EvalConfig, RunConfig, run_config
 from trellis.errors import TrellisError
 from trellis.options import build
 from trellis.storage import check_schema, write_text
@@ -48,8 +48,9 @@ class Result:
 
 
 def essence(config: Any) -> Any:
-    """A configuration without the parts that depend on seed and machine."""
-    return replace(config, seed=0, device="auto")
+    """A configuration without the parts that depend on seed and machine, or concern the evaluation alone."""
+    config = replace(config, seed=0, device="auto")
+    return replace(config, eval=EvalConfig()) if isinstance(config, RunConfig) else config
 
 
 def result_path(folder: Path, run: str, seed: int) -> Path:

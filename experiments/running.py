@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from experiments.experiment import Experiment
 from experiments.paper import Job
 from experiments.results import Result, hardware, read_result, result_path, source_hash, write_result
+from experiments.training import differ
+from trellis.config import RunConfig
 from trellis.devices import choose_device
 
 
@@ -27,13 +29,14 @@ class Options:
     overrides: list[str] = field(default_factory=list)
     force: bool = False
     jobs: int = 1
+    test: bool | None = None  # whether to evaluate on test text; None: unless overrides change the run
 
 
 def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Result:
     """Execute a run with one seed, and write the result."""
 
     def config_of(run: str) -> Any:
-        return experiment.config(run, options.overrides, seed)
+        return evaluated(experiment, run, seed, options)
 
     config, folder = config_of(run), options.runs / experiment.name
     device, begun = choose_device(config.device), time.monotonic()
@@ -51,6 +54,16 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
     )
     write_result(result_path(options.out, run, seed), result)
     return result
+
+
+def evaluated(experiment: Experiment, run: str, seed: int, options: Options) -> Any:
+    """The configuration of a run. Test text is for published settings: a run with other settings, as in a search, is
+    evaluated on validation text alone."""
+    config = experiment.config(run, options.overrides, seed)
+    if not isinstance(config, RunConfig):
+        return config
+    test = not differ(config, experiment.config(run)) if options.test is None else options.test
+    return replace(config, eval=replace(config.eval, test=config.eval.test and test))
 
 
 def is_done(experiment: Experiment, run: str, seed: int, options: Options) -> bool:
@@ -87,6 +100,7 @@ def run_apart(experiment: Experiment, run: str, seed: int, options: Options) -> 
     command += ["--out", str(options.out), "--runs", str(options.runs), "--jobs", str(options.jobs)]
     command += [word for override in options.overrides for word in ("--set", override)]
     command += ["--force"] * options.force
+    command += [] if options.test is None else ["--test" if options.test else "--no-test"]
     log = options.runs / experiment.name / f"{run}.{seed}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def run_training(job: Job) -> Outcome:
         training = trained.training | {"valid": valid_by_epoch(trained.history)}
     figures: Figures = {**trained.scores.values} if trained.scores else {}
     errors: dict[str, str] = {}
-    if isinstance(trained.model, LanguageModel) and "test" in figures:
+    if isinstance(trained.model, LanguageModel) and "valid" in figures:
         more, errors = analyse(trained.model, config, load_corpus(config.data), job.analyses)
         figures |= more
     return Outcome(trained.model.about["corpus"], figures, training, errors)
@@ -46,9 +46,16 @@ def refuse_another(config: RunConfig, folder: Path) -> None:
     """Raise if the folder has a run with another configuration; only the duration may differ."""
     if any((folder / name).exists() for name in (LAST, FILE)):
         configs = load_config(folder / CONFIG), config
-        before, now = (replace(essence(c), train=replace(c.train, max_seconds=0.0)) for c in configs)
-        if before != now:
+        if differ(*configs):
             raise TrellisError(f"{folder} contains a run with another configuration; --force starts again.")
+
+
+def differ(one: RunConfig, other: RunConfig) -> bool:
+    """Whether two configurations differ in more than seed, machine, duration and evaluation."""
+    before, now = (asdict(essence(config)) for config in (one, other))
+    for tables in (before, now):
+        tables["train"].pop("max_seconds", None)
+    return before != now
 
 
 def valid_by_epoch(history: list[dict[str, Any]]) -> list[float]:

@@ -81,6 +81,7 @@ def test_train_read_corpus_and_evaluate(kind: str, model: Any) -> None:
     corpus = trellis.read_corpus(make(TEXT), tokenizer="whitespace")
     assert corpus.vocab.words == trellis.read_corpus(TEXT, tokenizer="whitespace").vocab.words
     assert trellis.evaluate(model, make(TEXT)) == trellis.evaluate(model, TEXT)
+    assert trellis.compare([model, model], make(TEXT)) == trellis.compare([model, model], TEXT)
 
 
 @pytest.mark.parametrize("kind", NESTED)
@@ -104,6 +105,9 @@ def test_paths(as_given: Callable[[Path], Any], file: Path, tmp_path: Path) -> N
     corpus = trellis.read_corpus(given, tokenizer="whitespace")
     assert corpus.vocab.words == loaded.vocab.words
     assert trellis.evaluate(as_given(tmp_path / "run"), given) == trellis.evaluate(loaded, given)
+    assert (
+        trellis.compare([as_given(tmp_path / "run")], given)[0].perplexity == trellis.evaluate(loaded, given).perplexity
+    )
     toml = tmp_path / "run.toml"
     toml.write_text(f'device = "cpu"\n[data]\nsource = "{file}"\n[model]\nstates = 3\n[train]\nepochs = 1\n')
     assert trellis.train(as_given(toml), as_given(tmp_path / "toml")).run == tmp_path / "toml"

@@ -12,7 +12,13 @@ TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an othe
 if TYPE_CHECKING:
     from typing import Any
 
-    from trellis.api import evaluate as evaluate, load as load, read_corpus as read_corpus, train as train
+    from trellis.api import (
+        compare as compare,
+        evaluate as evaluate,
+        load as load,
+        read_corpus as read_corpus,
+        train as train,
+    )
     from trellis.config import RunConfig as RunConfig
     from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
     from trellis.estimators import (
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": "evaluate load read_corpus train",
+    "api": "compare evaluate load read_corpus train",
     "config": "RunConfig",
     "corpus": "Corpus Vocabulary",
     "estimators": "CategoricalHMM DenseHMM FactorialHMM GaussianDenseHMM GaussianHMM LDSVectors PoissonHMM",

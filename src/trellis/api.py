@@ -1,4 +1,4 @@
-"""The high-level API: train, load, evaluate, read_corpus."""
+"""The high-level API: train, load, evaluate, compare, read_corpus."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from trellis.config import GIVEN, DataConfig, RunConfig, load_config, with_settings
 from trellis.corpus import Corpus, load_corpus
-from trellis.corpus.load import check_sentences, corpus_of
+from trellis.corpus.load import check_sentences, corpus_of, warn_untrained
 from trellis.corpus.tagged import TAGGED, Tagged, format_of, read_splits
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
@@ -18,12 +18,13 @@ from trellis.models.files import load
 from trellis.models.tagger import Tagger
 from trellis.options import build, choose
 from trellis.storage import as_path
-from trellis.tasks.lm import ALL, READINGS, Evaluation, data_of, evaluate as score_batches, join, load_split
+from trellis.tasks.compare import Text, compare, spelled_log_probs, spelling_of
+from trellis.tasks.lm import READINGS, Evaluation, data_of, evaluate as score_batches, split_of
 from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
 from trellis.training.callbacks import Callback
 
-__all__ = ["evaluate", "load", "read_corpus", "train"]
+__all__ = ["compare", "evaluate", "load", "read_corpus", "train"]
 
 
 def train(
@@ -58,7 +59,8 @@ def train(
         Objects that are called during training; see `Callback`.
     settings
         Options by name (`states=512, epochs=3`), or a dict of options for a section (`batches={"window": 32}`). An
-        option given by name belongs to the first of the sections `model`, `train`, `batches` and `data` that has it.
+        option given by name belongs to the first of the sections `model`, `train`, `batches`, `data` and `eval` that
+        has it.
 
     Examples
     --------
@@ -118,6 +120,7 @@ def evaluate(
     split: str | None = None,
     device: str = "cpu",
     reader: str | None = None,
+    open_vocabulary: bool = False,
 ) -> Evaluation | TagScores:
     """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger.
 
@@ -125,7 +128,8 @@ def evaluate(
     of a tagged data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test
     split of its training corpus. `reader` is "text", "fasta" or "csv" (for a tagger "conll", "conllu", "medpost" or
     "word_tag"); by default, the reader is chosen by the suffix of the file. If no reader claims the suffix, the file is
-    read like the training text.
+    read like the training text. With `open_vocabulary`, the result also has `open_bits_per_character`, for which
+    unknown words are spelled out.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
@@ -137,12 +141,12 @@ def evaluate(
         return evaluate_tags(found, data, split, reader)
     if not isinstance(found, LanguageModel):
         raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
-    if data is None or isinstance(data, str | PathLike):
-        text = load_split(found, None if data is None else str(data), split, reader)
-    else:
-        corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), found.vocab)
-        text = join(list(corpus.splits.values())) if split in (None, ALL) else corpus[str(split)]
-    return score_batches(found, READINGS[found.about.get("order", "sentences")](text))
+    text = split_of(found, data, split, reader)
+    warn_untrained(found.vocab, {"the text": text})
+    result = score_batches(found, READINGS[found.about.get("order", "sentences")](text))
+    if not open_vocabulary:
+        return result
+    return result._replace(spelling=float(spelled_log_probs(Text(found.vocab, text), spelling_of(found)).sum()))
 
 
 def evaluate_tags(model: Tagger, data: Any, split: str | None, reader: str | None = None) -> TagScores:

@@ -1,4 +1,4 @@
-"""The configuration of a run: data, model, batches and training."""
+"""The configuration of a run: data, model, batches, training and evaluation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trellis.errors import TrellisError
 from trellis.options import Options, build, choose, option, parse_value, put, read_toml, split_override
 from trellis.registry import Family, find_family
 
+HOMES = "model", "train", "batches", "data", "eval"  # the sections of an option passed by name, in this order
 GIVEN = "<python"  # prefix of data.source for a text passed from Python
 
 
@@ -30,7 +31,11 @@ class DataConfig(Options):
     lower: bool | None = option(None, "lower-case the text")
     digits: bool | None = option(None, "replace each run of digits by N")
     unk: bool | None = option(None, "map rare and unseen words to <unk>")
-    min_count: int | None = option(None, "minimum count of a word to enter the vocabulary")
+    min_count: int | None = option(
+        None,
+        "minimum count of a word to enter the vocabulary; by default 2 for words, if the text has no <unk> of its own "
+        "and these are less than half of its tokens, else 1",
+    )
     min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
     max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
@@ -130,6 +135,16 @@ class TrainConfig(FitConfig):
 
 
 @dataclass(frozen=True)
+class EvalConfig(Options):
+    """How the trained model is evaluated."""
+
+    prefix: ClassVar[str] = "eval."
+    test: bool = option(True, "evaluate on the test split; false: leave it alone, as long as settings are chosen")
+    ngram: int = option(5, "order of the Kneser-Ney n-gram model in the table of results; 0: none", within="[0, inf)")
+    ngram_tokens: int = option(10_000_000, "maximum number of training tokens for that model", within="[0, inf)")
+
+
+@dataclass(frozen=True)
 class RunConfig(Options):
     """The complete configuration of a run; omitted sections take the family's defaults.
 
@@ -143,6 +158,7 @@ class RunConfig(Options):
     train: Any = None  # the family's: TrainConfig, or another FitConfig
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
+    eval: EvalConfig = EvalConfig()
 
     def __post_init__(self) -> None:
         """Fill in the family's defaults and check that all sections are compatible."""
@@ -201,7 +217,8 @@ def sections_of(tables: dict[str, Any]) -> dict[str, type[Options]]:
     model = table_of(tables)
     model.setdefault("family", "hmm")
     load = find_family(str(model["family"])).load
-    return {"data": load("data"), "model": load("config"), "batches": BatchConfig, "train": load("train")}
+    own = {"data": load("data"), "model": load("config"), "batches": BatchConfig, "train": load("train")}
+    return own | {"eval": EvalConfig}
 
 
 def table_of(tables: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +239,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 def with_settings(family: str, settings: Mapping[str, Any]) -> RunConfig:
     """A run from keyword arguments: tables of options, or options by name. Each name belongs to the first of the
-    sections model, train, batches and data that has it."""
+    sections model, train, batches, data and eval that has it."""
     tables: dict[str, Any] = {"model": {"family": family}}
     kinds = sections_of(tables)
     own = {one.name for one in fields(RunConfig)} - set(kinds)
@@ -230,6 +247,6 @@ def with_settings(family: str, settings: Mapping[str, Any]) -> RunConfig:
         if key in kinds and isinstance(value, Mapping):
             tables.setdefault(key, {}).update(value)
             continue
-        homes = [name for name in ("model", "train", "batches", "data") if key in (f.name for f in fields(kinds[name]))]
+        homes = [name for name in HOMES if key in (one.name for one in fields(kinds[name]))]
         put(tables, [key] if key in own else [(homes or ["model"])[0], key], value)
     return run_config(tables)

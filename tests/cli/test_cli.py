@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import random
@@ -45,8 +46,10 @@ def test_train_leaves_model_metrics_results_and_report(model: Path) -> None:
     names = {"model.safetensors", "metrics.jsonl", "results.json", "report.html", "config.toml", "best.safetensors"}
     assert names <= {path.name for path in model.iterdir()}
     rows = json.loads((model / "results.json").read_text())["scores"]["rows"]
-    assert [row["model"] for row in rows] == ["unigram", "bigram", "hmm"]
+    assert [row["model"] for row in rows] == ["unigram", "bigram", "5-gram", "hmm"]
     assert all(1 < row[split] < 100 for row in rows for split in ("train", "valid", "test"))
+    assert all(0 < row["bits_per_character"] < 8 for row in rows)
+    assert "5-gram" in (model / "report.html").read_text()
 
 
 def test_eval_gives_the_figure_of_the_training(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +87,41 @@ def test_eval_compares_interpolates_and_draws(
     assert (tmp_path / "x.svg").read_text().startswith("<svg")
     assert run(*common) == 0
     assert "paired bootstrap" in capsys.readouterr().out
+
+
+def test_eval_leaves_the_test_split_alone(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = json.loads((model / "results.json").read_text())["scores"]["rows"][-1]
+    (row,) = answer(capsys, "eval", model, "--no-test")
+    assert row["perplexity"] == pytest.approx(trained["valid"])
+    assert run("eval", model, "--no-test", "--split", "test") == 2
+    assert "--no-test and --split test contradict each other" in capsys.readouterr().err
+
+
+def test_train_leaves_the_test_split_alone(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for split in ("train", "valid"):  # no test split at all
+        (folder / f"{split}.txt").write_text(text.read_text())
+    common = ["train", "--model", "bigram", "--data", folder, "--run", tmp_path / "run"]
+    assert run(*common, "--quiet") == 2
+    assert "no test split" in capsys.readouterr().err
+    found = answer(capsys, *common, "--no-test", "--set", "eval.ngram=3")
+    assert [row["model"] for row in found["scores"]["rows"]] == ["unigram", "3-gram", "bigram"]
+    assert "test" not in found["scores"]["values"]
+    assert found["scores"]["headline"] == "valid"
+    assert "test" not in trellis.load(tmp_path / "run").about["scores"]
+
+
+def test_eval_mixes_in_an_ngram_model_of_the_training_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone, ngram, mixed = answer(capsys, "eval", model, "--mix", "3", "--open", "--no-test")
+    assert ngram["model"] == "3-gram of the training text"
+    assert mixed["family"] == "interpolated"
+    assert mixed["perplexity"] <= min(alone["perplexity"], ngram["perplexity"]) * (1 + 1e-9)
+    for row in (alone, ngram, mixed):
+        assert row["bits_per_character"] == pytest.approx(
+            -row["log_likelihood"] / math.log(2) / row["characters"], rel=1e-9
+        )
+        assert row["open_bits_per_character"] >= row["bits_per_character"]
 
 
 @pytest.mark.parametrize("family", ["feedforward", "lstm", "rnn"])
@@ -274,7 +312,7 @@ def test_an_n_gram_model_as_arpa_and_back(text: Path, tmp_path: Path, capsys: py
     assert run("train", "--model", "ngram", "--set", "model.order=3", "--data", text, "--run", folder, "--quiet") == 0
     capsys.readouterr()
     rows = json.loads((folder / "results.json").read_text())["scores"]["rows"]
-    assert [row["model"] for row in rows] == ["unigram", "bigram", "3-gram"]
+    assert [row["model"] for row in rows] == ["unigram", "bigram", "5-gram", "3-gram"]
     answer(capsys, "export", folder, "-o", file)
     ours, arpa = answer(capsys, "eval", folder, file, "--data", text, "--split", "all")
     assert arpa["perplexity"] == pytest.approx(ours["perplexity"])

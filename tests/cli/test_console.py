@@ -92,17 +92,32 @@ def test_comparison_gives_every_model_a_letter(shown: Callable[..., str]) -> Non
     bands = [Band("1-9", 40, 1234.5), Band("<eos>", 60, 7.0)]
     first = Row("runs/a", "hmm", "sentences", 100, -500.0, 148.4, bands, bands)
     contexts = [Context("the [cat] " + "sleeps " * 20, -9.0, -2.0)]
-    against = Against(Difference(-28.4, -30.0, -26.5, 0.0002), [], contexts)
+    against = Against(Difference(-28.4, -30.0, -26.5, 0.0002, True), [], contexts)
     other = replace(first, model="runs/b", perplexity=120.0, order="streams", against_first=against)
     mixed = replace(other, family="interpolated", order="mixed", weights=[0.25, 0.75])
     lines = [line.split() for line in shown(*tables([first, other, mixed])).splitlines()]
     assert ["A", "runs/a", "hmm", "148.4", "100", "reset"] in lines
     assert ["B", "runs/b", "hmm", "120.0", "100", "carried"] in lines
     assert ["C", "0.250", "A", "+", "0.750", "B", "interpolated", "120.0", "100", "mixed"] in lines
+    assert "B is significantly better than A in perplexity (p = 0.0002)." in map(" ".join, lines)
     assert lines.count(["1-9", "40", "1,234.5", "1,234.5", "1,234.5"]) == 2
     assert ["B", "-28.40", "-30.00", "-26.50", "0.0002"] in lines
     assert ["where", "A", "loses", "most", "to", "B"] in lines
     assert ["where", "B", "loses", "most", "to", "A"] not in lines
+
+
+def test_comparison_with_an_open_vocabulary(shown: Callable[..., str]) -> None:
+    first = Row("runs/a", "hmm", "sentences", 100, -500.0, 148.4, [], [], unknown=0.1, unk_is_trained=False)
+    first = replace(first, bits_per_character=1.5, open_bits_per_character=2.0)
+    against = Against(None, [], [], Difference(0.01, -0.02, 0.04, 0.4))
+    other = replace(first, tokens=300, perplexity=7.0, against_first=against, unknown=0.0)
+    lines = [line.split() for line in shown(*tables([first, other])).splitlines()]
+    assert ["A", "runs/a", "hmm", "148.4", "1.500", "2.000", "10.0%", "100", "reset"] in lines
+    assert ["B", "+0.0100", "-0.0200", "+0.0400", "0.4"] in lines
+    sentences = [" ".join(line) for line in lines]
+    assert "B does not differ significantly from A in open bits per character (p = 0.4)." in sentences
+    assert "A has seen no <unk> in training: its probability of unknown words is arbitrary." in sentences
+    assert not [line for line in lines if line[:2] == ["perplexity", "by"]]
 
 
 def test_infilled_shows_every_answer(shown: Callable[..., str]) -> None:

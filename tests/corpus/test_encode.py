@@ -54,7 +54,7 @@ def test_a_corpus_is_its_text_document_by_document(load: Loader, drawn, min_coun
 
 
 def test_a_single_document_is_cut_between_sentences(load: Loader) -> None:
-    corpus = load("".join(f"s{i} x\n" for i in range(100)))
+    corpus = load("".join(f"s{i} x\n" for i in range(100)), min_count=1)
     last = {name: as_lists(split, corpus)[0][-1] for name, split in corpus.splits.items()}
     sizes = {name: split.sentences.size - 1 for name, split in corpus.splits.items()}
     assert sizes == {"train": 90, "valid": 5, "test": 5}
@@ -69,7 +69,7 @@ def test_a_single_document_is_cut_between_sentences(load: Loader) -> None:
 def test_sentences_of_few_letters_are_not_trained_on(load: Loader, drawn, share: float) -> None:
     drawn = [[["abc"]], *drawn, [["abc"]], [["abc"]], [["7"]]]  # one of three is in train at least
     text = "\n\n".join("\n".join(" ".join(sentence) for sentence in document) for document in drawn)
-    whole, corpus = load(text), load(text, min_letters=share)
+    whole, corpus = load(text, min_count=1), load(text, min_letters=share, min_count=1)
 
     def good(sentence: list[str]) -> bool:
         line = "".join(sentence)
@@ -112,9 +112,9 @@ def test_a_text_encodes_alone_as_it_did_in_the_corpus(load: Loader) -> None:
 
 
 def test_arrays_are_memory_mapped_and_read_only(load: Loader) -> None:
-    split = load("a b\n" * 40)["train"]
+    split = load("a b\n" * 10 + "rare\n" + "a b\n" * 30)["train"]
     assert all(isinstance(array, np.memmap) and not array.flags.writeable for array in split)
-    assert [array.dtype for array in split] == [np.int32, np.int64, np.int64]
+    assert [array.dtype for array in split] == [np.int32, np.int64, np.int64, np.int64, np.uint8]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "   \n"])

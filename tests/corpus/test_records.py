@@ -17,6 +17,7 @@ from trellis.corpus import read, records
 from trellis.corpus.read import Record, read_texts
 from trellis.corpus.recipe import Recipe
 from trellis.corpus.records import read_records
+from trellis.corpus.tokenize import DOCUMENT
 from trellis.errors import TrellisError
 
 LIMIT = 60.0  # seconds after which a pipe is closed that nobody reads
@@ -52,7 +53,7 @@ def test_records_with_their_lines_and_ids(
 @pytest.mark.parametrize(("text", "recipe"), [(FASTA, Recipe("fasta")), (TABLE, Recipe("csv", "text"))])
 def test_records_are_the_documents_of_training(text: str, recipe: Recipe, tmp_path: Path) -> None:
     path = written(tmp_path, text)
-    documents = "".join(read_texts([path], recipe)).split("\0")
+    documents = "".join(read_texts([path], recipe)).split(DOCUMENT)
     assert [d.removesuffix("\n") for d in documents if d.strip()] == [
         r.text for r in read_records(path, recipe) if r.text
     ]

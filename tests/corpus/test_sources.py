@@ -20,7 +20,7 @@ def test_a_folder_with_splits_keeps_them(tmp_path: Path, cache: Path) -> None:
     folder.mkdir()
     (folder / "train.txt").write_text("a b\na\n")
     (folder / "valid.txt.gz").write_bytes(gzip.compress(b"b a c\n"))
-    corpus = load_corpus(DataConfig(str(folder)), cache)
+    corpus = load_corpus(DataConfig(str(folder), min_count=1), cache)
     words = {name: corpus.vocab.decode(split.tokens) for name, split in corpus.splits.items()}
     assert words == {"train": ["a", "b", "<eos>", "a", "<eos>"], "valid": ["b", "a", "<unk>", "<eos>"]}
     with pytest.raises(TrellisError, match="no test split; it has train, valid"):

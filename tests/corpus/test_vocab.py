@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from trellis.corpus import GAP, Vocabulary
-from trellis.corpus.tokenize import TOKENIZERS, treat
+from trellis.corpus.tokenize import DOCUMENT, TOKENIZERS, treat
 from trellis.errors import TrellisError
 
 words = st.text("abcé1", min_size=1, max_size=3)
@@ -62,14 +62,14 @@ def test_tokenizers(tokenizer: str, text: str, tokens: list[str]) -> None:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_sentence_and_document_marks_are_tokens_of_every_tokenizer(name: str) -> None:
-    tokens = TOKENIZERS[name].split("\0ab\n\0\n")
-    assert [token for token in tokens if token in ("\0", "\n", "<eos>")] == [
-        "\0",
-        *(["<eos>", "\0", "<eos>"] if name == "whitespace" else ["\n", "\0", "\n"]),
+    tokens = TOKENIZERS[name].split(f"{DOCUMENT}ab\n{DOCUMENT}\n")
+    assert [token for token in tokens if token in (DOCUMENT, "\n", "<eos>")] == [
+        DOCUMENT,
+        *(["<eos>", DOCUMENT, "<eos>"] if name == "whitespace" else ["\n", DOCUMENT, "\n"]),
     ]
 
 
-@given(st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"])))
+@given(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])))
 def test_characters_and_bytes_join_to_the_text_again(text: str) -> None:
     for name in ("characters", "bytes"):
         assert TOKENIZERS[name].join(TOKENIZERS[name].split(text)) == text

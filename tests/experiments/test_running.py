@@ -47,7 +47,11 @@ def test_a_result_says_what_was_run_where_and_what_came_out(toys: Path, capsys: 
 def test_models_without_states_have_their_own_figures(toys: Path) -> None:
     assert run(toys, "--set", "model.family=bigram", of="large") == 0
     result = read(toys, "large.0")
-    assert result["figures"].keys() == {"parameters", "train", "valid", "test", "deviation", "contexts"}
+    figures = {"parameters", "train", "valid", "bits_per_character", "deviation", "contexts"}
+    assert result["figures"].keys() == figures  # other settings than those of the run: no test text
+    assert run(toys, "--set", "model.family=bigram", "--test", "--force", of="large") == 0
+    result = read(toys, "large.0")
+    assert result["figures"].keys() == figures | {"test"}
     assert result["training"]["seconds"] > 0
     assert result["errors"] == {}
 

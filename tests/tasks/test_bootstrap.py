@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -81,3 +82,41 @@ def test_impossible_texts_have_no_interval() -> None:
     result = paired_bootstrap(first, second, OFFSETS)
     assert result.difference == math.inf
     assert all(math.isnan(value) for value in (result.low, result.high, result.p_value))
+
+
+def test_a_text_of_few_sentences_is_cut_into_blocks() -> None:
+    """A single long line has no sentences to resample: a clear difference and none are told apart all the same."""
+    rng, line = np.random.default_rng(0), np.array([0, 5000])
+    first = rng.normal(-5, 1, 5000)
+    clear = paired_bootstrap(first, first + rng.normal(0.1, 0.3, 5000), line, 500)
+    none = paired_bootstrap(first, first + rng.normal(0.0, 3.0, 5000), line, 500)
+    assert clear.significant
+    assert clear.low < clear.difference < clear.high < 0
+    assert none.p_value > 0.05
+    assert not none.significant
+    assert bootstrap.resampled_units(np.arange(31)).size == 31
+    assert bootstrap.resampled_units(np.array([0, 7])).tolist() == [0, 7]  # too short to cut
+
+
+def test_bits_of_different_tokens_are_compared_by_sentence() -> None:
+    """One model with words, one with characters: against the same bootstrap of sums by hand."""
+    rng = np.random.default_rng(1)
+    words, letters = rng.integers(1, 5, 60), rng.integers(6, 20, 60)
+    ends = [np.append(0, np.cumsum(sizes)) for sizes in (words, letters)]
+    log_probs = [rng.normal(-6, 1, ends[0][-1]), rng.normal(-2, 1, ends[1][-1])]
+    found = bootstrap.paired_bits(log_probs, ends, ends[1])
+    assert found.difference == pytest.approx((log_probs[0].sum() - log_probs[1].sum()) / np.log(2) / ends[1][-1])
+    sums = [[x[a:b].sum() / np.log(2) for a, b in pairwise(e)] for x, e in zip(log_probs, ends, strict=True)]
+    chosen = np.random.default_rng(0).integers(60, size=(10_000, 60))
+    totals = [np.array(column)[chosen].sum(1) for column in (*sums, letters)]
+    expected = np.quantile((totals[0] - totals[1]) / totals[2], [0.025, 0.975])
+    np.testing.assert_allclose([found.low, found.high], expected, rtol=1e-9)
+    few = bootstrap.paired_bits(log_probs, [e[:5] for e in ends], ends[1][:5])
+    assert np.isnan(few.p_value)
+    assert "No test of A and B" in few.verdict("A", "B", "bits")
+
+
+def test_verdicts() -> None:
+    better, worse = bootstrap.Difference(-1, -2, -0.5, 0.01, True), bootstrap.Difference(1, -0.5, 2, 0.3, False)
+    assert better.verdict("A", "B", "perplexity") == "B is significantly better than A in perplexity (p = 0.01)."
+    assert worse.verdict("A", "B", "perplexity") == "B does not differ significantly from A in perplexity (p = 0.3)."

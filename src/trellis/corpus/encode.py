@@ -4,25 +4,35 @@ The text is tokenised once into provisional ids, numbered by first appearance. F
 are determined; a lookup table then maps provisional ids to final ones.
 """
 
+from __future__ import annotations
+
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from trellis.corpus.read import Report, read_texts
 from trellis.corpus.recipe import Recipe
 from trellis.corpus.sources import SPLITS, WHOLE, Source
-from trellis.corpus.tokenize import DOCUMENT, EOS, LINE, TOKENIZERS, treat
+from trellis.corpus.tokenize import DOCUMENT, EOS, LINE, TOKENIZERS, UNK, treat
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 
 CHUNK = 1 << 22  # tokens in memory at a time
-TOKEN, OFFSET = np.dtype("<i4"), np.dtype("<i8")
+TOKEN, OFFSET, BYTE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("u1")
+KINDS: dict[str, np.dtype[Any]] = {
+    "tokens": TOKEN,
+    "sentences": OFFSET,
+    "documents": OFFSET,
+    "characters": OFFSET,
+    "unknown": BYTE,
+}
+MOST_UNKNOWN = 0.5  # by default, words seen once are read as <unk> if they are at most this share of the tokens
 PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value except LINE's is its index in the table
 
 
@@ -32,6 +42,18 @@ class Split(NamedTuple):
     tokens: np.ndarray  # [n] int32
     sentences: np.ndarray  # [sentences + 1] int64 offsets into tokens
     documents: np.ndarray  # [documents + 1] int64 offsets into tokens
+    characters: np.ndarray | None = None  # [sentences + 1] int64 offsets into the original text, newlines included
+    unknown: np.ndarray | None = None  # the words read as <unk>, in order, each ended by a newline, as bytes of UTF-8
+
+    @property
+    def num_characters(self) -> int | None:
+        """The number of characters of the original text, if known."""
+        return None if self.characters is None else int(self.characters[-1])
+
+    def unknown_words(self) -> list[str]:
+        """The words read as <unk>, in order; the text's own <unk> is one of them."""
+        text = b"" if self.unknown is None else self.unknown.tobytes()
+        return text.decode("utf-8", "surrogatepass").split(LINE)[:-1]
 
 
 class Part(NamedTuple):
@@ -42,10 +64,30 @@ class Part(NamedTuple):
     documents: np.ndarray  # offsets [documents + 1] into the concatenated ranges
 
 
+class Numbering(NamedTuple):
+    """The final ids of provisional ids."""
+
+    words: list[str]  # by provisional id
+    ids: np.ndarray  # [len(words)]; -1 for words outside a vocabulary without <unk>
+    unknown: np.ndarray  # [len(words)] bool: whether the word is read as <unk>
+    eos: int
+
+    @classmethod
+    def of(cls, table: dict[str, int], vocab: Vocabulary) -> Numbering:
+        missing = -1 if vocab.unk is None else vocab.unk
+        ids = np.fromiter((vocab.index.get(word, missing) for word in table), TOKEN, len(table))
+        return cls(list(table), ids, ids == vocab.unk, vocab.eos)
+
+    def unknown_words(self, tokens: np.ndarray) -> np.ndarray:
+        """The words that are read as <unk>, as in `Split`."""
+        words = (self.words[i].replace(LINE, " ") + LINE for i in tokens[self.unknown[tokens]])
+        return np.frombuffer("".join(words).encode("utf-8", "surrogatepass"), BYTE)
+
+
 def encode_corpus(
     source: Source, recipe: Recipe, folder: Path, workshop: Path, report: Report, known: Vocabulary | None = None
 ) -> Vocabulary:
-    """Write `<split>.tokens`, `.sentences` and `.documents` into `folder` and return the vocabulary.
+    """Write the arrays of every split, `<split>.tokens` and so on, into `folder` and return the vocabulary.
 
     The vocabulary is `known` if given, otherwise chosen from the training split; `workshop` is a scratch folder.
     """
@@ -67,43 +109,44 @@ def encode_corpus(
         if not any((chunk != PROVISIONAL[EOS]).any() for chunk in _chunks(part)):
             raise TrellisError(f"There are no words in the {name} split of {source.description}.")
     vocab = known or _choose_vocabulary(parts["train"], table, recipe)
-    lookup = _final_ids(table, vocab)
+    numbering = Numbering.of(table, vocab)
     for name, part in parts.items():
-        _check_known(part, lookup, list(table), name)
-        _write_split(part, lookup, vocab.eos, folder / name)
+        _check_known(part, numbering, name)
+        _write_split(part, numbering, folder / name)
     return vocab
 
 
 def encode_sentences(
-    sentences: Iterable[Sequence[str]], recipe: Recipe, known: Vocabulary | None = None
+    sentences: Iterable[Sequence[str]], sizes: Sequence[int], recipe: Recipe, known: Vocabulary | None = None
 ) -> tuple[Vocabulary, dict[str, Split]]:
-    """Encode tokenised sentences in memory; each sentence is its own document."""
+    """Encode tokenised sentences with the given numbers of characters in memory; each is its own document."""
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
     rows = [[*(table[treat(word, recipe.lower, recipe.digits)] for word in row), table[EOS]] for row in sentences]
     starts = np.cumsum([0, *map(len, rows)], dtype=OFFSET)
-    stream = Split(np.fromiter(chain.from_iterable(rows), TOKEN, int(starts[-1])), starts, starts)
+    tokens = np.fromiter(chain.from_iterable(rows), TOKEN, int(starts[-1]))
+    stream = Split(tokens, starts, starts, np.cumsum([0, *sizes], dtype=OFFSET))
     parts = _divide(stream, recipe)
     vocab = known or _choose_vocabulary(parts["train"], table, recipe)
-    lookup = _final_ids(table, vocab)
+    numbering = Numbering.of(table, vocab)
     for name, part in parts.items():
-        _check_known(part, lookup, list(table), name)
-    return vocab, {name: _in_memory(part, lookup, vocab.eos) for name, part in parts.items()}
+        _check_known(part, numbering, name)
+    return vocab, {name: _in_memory(part, numbering) for name, part in parts.items()}
 
 
-def _in_memory(part: Part, lookup: np.ndarray, eos: int) -> Split:
+def _in_memory(part: Part, numbering: Numbering) -> Split:
     """A part as a Split with final ids; every split ends with <eos>."""
     ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
-    tokens = lookup[np.concatenate([*_chunks(part), ending])]
-    documents = part.documents.copy()
+    given = np.concatenate([*_chunks(part), ending])
+    tokens, documents = numbering.ids[given], part.documents.copy()
     documents[-1] = tokens.size
-    return Split(tokens, np.append(0, 1 + np.flatnonzero(tokens == eos)), documents)
+    sentences = np.append(0, 1 + np.flatnonzero(tokens == numbering.eos))
+    return Split(tokens, sentences, documents, _characters(part, numbering.words), numbering.unknown_words(given))
 
 
 def open_split(path: Path) -> Split:
-    """Memory-map the arrays written as `path`.tokens, .sentences and .documents."""
-    tokens, sentences, documents = (path.with_suffix(f".{field}") for field in Split._fields)
-    return Split(_open(tokens, TOKEN), _open(sentences, OFFSET), _open(documents, OFFSET))
+    """Memory-map the arrays written as `path`.tokens, .sentences and so on."""
+    return Split(*(_open(path.with_suffix(f".{field}"), kind) for field, kind in KINDS.items()))
 
 
 def _open(path: Path, dtype: np.dtype) -> np.ndarray:
@@ -113,9 +156,10 @@ def _open(path: Path, dtype: np.dtype) -> np.ndarray:
 def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str, int], path: Path) -> Split:
     """Tokenise the texts and number the tokens, adding new ones to `table`."""
     split, number = TOKENIZERS[recipe.tokenizer].split, table.__getitem__
-    with _writers(path) as (tokens, sentences, documents):
-        total = 0
+    with _writers(path) as (tokens, sentences, documents, characters, _):
+        total = read = 0
         sentences.write(bytes(OFFSET.itemsize))
+        characters.write(bytes(OFFSET.itemsize))
         for text in texts:
             words = split(treat(text, recipe.lower, recipe.digits))
             ids = np.fromiter(map(number, words), TOKEN, len(words))
@@ -124,10 +168,24 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
                 (total + starts - np.arange(starts.size)).astype(OFFSET).tofile(documents)
                 ids = np.delete(ids, starts)
             ids.tofile(tokens)
-            (total + 1 + np.flatnonzero(ids == table[EOS])).astype(OFFSET).tofile(sentences)
-            total += ids.size
+            ends = 1 + np.flatnonzero(ids == table[EOS])
+            (total + ends).astype(OFFSET).tofile(sentences)
+            places, size = _line_ends(text, ends.size)
+            (read + places).astype(OFFSET).tofile(characters)
+            total, read = total + ids.size, read + size
+        characters.seek(-OFFSET.itemsize, os.SEEK_END)  # blanks at the end of the text belong to the last sentence
+        np.array([read], OFFSET).tofile(characters)
     stream = open_split(path)
     return stream._replace(documents=np.unique(np.append(stream.documents, total)))
+
+
+def _line_ends(text: str, sentences: int) -> tuple[np.ndarray, int]:
+    """The number of characters up to the end of each sentence, and in all; sentences that do not end with a line (by a
+    literal <eos>) are taken to be of equal length."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    kept = codes[codes != ord(DOCUMENT)]
+    ends = 1 + np.flatnonzero(kept == ord(LINE))
+    return ends if ends.size == sentences else kept.size * np.arange(1, sentences + 1) // sentences, kept.size
 
 
 def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
@@ -200,13 +258,45 @@ def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vo
     counts[table[EOS]] += _lacks_end(train)
     seen = {word: count for word, count in zip(table, counts.tolist(), strict=True) if count}
     treatment = recipe.tokenizer, recipe.lower, recipe.digits
-    return Vocabulary.choose(seen, recipe.min_count, recipe.max_size, recipe.unk, *treatment)
+    min_count = default_min_count(seen, recipe) if recipe.min_count is None else recipe.min_count
+    return Vocabulary.choose(seen, min_count, recipe.max_size, recipe.unk, *treatment)
 
 
-def _final_ids(table: dict[str, int], vocab: Vocabulary) -> np.ndarray:
-    """Map provisional to final ids [len(table)]; -1 for words outside the vocabulary."""
-    missing = -1 if vocab.unk is None else vocab.unk
-    return np.fromiter((vocab.index.get(word, missing) for word in table), TOKEN, len(table))
+def default_min_count(counts: Mapping[str, int], recipe: Recipe) -> int:
+    """2 for words, so that words seen once train the probability of <unk>: their share of the tokens is the Good-Turing
+    estimate of the share of unseen words. 1 if the text has an <unk> of its own, or if it is so small that most of its
+    tokens would be <unk>."""
+    once = sum(count == 1 for word, count in counts.items() if word != EOS)
+    words = sum(counts.values()) - counts.get(EOS, 0)
+    usual = recipe.unk and UNK not in counts and once <= MOST_UNKNOWN * words
+    return TOKENIZERS[recipe.tokenizer].min_count if usual else 1
+
+
+def _characters(part: Part, words: list[str]) -> np.ndarray:
+    """Offsets [sentences + 1] of a part's sentences into its characters."""
+    sentences, found = part.stream.sentences, [np.zeros(1, OFFSET)]
+    for start, stop in part.ranges:
+        first, last = np.searchsorted(sentences, start, side="right"), np.searchsorted(sentences, stop)
+        ends = _characters_at(part.stream, np.array([start, *sentences[first:last], stop]), words)
+        found.append(found[-1][-1] + ends[1:] - ends[0])
+    return np.concatenate(found)
+
+
+def _characters_at(stream: Split, positions: np.ndarray, words: list[str]) -> np.ndarray:
+    """The number of characters before each token position. Within a sentence, they are divided in proportion to the
+    lengths of its tokens, each with a blank."""
+    assert stream.characters is not None
+    after = np.minimum(np.searchsorted(stream.sentences, positions), stream.sentences.size - 1)
+    found = np.asarray(stream.characters)[after]
+    for inner in np.flatnonzero(stream.sentences[after] != positions):
+        (begin, end), before = (
+            stream.sentences[after[inner] - 1 : after[inner] + 1],
+            stream.characters[after[inner] - 1],
+        )
+        sizes = np.array([1 if word == EOS else len(word) + 1 for word in words])[stream.tokens[begin:end]]
+        share = sizes[: positions[inner] - begin].sum() / sizes.sum()
+        found[inner] = before + round(share * float(found[inner] - before))
+    return found
 
 
 def _lacks_end(part: Part) -> bool:
@@ -214,38 +304,41 @@ def _lacks_end(part: Part) -> bool:
     return bool(part.ranges and part.stream.tokens[part.ranges[-1][1] - 1] != PROVISIONAL[EOS])
 
 
-def _check_known(part: Part, lookup: np.ndarray, words: list[str], name: str) -> None:
+def _check_known(part: Part, numbering: Numbering, name: str) -> None:
     """Raise on a word that is out of vocabulary when there is no <unk>."""
     seen = 0
     for chunk in _chunks(part):
-        unknown = np.flatnonzero(lookup[chunk] < 0)
+        unknown = np.flatnonzero(numbering.ids[chunk] < 0)
         if unknown.size:
+            word = numbering.words[chunk[unknown[0]]]
             raise TrellisError(
-                f"The word {words[chunk[unknown[0]]]!r}, token {seen + unknown[0] + 1:,} of the {name} split, is not "
+                f"The word {word!r}, token {seen + unknown[0] + 1:,} of the {name} split, is not "
                 "in the vocabulary, which has no <unk>; set data.unk = true, or keep every word."
             )
         seen += chunk.size
 
 
-def _write_split(part: Part, lookup: np.ndarray, eos: int, path: Path) -> None:
+def _write_split(part: Part, numbering: Numbering, path: Path) -> None:
     """Write a part with final ids; every split ends with <eos>."""
     ending = np.array([PROVISIONAL[EOS]] if _lacks_end(part) else [], TOKEN)
     part.documents[-1] += ending.size
-    with _writers(path) as (tokens, sentences, documents):
+    with _writers(path) as (tokens, sentences, documents, characters, unknown):
         total = 0
         sentences.write(bytes(OFFSET.itemsize))
         for chunk in chain(_chunks(part), [ending]):
-            ids = lookup[chunk]
+            ids = numbering.ids[chunk]
             ids.tofile(tokens)
-            (total + 1 + np.flatnonzero(ids == eos)).astype(OFFSET).tofile(sentences)
+            (total + 1 + np.flatnonzero(ids == numbering.eos)).astype(OFFSET).tofile(sentences)
+            numbering.unknown_words(chunk).tofile(unknown)
             total += ids.size
         part.documents.astype(OFFSET).tofile(documents)
+        _characters(part, numbering.words).astype(OFFSET).tofile(characters)
 
 
 @contextmanager
 def _writers(path: Path) -> Iterator[list[IO[bytes]]]:
-    """Open files for the three arrays of a split, flushed to disk when the block exits."""
-    files: list[IO[bytes]] = [path.with_suffix(f".{field}").open("wb") for field in Split._fields]
+    """Open files for the arrays of a split, flushed to disk when the block exits."""
+    files: list[IO[bytes]] = [path.with_suffix(f".{field}").open("wb") for field in KINDS]
     try:
         yield files
         for file in files:

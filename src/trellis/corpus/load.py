@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,15 +15,16 @@ from trellis.corpus.read import find_reader, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
 from trellis.corpus.sources import Source, find_source
 from trellis.corpus.tagged import Tagged
-from trellis.corpus.tokenize import TOKENIZERS
+from trellis.corpus.tokenize import TOKENIZERS, UNK
 from trellis.corpus.vocab import Vocabulary
 from trellis.errors import TrellisError
 from trellis.progress import progress
 from trellis.storage import write_text
 
-SCHEMA = 1  # increment when the encoding of a text or the layout of an entry changes
+SCHEMA = 2  # increment when the encoding of a text or the layout of an entry changes
 META, VOCAB = "meta.json", "vocab.json"
 BLOCK = 1 << 20
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,33 @@ def load_corpus(
         if not _is_intact(target):
             with new_entry(target, _is_intact) as folder:
                 _build(source, recipe, vocab, folder)
-        return _open(target, source.description, recipe)
+        corpus = _open(target, source.description, recipe)
+        if vocab is None:
+            report_unknown(corpus)
+        return corpus
+
+
+def report_unknown(corpus: Corpus) -> None:
+    """Log how many training words are <unk> by default; warn about held-out unknown words if there are none."""
+    vocab = corpus.vocab
+    seen = vocab.counts[vocab.unk] if vocab.unk is not None else 0
+    if seen and corpus.recipe.min_count is None and set(corpus["train"].unknown_words()) - {UNK}:
+        share = seen / sum(vocab.counts)
+        logger.info(f"{seen:,} words seen once ({share:.1%} of the training tokens) are <unk>; see data.min_count")
+    warn_untrained(vocab, {name: split for name, split in corpus.splits.items() if name != "train"})
+
+
+def warn_untrained(vocab: Vocabulary, splits: Mapping[str, Split]) -> None:
+    """Warn about unknown words if the training text had none."""
+    if vocab.unk is None or vocab.counts[vocab.unk] or not any(vocab.counts):
+        return
+    unknown = {name: int((split.tokens == vocab.unk).sum()) for name, split in splits.items()}
+    if found := {name: count for name, count in unknown.items() if count}:
+        shares = " and ".join(f"{count / splits[name].tokens.size:.1%} of {name}" for name, count in found.items())
+        logger.warning(
+            f"{sum(found.values()):,} tokens ({shares}) are unknown words, but the training text has no <unk>: their "
+            "probability is arbitrary; train with data.min_count = 2."
+        )
 
 
 def check_one_format(source: Source, recipe: Recipe) -> None:
@@ -92,11 +120,17 @@ def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) ->
     recipe = make_recipe(replace(config, source=""), "")
     if known is not None:
         recipe = replace(recipe, tokenizer=known.tokenizer, lower=known.lower, digits=known.digits)
-    sentences = [tokens_of(sentence, recipe.tokenizer) for sentence in data]
-    if not any(sentences):
+    tokenizer = TOKENIZERS[recipe.tokenizer]
+    texts = [(text, tokens_of(text, recipe.tokenizer)) for text in data]
+    if not any(tokens for _, tokens in texts):
         raise TrellisError("The given sentences contain no words.")
-    vocab, splits = encode_sentences([sentence for sentence in sentences if sentence], recipe, known)
-    return Corpus(vocab, splits, describe(f"{len(sentences):,} sentences", vocab, splits), recipe)
+    kept = [(text, tokens) for text, tokens in texts if tokens or tokenizer.exact]
+    sizes = [1 + len(text if isinstance(text, str) else tokenizer.join(tokens)) for text, tokens in kept]
+    vocab, splits = encode_sentences([tokens for _, tokens in kept], sizes, recipe, known)
+    corpus = Corpus(vocab, splits, describe(f"{len(texts):,} sentences", vocab, splits), recipe)
+    if known is None:
+        report_unknown(corpus)
+    return corpus
 
 
 def check_sentences(data: Any) -> None:
@@ -136,7 +170,7 @@ def describe(origin: str, vocab: Vocabulary, splits: Mapping[str, Split]) -> str
 def read(run: RunConfig, data: Any = None) -> Corpus:
     """Load the corpus of a run, or build one from Python data; raises early if a split is missing."""
     corpus = load_corpus(run.data) if data is None else corpus_of(data, run.data)
-    for name in SPLITS:
+    for name in SPLITS if run.eval.test else SPLITS[:-1]:
         corpus[name]
     return corpus
 

@@ -1,4 +1,4 @@
-"""File readers. Each yields text in which a newline ends a sentence and a NUL begins a document."""
+"""File readers. Each yields text in which a newline ends a sentence and DOCUMENT begins a document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20  # bytes read at a time
 LOOK_AHEAD = 3  # lines a heading may span
 BLANKS = b" ", b"\t", b"\v", b"\f"
-_BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
+_BLANK_LINE = re.compile(r"^([^\S\n]*)\n", re.MULTILINE)
+_BLANK_LINES = re.compile(r"(?:^[^\S\n]*\n)+", re.MULTILINE)
 
 Report = Callable[[int], None]  # called with the number of bytes just read
 
@@ -210,11 +211,16 @@ def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """Blank lines separate documents and are not sentences themselves."""
-    at_line_start = True
+    """Blank lines separate documents; they are blanks, not sentences. If the text is kept as it is, they are empty
+    sentences at the end of a document."""
+    pattern, mark = (_BLANK_LINES, rf"\g<0>{DOCUMENT}") if recipe.exact else (_BLANK_LINE, rf"{DOCUMENT}\1 ")
+    at_line_start, pending = True, ""
     for block in blocks:
         rest_of_line = 0 if at_line_start else block.find(LINE) + 1 or len(block)
-        yield block[:rest_of_line] + _BLANK_LINE.sub(DOCUMENT, block[rest_of_line:])
+        text = block[:rest_of_line] + pattern.sub(mark, block[rest_of_line:])
+        begin = "" if _BLANK_LINES.match(block) else pending
+        pending = DOCUMENT if recipe.exact and text.endswith(DOCUMENT) else ""
+        yield begin + text.removesuffix(pending)
         at_line_start = block.endswith(LINE)
 
 
@@ -333,5 +339,7 @@ def _decode(data: bytes, name: str, position: int, line: int, recipe: Recipe) ->
             f"{name} is not UTF-8 text: byte {position + error.start} is 0x{data[error.start]:02x} (line {line}); "
             'convert it, or use tokenizer = "bytes".'
         ) from error
+    if recipe.exact:
+        return text
     text = text.removeprefix("\ufeff") if position == 0 else text
-    return text.replace("\r\n", LINE).replace(DOCUMENT, " ")
+    return text.replace("\r\n", LINE).replace("\0", " ")

@@ -16,8 +16,8 @@ WIKITEXT_ARTICLE = r"^[^\S\n]*\n ?= [^=\n].* = ?\n(?=[^\S\n]*\n)"
 
 SOURCE_CHOICES: Mapping[str, Mapping[str, Any]] = {
     "python-docs": {"tokenizer": "words", "lower": True, "min_count": 2},
-    "ptb": {"documents": "file"},
-    "wikitext-2": {"documents": "heading"},
+    "ptb": {"documents": "file", "min_count": 1},
+    "wikitext-2": {"documents": "heading", "min_count": 1},
     "text8": {"documents": "file", "min_count": 5},
 }
 
@@ -34,11 +34,16 @@ class Recipe:
     lower: bool = False
     digits: bool = False
     unk: bool = True
-    min_count: int = 1
+    min_count: int | None = None  # None: see `default_min_count` in trellis.corpus.encode
     max_size: int = 0
     min_letters: float = 0.0
     valid_fraction: float = 0.05
     test_fraction: float = 0.05
+
+    @property
+    def exact(self) -> bool:
+        """Whether every byte of a file is kept."""
+        return self.reader == "text" and TOKENIZERS[self.tokenizer].exact
 
 
 def make_recipe(config: DataConfig, suffix: str = "", default: str = "text") -> Recipe:
@@ -60,7 +65,7 @@ def check_recipe(recipe: Recipe, column: str = "data.column") -> None:
         choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:
         raise TrellisError(f'A CSV source needs {column}: a header name, an index, or "id:event".')
-    if recipe.min_count < 0 or recipe.max_size < 0:
+    if (recipe.min_count or 0) < 0 or recipe.max_size < 0:
         raise TrellisError("data.min_count and data.max_size must not be negative.")
     if not 0 <= recipe.min_letters <= 1:
         raise TrellisError(f"data.min_letters is {recipe.min_letters}; it must be between 0 and 1.")

@@ -1,11 +1,11 @@
-"""Tokenise and detokenise text. A newline ends a sentence and a NUL begins a document; both are tokens."""
+"""Tokenise and detokenise text. A newline ends a sentence and DOCUMENT begins a document; both are tokens."""
 
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 EOS, UNK = "<eos>", "<unk>"
-LINE, DOCUMENT = "\n", "\0"
+LINE, DOCUMENT = "\n", "\ud800"  # a lone surrogate: no file contains it
 
 _WORD = re.compile(r"\n|<unk>|\w+(?:['’]\w+)*|[^\w\s]")
 _SYMBOL = re.compile(r"\n|\S")
@@ -22,6 +22,8 @@ class Tokenizer(NamedTuple):
     split: Callable[[str], list[str]]
     join: Callable[[Iterable[str]], str]
     piece: re.Pattern[str]  # matches the pieces of a line, each of which is one token or, for bytes, several
+    min_count: int = 1  # default of data.min_count: 2 if rare tokens are read as <unk>, to train its probability
+    exact: bool = False  # whether tokens keep the text as it is: blanks, blank lines, and all bytes of a file
 
 
 def _split_whitespace(text: str) -> list[str]:
@@ -30,7 +32,8 @@ def _split_whitespace(text: str) -> list[str]:
 
 def _split_bytes(text: str) -> list[str]:
     """Each byte of the UTF-8 text as the character with that code point."""
-    return list(text.encode("utf-8", "surrogateescape").decode("latin-1"))
+    first, *rest = [part.encode("utf-8", "surrogateescape").decode("latin-1") for part in text.split(DOCUMENT)]
+    return [*first, *(token for part in rest for token in (DOCUMENT, *part))]
 
 
 def _join_bytes(tokens: Iterable[str]) -> str:
@@ -43,10 +46,10 @@ def _join_words(tokens: Iterable[str]) -> str:
 
 
 TOKENIZERS = {
-    "whitespace": Tokenizer(_split_whitespace, " ".join, _BLANKS),
-    "words": Tokenizer(_WORD.findall, _join_words, _WORD),
-    "characters": Tokenizer(list, "".join, _CHARACTER),
-    "bytes": Tokenizer(_split_bytes, _join_bytes, _CHARACTER),
+    "whitespace": Tokenizer(_split_whitespace, " ".join, _BLANKS, min_count=2),
+    "words": Tokenizer(_WORD.findall, _join_words, _WORD, min_count=2),
+    "characters": Tokenizer(list, "".join, _CHARACTER, exact=True),
+    "bytes": Tokenizer(_split_bytes, _join_bytes, _CHARACTER, exact=True),
     "symbols": Tokenizer(_SYMBOL.findall, "".join, _SYMBOL),
 }
 

@@ -118,8 +118,9 @@ class Vocabulary:
         >>> trellis.Vocabulary(["<eos>"], [1], "words").spans("a cat's")
         [(0, 1), (2, 7)]
         """
-        split, _, piece = TOKENIZERS[self.tokenizer]
-        pieces = [(match.span(), split(treat(match[0], self.lower, self.digits))) for match in piece.finditer(line)]
+        tokenizer = TOKENIZERS[self.tokenizer]
+        matches = tokenizer.piece.finditer(line)
+        pieces = [(match.span(), tokenizer.split(treat(match[0], self.lower, self.digits))) for match in matches]
         if [token for _, tokens in pieces for token in tokens] != self.split(line):
             return None
         return [span for span, tokens in pieces for _ in tokens]

@@ -38,6 +38,7 @@ class finite:  # noqa: N801
 
 perplexity, log_prob, whole = finite("{:,.1f}"), finite("{:.2f}"), finite("{:,.0f}")
 probability, difference, p_value = finite("{:.3f}"), finite("{:+,.2f}"), finite("{:.2g}")
+bits, bits_difference = finite("{:.3f}"), finite("{:+.4f}")
 
 
 def percent(share: float) -> str:
@@ -87,6 +88,7 @@ COLUMNS = {
     "train": Column("train", perplexity),
     "valid": Column("valid", perplexity, min),
     "test": Column("test", perplexity, min),
+    "bits_per_character": Column("bits/char", bits, min),
     "tokens_per_second": Column("tokens/s", whole),
     "perplexity": Column("perplexity", perplexity),
     "probability": Column("probability", probability),

@@ -70,8 +70,8 @@ def results_section(scores: Scores) -> Markup:
     ]
     heads = [element("th", column.heading, **_side(column)) for column in columns]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *lines), class_="results")
-    ranked = " and ".join(column.heading for column, top in zip(columns, best, strict=True) if top)
-    caption = f"{scores.title.capitalize()}." + (f" The lowest on {ranked} is marked." if ranked else "")
+    ranked = ", ".join(column.heading for column, top in zip(columns, best, strict=True) if top)
+    caption = f"{scores.title.capitalize()}." + (f" The best value is marked: {ranked}." if ranked else "")
     return section("Results", caption, element("div", table, class_="wide"))
 
 

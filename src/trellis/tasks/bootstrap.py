@@ -1,12 +1,13 @@
 """Significance of the difference between two models: the paired bootstrap over sentences."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binomtest
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
+FEWEST, BLOCKS = 30, 100  # a text with fewer sentences is cut into blocks of equal length
 DRAWS = 1 << 22  # sentences sampled at a time
 
 
@@ -18,14 +19,48 @@ class Difference:
     low: float
     high: float
     p_value: float
+    significant: bool = False
+
+    def verdict(self, first: str, second: str, measure: str) -> str:
+        """Whether the models differ, in a sentence; a lower score is better."""
+        if np.isnan(self.p_value):
+            return f"No test of {first} and {second} in {measure}: too few sentences, or probability zero."
+        p = f"in {measure} (p = {self.p_value:.2g})"
+        if not self.significant:
+            return f"{second} does not differ significantly from {first} {p}."
+        return f"{second} is significantly {'better' if self.difference < 0 else 'worse'} than {first} {p}."
 
 
 def paired_bootstrap(
     first: np.ndarray, second: np.ndarray, sentences: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
     """Compare perplexities given log-probabilities [tokens] of the same tokens; sentences [S + 1] are offsets."""
-    sums = np.stack([np.add.reduceat(x, sentences[:-1]) for x in (first, second)] + [np.diff(sentences)], 1)
+    units = resampled_units(sentences)
+    sums = np.stack([np.add.reduceat(x, units[:-1]) for x in (first, second)] + [np.diff(units)], 1)
     return bootstrap(sums, difference, resamples, seed)
+
+
+def paired_bits(log_probs: Sequence[np.ndarray], ends: Sequence[np.ndarray], characters: np.ndarray) -> Difference:
+    """Compare bits per character given both models' log-probabilities of the tokens of one text, which may be different
+    tokens. `ends` are offsets [S + 1] of the same sentences in the tokens of each model, and `characters` in those of
+    the text. With fewer than FEWEST sentences there is no interval and no p-value."""
+    pairs = zip(log_probs, ends, strict=True)
+    sums = [np.add.reduceat(x, offsets[:-1]) / np.log(2) for x, offsets in pairs]
+    totals = np.stack([*sums, np.diff(characters)], 1)
+    if len(totals) < FEWEST:
+        return Difference(float(bits_difference(totals.sum(0))), np.nan, np.nan, np.nan)
+    return bootstrap(totals, bits_difference)
+
+
+def bits_difference(totals: np.ndarray) -> np.ndarray:
+    """The second model's bits per character minus the first's, of totals [..., 3]: log2 p of both, characters."""
+    return (totals[..., 0] - totals[..., 1]) / totals[..., 2]
+
+
+def resampled_units(sentences: np.ndarray) -> np.ndarray:
+    """Offsets of the parts of a text that are resampled: its sentences, or blocks if there are few."""
+    blocks = np.unique(np.linspace(0, sentences[-1], BLOCKS + 1).astype(np.int64))
+    return blocks if len(sentences) <= FEWEST < len(blocks) else np.asarray(sentences)
 
 
 def bootstrap(
@@ -45,7 +80,8 @@ def bootstrap(
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(differences, [tail, 1 - tail]).tolist()
     beyond = 1 + min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return Difference(observed, low, high, min(1.0, 2 * beyond / (resamples + 1)))
+    p_value = min(1.0, 2 * beyond / (resamples + 1))
+    return Difference(observed, low, high, p_value, p_value < 1 - CONFIDENCE)
 
 
 def binomial_p(first: np.ndarray, second: np.ndarray) -> float:

@@ -1,8 +1,9 @@
 """Language model evaluation: one perplexity function for all models, and the text it is computed on."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
+from trellis.corpus.load import corpus_of
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
 from trellis.registry import find_family
@@ -39,11 +41,26 @@ class Evaluation(NamedTuple):
 
     log_likelihood: float
     tokens: int
+    characters: int | None = None  # of the original text, if known
+    spelling: float | None = None  # log p of the spelling of all unknown words, in an open-vocabulary evaluation
 
     @property
     def perplexity(self) -> float:
         """exp(-log p / tokens); inf for a text of probability zero."""
         return math.exp(min(-self.log_likelihood / self.tokens, 700.0)) if self.log_likelihood > -math.inf else math.inf
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """-log2 p / characters of the original text; None if they are unknown. An unknown word costs as much as
+        <unk>."""
+        return -self.log_likelihood / math.log(2) / self.characters if self.characters else None
+
+    @property
+    def open_bits_per_character(self) -> float | None:
+        """The same with every unknown word spelled out; None if the evaluation was not with an open vocabulary."""
+        if self.spelling is None:
+            return None
+        return self._replace(log_likelihood=self.log_likelihood + self.spelling).bits_per_character
 
 
 @torch.no_grad()
@@ -71,7 +88,7 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True)
         tokens += int(batch.lengths.sum())
     if not tokens:
         raise TrellisError("Nothing to evaluate: the split has no tokens.")
-    return Evaluation(total, tokens)
+    return Evaluation(total, tokens, batches.split.num_characters if isinstance(batches, Batches) else None)
 
 
 def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
@@ -86,6 +103,14 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
 def data_of(model: PersistedModel) -> Any:
     """The data options of a model's training text."""
     return find_family(model.family).load("data")(**model.about.get("data", {}))
+
+
+def split_of(model: LanguageModel, data: Any = None, name: str | None = None, reader: str | None = None) -> Split:
+    """A split of a corpus (by name), a file, sentences or a `Corpus`, encoded with the model's vocabulary."""
+    if data is None or isinstance(data, str | PathLike):
+        return load_split(model, None if data is None else str(data), name, reader)
+    corpus = corpus_of(data, DataConfig(valid_fraction=0.0, test_fraction=0.0), model.vocab)
+    return join(list(corpus.splits.values())) if name in (None, ALL) else corpus[str(name)]
 
 
 def load_split(
@@ -120,10 +145,19 @@ def join(splits: list[Split]) -> Split:
     """Concatenate several splits."""
     if len(splits) == 1:
         return splits[0]
-    starts = np.cumsum([0] + [split.tokens.size for split in splits])
+    tokens, sentences, documents, characters, unknown = zip(*splits, strict=True)
+    known = all(one is not None for one in (*characters, *unknown))
+    return Split(
+        np.concatenate(tokens),
+        join_offsets(sentences),
+        join_offsets(documents),
+        join_offsets(characters) if known else None,
+        np.concatenate(unknown) if known else None,
+    )
 
-    def offsets(field: str) -> np.ndarray:
-        pieces = [getattr(split, field)[:-1] + start for split, start in zip(splits, starts, strict=False)]
-        return np.concatenate([*pieces, starts[-1:]])
 
-    return Split(np.concatenate([split.tokens for split in splits]), offsets("sentences"), offsets("documents"))
+def join_offsets(offsets: Sequence[np.ndarray]) -> np.ndarray:
+    """Concatenate offsets into texts that are concatenated."""
+    starts = np.cumsum([0] + [one[-1] for one in offsets])
+    pieces = [one[:-1] + start for one, start in zip(offsets, starts, strict=False)]
+    return np.concatenate([*pieces, starts[-1:]])

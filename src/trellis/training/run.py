@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
 from trellis.training.fit import Job
 
-RESULTS, SCHEMA = "results.json", 1
+RESULTS, SCHEMA, TEST = "results.json", 1, "test"
 logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
@@ -66,6 +66,8 @@ def train(
     family, device = config.family, choose_device(config.device)
     folder = None if folder is None else as_path(folder)
     corpus = family.load("read")(config, data)
+    if not config.eval.test:
+        corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
     config = with_order(config, corpus)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()

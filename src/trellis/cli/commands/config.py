@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from trellis.cli.console import Answer, Lines
-from trellis.config import BatchConfig, RunConfig
+from trellis.config import BatchConfig, EvalConfig, RunConfig
 from trellis.options import to_toml
 from trellis.registry import FAMILIES, find_family
 
@@ -41,6 +41,7 @@ def page() -> Iterator[str]:
     yield from HEAD.splitlines()
     yield from table("The run", RunConfig)
     yield from table("`[batches]`", BatchConfig)
+    yield from table("`[eval]`", EvalConfig)
     for section, part in SECTIONS.items():
         kinds: dict[Any, list[str]] = {}
         for name in FAMILIES:

@@ -10,8 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trellis.cli.arguments import add_corpus, add_device, check_picture, positive
-from trellis.cli.console import Answer, Table
-from trellis.report.format import COLUMNS, Column, difference, log_prob, p_value, perplexity
+from trellis.cli.console import Answer, Block, Note, Table
+from trellis.errors import TrellisError
+from trellis.report.format import (
+    COLUMNS,
+    Column,
+    bits,
+    bits_difference,
+    difference,
+    log_prob,
+    p_value,
+    percent,
+    perplexity,
+)
 
 if TYPE_CHECKING:
     from trellis.tasks.compare import Context, Row
@@ -25,6 +36,9 @@ MODELS = {
     "model": Column("model"),
     "family": Column("family"),
     "perplexity": Column("perplexity", perplexity, min),
+    "bits_per_character": Column("bits/char", bits, min),
+    "open_bits_per_character": Column("open", bits, min),
+    "unknown": Column("<unk>", percent),
     "tokens": COLUMNS["tokens"],
     "state": Column("state"),
 }
@@ -35,15 +49,22 @@ DIFFERENCES = {
     "high": Column("to", difference),
     "p_value": Column("p", p_value),
 }
+BITS = {key: Column(DIFFERENCES[key].heading, bits_difference) for key in ("difference", "low", "high")}
+TESTED = {"perplexity": "perplexity", "open_bits_per_character": "open bits per character"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     add_corpus(parser)
     add_device(parser)
+    parser.add_argument("--no-test", action="store_true", help="use the validation split instead of the test split")
+    parser.add_argument("--open", action="store_true", help="also spell out unknown words: bits per character of "
+                        "models with any vocabularies")  # fmt: skip
     parser.add_argument(
         "--interpolate", action="store_true", help="add their mixture; weights are fitted on the validation set"
     )
+    parser.add_argument("--mix", nargs="?", type=positive, const=5, default=0, metavar="ORDER", help="add a Kneser-Ney "
+                        "n-gram model of the training text (default order 5), and the mixture of all")  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
     parser.add_argument("-n", type=positive, default=5, help="words to show with the largest losses (default 5)")
 
@@ -53,28 +74,36 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.report.comparison import write_comparison
     from trellis.tasks.compare import compare
 
-    rows = compare(args.models, args.data, args.split, args.interpolate, args.n, args.device)
+    if args.no_test and args.split not in (None, "train", "valid"):
+        raise TrellisError(f"--no-test and --split {args.split} contradict each other; choose one.")
+    split, mix = args.split or ("valid" if args.no_test else None), args.interpolate or args.mix > 0
+    rows = compare(args.models, args.data, split, mix, args.n, args.device, args.open, args.mix)
     if args.plot is not None:
         write_comparison(args.plot, rows)
     return Answer([asdict(row) for row in rows], tables(rows))
 
 
-def tables(rows: Sequence[Row]) -> list[Table]:
+def tables(rows: Sequence[Row]) -> list[Block]:
     """Tables that compare the models; the first one assigns each a letter."""
     names = [string.ascii_uppercase[i] if i < 26 else str(i + 1) for i in range(len(rows))]
     lettered = list(zip(names, rows, strict=True))
-    found = [Table("per token, including <eos> and <unk>", [described(*pair, names) for pair in lettered], MODELS)]
-    for kind, heading in BANDS.items():
-        columns = {0: Column(heading), 1: COLUMNS["tokens"]} | {
-            i: Column(n, perplexity) for i, n in enumerate(names, 2)
-        }
+    shown = [described(*pair, names) for pair in lettered]
+    hidden = {} if any(row.open_bits_per_character is not None for row in rows) else {"unknown": None}
+    columns = {key: MODELS[key] for key in MODELS if any((one | hidden)[key] is not None for one in shown)}
+    found: list[Block] = [Table("per token, including <eos> and <unk>", shown, columns)]
+    found += [Note(sentence) for pair in lettered for sentence in verdicts(*pair)]
+    same_words = all(row.against_first is None or row.against_first.perplexity is not None for row in rows)
+    for kind, heading in BANDS.items() if same_words else ():
+        letters = {i: Column(name, perplexity) for i, name in enumerate(names, 2)}
         bands = zip(*(getattr(row, kind) for row in rows), strict=True)
         values = [(same[0].name, same[0].tokens, *(band.perplexity for band in same)) for same in bands]
-        found.append(Table(f"perplexity by {heading}", values, columns))
+        found.append(Table(f"perplexity by {heading}", values, {0: Column(heading), 1: COLUMNS["tokens"]} | letters))
     others = [(name, row.against_first) for name, row in lettered if row.against_first is not None]
-    if others:
-        shown = [{"name": name, **vars(other.perplexity)} for name, other in others]
-        found.append(Table("difference in perplexity, paired bootstrap", shown, DIFFERENCES))
+    for key, what in TESTED.items():
+        differences = [(name, getattr(other, key)) for name, other in others]
+        lines = [{"name": name, **vars(one)} for name, one in differences if one is not None]
+        columns = DIFFERENCES if key == "perplexity" else {**DIFFERENCES, **BITS}
+        found += [Table(f"difference in {what}, paired bootstrap", lines, columns)] if lines else []
     for name, other in others:
         found += [*contexts("A", name, other.gains), *contexts(name, "A", other.losses)]
     return found
@@ -84,7 +113,18 @@ def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
     """The table row of a model; an interpolation is written as a sum of models."""
     mixed = " + ".join(f"{weight:.3f} {other}" for weight, other in zip(row.weights or (), names, strict=False))
     own = {"name": name, "model": mixed or row.model, "state": STATES.get(row.order, row.order)}
-    return own | {key: getattr(row, key) for key in ("family", "perplexity", "tokens")}
+    return own | {key: getattr(row, key) for key in MODELS if key not in own}
+
+
+def verdicts(name: str, row: Row) -> list[str]:
+    """Whether the model differs significantly from the first, and whether it can predict unknown words."""
+    found = []
+    if row.against_first is not None:
+        tested = ((what, getattr(row.against_first, key)) for key, what in TESTED.items())
+        found = [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
+    if row.unknown and not row.unk_is_trained:
+        found.append(f"{name} has seen no <unk> in training: its probability of unknown words is arbitrary.")
+    return found
 
 
 def contexts(loser: str, winner: str, found: Sequence[Context]) -> list[Table]:

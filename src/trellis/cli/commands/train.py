@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option of the run")
     parser.add_argument("--run", type=Path, metavar="DIR", help="output folder (default runs/DATA-MODEL)")
     parser.add_argument("--resume", action="store_true", help="resume the run in that folder")
+    parser.add_argument("--no-test", action="store_true", help="leave the test split alone (eval.test=false)")
     add_device(parser, None)
     parser.add_argument("--seed", type=seed, help="random seed (default 0)")
 
@@ -54,6 +55,7 @@ def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
     given = {"data.source": args.data, "model.family": args.model, "model.states": args.states}
     given |= {"device": args.device, "seed": args.seed}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    overrides += ["eval.test=false"] * args.no_test
     try:
         return run_config(tables, [*overrides, *args.set])
     except TrellisError as error:

@@ -110,8 +110,12 @@ def evaluate(model: HMMTagger, texts: Texts, run: RunConfig) -> Scores:
     """Accuracy on the validation and the test text."""
     found = tag_scores(model, texts)
     kinds = dict.fromkeys(name.split("_", 1)[1] for name in found)
-    rows = [{"split": name} | {NAMES.get(k, k): found[f"{name}_{k}"] for k in kinds} for name in ("valid", "test")]
+    rows = [{"split": name} | {NAMES.get(k, k): found[f"{name}_{k}"] for k in kinds} for name in held_out(texts)]
     return Scores("tags correct, %", {"parameters": model.num_parameters(), **found}, rows, headline="test_accuracy")
+
+
+def held_out(texts: Texts) -> list[str]:
+    return [name for name in texts.splits if name != "train"]
 
 
 def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
@@ -120,7 +124,7 @@ def tag_scores(model: HMMTagger, texts: Texts) -> dict[str, float]:
     known = word_counts(texts["train"])
     seen = state_counts(model, texts["train"]) if texts.blind else None
     scores: dict[str, float] = {}
-    for name in ("valid", "test"):
+    for name in held_out(texts):
         text = texts[name]
         found = score_tags(text, model.tag(text.words), known=known)
         best = score_tags(text, model.tag(text.words, decode="viterbi"))
