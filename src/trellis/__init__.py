@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from trellis.api import evaluate as evaluate, load as load, read_corpus as read_corpus, train as train
     from trellis.config import RunConfig as RunConfig
     from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
+    from trellis import hmm as hmm, vhmm as vhmm
     from trellis.estimators import (
         CategoricalHMM as CategoricalHMM,
         DenseHMM as DenseHMM,
         FactorialHMM as FactorialHMM,
         GaussianDenseHMM as GaussianDenseHMM,
         GaussianHMM as GaussianHMM,
+        GMMHMM as GMMHMM,
         LDSVectors as LDSVectors,
+        MultinomialHMM as MultinomialHMM,
         PoissonHMM as PoissonHMM,
+        VariationalCategoricalHMM as VariationalCategoricalHMM,
+        VariationalGaussianHMM as VariationalGaussianHMM,
     )
     from trellis.families.crf.tagger import CRFTagger as CRFTagger
     from trellis.families.factorial.model import FHMM as FHMM
@@ -43,7 +48,8 @@ _HOMES = {
     "api": "evaluate load read_corpus train",
     "config": "RunConfig",
     "corpus": "Corpus Vocabulary",
-    "estimators": "CategoricalHMM DenseHMM FactorialHMM GaussianDenseHMM GaussianHMM LDSVectors PoissonHMM",
+    "estimators": "CategoricalHMM DenseHMM FactorialHMM GaussianDenseHMM GaussianHMM GMMHMM LDSVectors MultinomialHMM "
+    "PoissonHMM VariationalCategoricalHMM VariationalGaussianHMM",
     "families.crf.tagger": "CRFTagger",
     "families.factorial.model": "FHMM",
     "families.hmm.model": "HMM",
@@ -64,6 +70,8 @@ __all__ = [*_HOME, "TrellisError"]
 
 def __getattr__(name: str) -> "Any":
     """Import public names on first use."""
+    if name in ("hmm", "vhmm"):
+        return importlib.import_module(f"trellis.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")
     return getattr(importlib.import_module(f"trellis.{_HOME[name]}"), name)

@@ -5,5 +5,11 @@ from trellis.estimators.dense import DenseHMM as DenseHMM, GaussianDenseHMM as G
 from trellis.estimators.factorial import FactorialHMM as FactorialHMM
 from trellis.estimators.gaussian import GaussianHMM as GaussianHMM
 from trellis.estimators.lds import LDSVectors as LDSVectors
+from trellis.estimators.mixture import GMMHMM as GMMHMM
 from trellis.estimators.monitor import ConvergenceMonitor as ConvergenceMonitor
+from trellis.estimators.multinomial import MultinomialHMM as MultinomialHMM
 from trellis.estimators.poisson import PoissonHMM as PoissonHMM
+from trellis.estimators.variational import (
+    VariationalCategoricalHMM as VariationalCategoricalHMM,
+    VariationalGaussianHMM as VariationalGaussianHMM,
+)

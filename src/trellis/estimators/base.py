@@ -1,6 +1,5 @@
 """The training of HMM estimators with any emission."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
@@ -13,9 +12,10 @@ from torch import Tensor
 
 from trellis.devices import choose_device
 from trellis.errors import InputError
+from trellis.estimators import hooks
 from trellis.estimators.blocks import Block
 from trellis.estimators.fitted import FittedHMM
-from trellis.estimators.inputs import Observations
+from trellis.estimators.inputs import Observations, lengths_of
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
 from trellis.learning.em import Running, expect_together, expect_whole
@@ -43,17 +43,20 @@ class BaseHMM(FittedHMM):
     _seen = 0  # observations seen by partial_fit
     _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
-    @abstractmethod
     def _emission_prior(self) -> Any:
         """The emission prior, as its M-step expects it; None if the emission is not trained."""
 
-    @abstractmethod
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         """Initialise the emission attributes named by `letters`."""
 
-    def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first."""
+    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
+        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first.
+
+        `y` is ignored, unless it is `lengths`, hmmlearn's second argument."""
+        lengths = lengths_of(X, y, lengths)
         self._check_settings()
+        if hooks.overrides(self, *hooks.TRAINING):
+            return hooks.fit(self, X, lengths)
         observed = self._read(X, lengths, fitting=True)
         seeds, train, valid = [self.random_state], observed, None
         if self.n_init > 1 or self.early_stopping:
@@ -98,7 +101,7 @@ class BaseHMM(FittedHMM):
         observed = self._read(X, lengths, fitting=first)
         if first:
             self._start(self._letters_to_draw(), observed, self.random_state)
-        parts, device = self._parts(), choose_device(self.device)
+        parts, device = self._training_parts(), choose_device(self.device)
         (counts,) = self._expect([parts], self._blocks(observed))
         before = None if self._running is None else self._running.to(device)
         running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
@@ -126,13 +129,24 @@ class BaseHMM(FittedHMM):
 
     def _prior(self) -> Prior:
         """Dirichlet priors as pseudocounts; None for parameters that are not trained."""
-        start = self._pseudocount(self.startprob_prior) if "s" in self.params else None
-        transition = self._pseudocount(self.transmat_prior) if "t" in self.params else None
+        states = self.n_components
+        start = self._pseudocount("startprob_prior", (states,)) if "s" in self.params else None
+        transition = self._pseudocount("transmat_prior", (states, states)) if "t" in self.params else None
         return Prior(start, transition, self._emission_prior())
 
-    def _pseudocount(self, prior: Any) -> float | Tensor:
+    def _pseudocount(self, name: str, shape: tuple[int, ...]) -> float | Tensor:
         """A Dirichlet prior as a pseudocount."""
-        return prior - 1.0 if isinstance(prior, float | int) else self._tensor(prior) - 1
+        prior = getattr(self, name)
+        return prior - 1.0 if isinstance(prior, float | int) else self._prior_tensor(name, shape) - 1
+
+    def _prior_tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The prior of that name; raises if it cannot be broadcast to the shape."""
+        try:
+            value = np.asarray(getattr(self, name), np.float64)
+            np.broadcast_to(value, shape)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} must be a number or an array of shape {shape}.") from error
+        return self._tensor(value)
 
     def _seeds(self, random: np.random.RandomState) -> list[Any]:
         """One seed per restart."""
@@ -142,7 +156,7 @@ class BaseHMM(FittedHMM):
         """The initial parameters of a restart."""
         self._draw(letters, observed, seed)
         self._check()
-        return self._parts()
+        return self._training_parts()
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -160,18 +174,11 @@ class BaseHMM(FittedHMM):
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""
-        for letter in self.init_params:
-            if hasattr(self, self.letters[letter]):
-                log.warning(
-                    "Even though the %r attribute is set, it will be overwritten during initialization because "
-                    "'init_params' contains %r",
-                    *(self.letters[letter], letter),
-                )
-        return "".join(c for c, name in self.letters.items() if c in self.init_params or not hasattr(self, name))
+        return "".join(letter for letter, name in self.letters.items() if self._needs_init(letter, name))
 
     def _warn_about_size(self, observed: Observations) -> None:
-        free = self.free_parameters()
-        wanted, given = sum(free[letter] for letter in self.params), observed.values.size
+        free = self._get_n_fit_scalars_per_param()
+        wanted, given = sum(free.get(letter, 0) for letter in self.params), observed.values.size
         if given < wanted:
             log.warning("Fitting %d free parameters to only %d data points gives a degenerate solution.", wanted, given)
 

@@ -63,7 +63,9 @@ class DenseChain(BaseHMM):
         return self._unpack(module, emissions)
 
     def _prior(self) -> Prior:
-        start, transition = (self._tensor(prior) - 1 for prior in (self.startprob_prior, self.transmat_prior))
+        states = self.n_components
+        start = self._prior_tensor("startprob_prior", (states,)) - 1
+        transition = self._prior_tensor("transmat_prior", (states, states)) - 1
         return Prior(start, transition, self._composed_prior())
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:

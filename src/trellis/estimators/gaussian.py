@@ -14,34 +14,18 @@ from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
 from trellis.estimators.inputs import Array, Observations, check_features, read_numbers
+from trellis.estimators.positional import positional
 
 KMEANS_STARTS = 10
 
 
-@dataclass(repr=False, eq=False)
-class GaussianHMM(BaseHMM):
-    """A hidden Markov model whose states emit vectors from normal distributions.
+class GaussianStates:
+    """What HMMs with Gaussian emissions share: `means_` [K, F], `covars_`, input and samples."""
 
-    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `means_` [K, F] and
-    `covars_`, which always returns matrices [K, F, F]; assign it in the shape of its type: spherical [K], diag [K, F],
-    full [K, F, F], tied [F, F].
-
-    >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
-    >>> np.sort(trellis.GaussianHMM(2, random_state=0).fit(X).means_[:, 0]).round()
-    array([0., 5.])
-    """
-
-    covariance_type: str = "diag"  # spherical | diag | full | tied
-    min_covar: float = 1e-3  # added to the initial variances
-    _: KW_ONLY
-    means_prior: Any = 0.0
-    means_weight: Any = 0.0
-    covars_prior: Any = 1e-2
-    covars_weight: Any = 1.0
-    params: str = "stmc"
-    init_params: str = "stmc"
-
-    letters = BaseHMM.letters | {"m": "means_", "c": "_covars_"}
+    covariance_type: str
+    n_features: int
+    means_: Array
+    _covars_: Array
 
     @property
     def kind(self) -> Covariance:
@@ -66,52 +50,44 @@ class GaussianHMM(BaseHMM):
         trained = "".join(letter for letter in "mc" if letter in self.params)
         return Gaussian(self._tensor(self.means_), self._tensor(self._covars_), self.covariance_type, trained)
 
-    def _adopt_emission(self, emission: Gaussian) -> None:
-        self.means_, self._covars_ = emission.means.cpu().numpy(), emission.covars.cpu().numpy()
-
-    def _emission_prior(self) -> GaussianPrior | None:
-        named = self.means_prior, self.means_weight, self.covars_prior, self.covars_weight
-        return GaussianPrior(*(self._tensor(value) for value in named))
-
-    def free_parameters(self) -> dict[str, int]:
-        states, features = self.n_components, self.n_features
-        return super().free_parameters() | {"m": states * features, "c": self.kind.free(states, features)}
-
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
             check_features(observed, self.means_, "means_")
         return observed
 
-    def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
-        if "m" in letters:
-            self.means_ = self._draw_means(observed.seen, seed)
-        if "c" in letters:
-            spread = np.atleast_2d(np.cov(observed.seen.T)) if len(observed.seen) > 1 else 0.0
-            covariance = spread + self.min_covar * np.eye(observed.values.shape[1])
-            self._covars_ = self.kind.for_states(torch.from_numpy(covariance), self.n_components).numpy()
+    def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
+        post, obs, products = np.split(statistics.cpu().numpy(), [1, self.n_features + 1], axis=1)
+        diagonal = len(products.T) == self.n_features and self.covariance_type in ("diag", "spherical")
+        name, shape = ("obs**2", obs.shape) if diagonal else ("obs*obs.T", (*obs.shape, -1))
+        return {"post": post[:, 0], "obs": obs, name: products.reshape(shape)}
 
-    def _draw_means(self, seen: Array, seed: Any) -> Array:
-        """Cluster centres; if there are fewer observations than states, observations with added noise."""
-        if len(seen) >= self.n_components:
-            return KMeans(self.n_components, n_init=KMEANS_STARTS, random_state=seed).fit(seen).cluster_centers_
-        if not len(seen):
-            raise InputError("All observations in X are missing.")
-        random = check_random_state(seed)
-        shaken = random.normal(scale=seen.std(0) + np.sqrt(self.min_covar), size=(self.n_components, seen.shape[1]))
-        return seen[np.arange(self.n_components) % len(seen)] + shaken
+    def _unnamed_statistics(self, stats: dict[str, Any]) -> Tensor:
+        products = stats["obs*obs.T" if "obs*obs.T" in stats else "obs**2"]
+        return self._tensor(np.column_stack([stats["post"], stats["obs"], products.reshape(self.n_components, -1)]))
 
     def _emitter(self) -> Emitter:
         means, covars = self.means_, self.covars_
         return lambda state, random: random.multivariate_normal(means[state], covars[state])
 
-    def _check(self) -> None:
-        super()._check()
-        self.means_ = np.asarray(self.means_, np.float64)
-        if self.means_.ndim != 2 or len(self.means_) != self.n_components:
-            raise InputError(f"means_ must have shape (n_components, n_features), not {self.means_.shape}.")
-        self.n_features = self.means_.shape[1]
-        self._check_covars()
+    def _cluster(self, seen: Array, seed: Any, smallest: float) -> tuple[Array, Array]:
+        """Cluster centres and their observations; with fewer observations than states, observations with noise."""
+        states = self.n_components
+        if len(seen) >= states:
+            found = KMeans(states, n_init=KMEANS_STARTS, random_state=seed).fit(seen)
+            return found.cluster_centers_, np.bincount(found.labels_, minlength=states).clip(1).astype(np.float64)
+        if not len(seen):
+            raise InputError("All observations in X are missing.")
+        shaken = check_random_state(seed).normal(
+            scale=seen.std(0) + np.sqrt(smallest), size=(states, seen.shape[1])
+        )
+        return seen[np.arange(states) % len(seen)] + shaken, np.full(states, len(seen) / states)
+
+    def _initial_covars(self, seen: Array, smallest: float) -> Array:
+        """The covariance of the data for every state."""
+        spread = np.atleast_2d(np.cov(seen.T)) if len(seen) > 1 else 0.0
+        covariance = spread + smallest * np.eye(seen.shape[1])
+        return self.kind.for_states(torch.from_numpy(covariance), self.n_components).numpy()
 
     def _check_covars(self) -> Tensor:
         """The covariances as matrices [K, F, F]; raises if they do not have the shape of their type."""
@@ -121,3 +97,60 @@ class GaussianHMM(BaseHMM):
         if covars.shape != shape:
             raise InputError(f"covars_ of type {self.covariance_type!r} must have shape {shape}, not {covars.shape}.")
         return self.kind.full(torch.from_numpy(covars), self.n_components, features)
+
+
+@positional(
+    "n_components covariance_type min_covar startprob_prior transmat_prior means_prior means_weight covars_prior "
+    "covars_weight algorithm random_state n_iter tol verbose params init_params implementation"
+)
+@dataclass(repr=False, eq=False)
+class GaussianHMM(GaussianStates, BaseHMM):
+    """A hidden Markov model whose states emit vectors from normal distributions.
+
+    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `means_` [K, F] and
+    `covars_`, which always returns matrices [K, F, F]; assign it in the shape of its type: spherical [K], diag [K, F],
+    full [K, F, F], tied [F, F].
+
+    >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
+    >>> np.sort(trellis.GaussianHMM(2, random_state=0).fit(X).means_[:, 0]).round()
+    array([0., 5.])
+    """
+
+    covariance_type: str = "diag"  # spherical | diag | full | tied
+    min_covar: float = 1e-3  # added to the initial variances
+    _: KW_ONLY
+    means_prior: Any = 0.0
+    means_weight: Any = 0.0
+    covars_prior: Any = 1e-2
+    covars_weight: Any = 1.0
+    params: str = "stmc"
+    init_params: str = "stmc"
+
+    letters = BaseHMM.letters | {"m": "means_", "c": "_covars_"}
+
+    def _adopt_emission(self, emission: Gaussian) -> None:
+        self.means_, self._covars_ = emission.means.cpu().numpy(), emission.covars.cpu().numpy()
+
+    def _emission_prior(self) -> GaussianPrior | None:
+        shape = self.n_components, self.n_features
+        covars = self.kind.shape(*shape) if self.covariance_type != "spherical" else shape
+        shapes = {"means_prior": shape, "means_weight": shape, "covars_prior": covars, "covars_weight": ()}
+        return GaussianPrior(*(self._prior_tensor(name, shape) for name, shape in shapes.items()))
+
+    def free_parameters(self) -> dict[str, int]:
+        states, features = self.n_components, self.n_features
+        return super().free_parameters() | {"m": states * features, "c": self.kind.free(states, features)}
+
+    def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
+        if "m" in letters:
+            self.means_, _ = self._cluster(observed.seen, seed, self.min_covar)
+        if "c" in letters:
+            self._covars_ = self._initial_covars(observed.seen, self.min_covar)
+
+    def _check(self) -> None:
+        super()._check()
+        self.means_ = np.asarray(self.means_, np.float64)
+        if self.means_.ndim != 2 or len(self.means_) != self.n_components:
+            raise InputError(f"means_ must have shape (n_components, n_features), not {self.means_.shape}.")
+        self.n_features = self.means_.shape[1]
+        self._check_covars()

@@ -222,6 +222,16 @@ def is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
+def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
+    """The lengths, which hmmlearn passes as second argument, where scikit-learn passes targets y.
+
+    Targets have one entry per entry of X and are ignored; as lengths they would all have to be one."""
+    if lengths is not None or y is None:
+        return lengths
+    targets = hasattr(X, "__len__") and np.ndim(y) > 0 and len(y) == len(X) and not np.all(np.asarray(y) == 1)
+    return None if targets else y
+
+
 def checked_lengths(lengths: Any, total: int) -> Array:
     """Check the sequence lengths against `total` observations; the default is one sequence."""
     if total == 0:
