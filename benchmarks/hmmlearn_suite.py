@@ -26,7 +26,7 @@ EXPECTED = {
         "expects scaled arithmetic to fail on an outlier; ours is repeated in log space"
     )
 }
-CONFTEST = '''
+CONFTEST = """
 import json
 import os
 from functools import wraps
@@ -82,7 +82,7 @@ def pytest_runtest_logreport(report):
 def pytest_sessionfinish(session):
     with open(os.environ["OUTCOMES"], "w") as file:
         json.dump({"tests": outcomes, "calls": called[0], "entered": entered[0]}, file)
-'''
+"""
 
 
 def shadow(source: Path, folder: Path) -> Path:
@@ -102,7 +102,18 @@ def shadow(source: Path, folder: Path) -> Path:
 def run_tests(package: Path, chosen: list[str]) -> dict[str, dict[str, list[str]]]:
     """The outcome and message of every test, and the calls that the spy has seen."""
     outcomes = package.parent / "outcomes.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "-W", "error"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--tb=line",
+        "-W",
+        "error",
+    ]
     command += ["-W", "ignore::DeprecationWarning", "-W", "ignore:underflow", "--rootdir", str(package.parent)]
     environment = os.environ | {"OUTCOMES": str(outcomes), "PYTHONPATH": search_path(package)}
     done = subprocess.run([*command, str(package / "tests"), *chosen], env=environment, capture_output=True, text=True)

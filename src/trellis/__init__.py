@@ -12,17 +12,17 @@ TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an othe
 if TYPE_CHECKING:
     from typing import Any
 
+    from trellis import hmm as hmm, vhmm as vhmm
     from trellis.api import evaluate as evaluate, load as load, read_corpus as read_corpus, train as train
     from trellis.config import RunConfig as RunConfig
     from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
-    from trellis import hmm as hmm, vhmm as vhmm
     from trellis.estimators import (
+        GMMHMM as GMMHMM,
         CategoricalHMM as CategoricalHMM,
         DenseHMM as DenseHMM,
         FactorialHMM as FactorialHMM,
         GaussianDenseHMM as GaussianDenseHMM,
         GaussianHMM as GaussianHMM,
-        GMMHMM as GMMHMM,
         LDSVectors as LDSVectors,
         MultinomialHMM as MultinomialHMM,
         PoissonHMM as PoissonHMM,

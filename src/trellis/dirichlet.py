@@ -1,4 +1,6 @@
-"""Categorical distributions: their M-step, and Dirichlet posteriors of them. Convention throughout: a pseudocount p is a Dirichlet prior of p + 1."""
+"""The M-step of a categorical distribution, and Dirichlet posteriors.
+
+Convention throughout: a pseudocount p is a Dirichlet prior of p + 1."""
 
 import torch
 from torch import Tensor

@@ -62,6 +62,10 @@ class Covariance(ABC):
         """Squares or products of x [N, F], flat: [N, D]."""
 
     @abstractmethod
+    def scatter(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        """The squares or products of x - mean, summed over the visits, plus the prior mean's term."""
+
+    @abstractmethod
     def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
         """MAP covariances around the means [K, F], given the moments and the prior."""
 
@@ -95,12 +99,15 @@ class Diagonal(Covariance):
     def second(self, x: Tensor) -> Tensor:
         return x.square()
 
-    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+    def scatter(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        """The squared distances of the visits from the mean, plus the prior mean's term: [K, F]."""
         visits, first, second = moments
-        scatter = second - 2 * means * first + means.square() * visits
-        scatter = scatter + prior.mean_weight * (means - prior.mean).square()
-        weight = (prior.covar_weight - 1).clamp(min=0) + visits
-        return (prior.covar + scatter) / weight.clamp(min=SMALLEST_WEIGHT)
+        around = second - 2 * means * first + means.square() * visits
+        return around + prior.mean_weight * (means - prior.mean).square()
+
+    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+        weight = (prior.covar_weight - 1).clamp(min=0) + moments.visits
+        return (prior.covar + self.scatter(moments, means, prior)) / weight.clamp(min=SMALLEST_WEIGHT)
 
 
 class Spherical(Diagonal):

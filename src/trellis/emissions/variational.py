@@ -15,7 +15,7 @@ from torch import Tensor
 from trellis.dirichlet import divergence, expected_log
 from trellis.emissions.base import Emission, Vectors
 from trellis.emissions.categorical import Categorical
-from trellis.emissions.gaussian import Gaussian, Moments, outer
+from trellis.emissions.gaussian import Gaussian, GaussianPrior, Moments
 from trellis.types import Potentials
 
 
@@ -92,18 +92,16 @@ class WishartGaussian(Emission):
         if "c" in self.trained:
             visits = moments.visits.squeeze(-1)
             dof = self.prior.dof + (visits.sum() if kind == "tied" else visits)
-            scale = self.prior.scale + self.scatter(moments.second, mean, beta)
+            scale = self.prior.scale + self.scatter(moments, mean)
         return WishartGaussian(NormalWishart(mean, beta, dof, scale), self.prior, kind, self.trained)
 
-    def scatter(self, second: Tensor, mean: Tensor, beta: Tensor) -> Tensor:
-        """What the data and the prior of the means add to the scale, in the shape of the covariances."""
-        name, product = self.gaussian.kind_name, self.gaussian.kind_name in ("full", "tied")
-        square = (lambda x: outer(x, x).flatten(1)) if product else Tensor.square
-        added = second + self.prior.beta[:, None] * square(self.prior.mean) - beta[:, None] * square(mean)
-        if name == "spherical":
-            return added.mean(1)
-        added = added.view(*mean.shape, -1) if product else added
-        return added.sum(0) if name == "tied" else added
+    def scatter(self, moments: Moments, mean: Tensor) -> Tensor:
+        """The scatter around the posterior means, in the shape of the covariances; if spherical, its mean."""
+        nothing = mean.new_zeros(())
+        prior = GaussianPrior(self.prior.mean, self.prior.beta[:, None], nothing, nothing)
+        scatter = self.kind.scatter(moments, mean, prior)
+        kind = self.gaussian.kind_name
+        return scatter.mean(1) if kind == "spherical" else scatter.sum(0) if kind == "tied" else scatter
 
     def divergence(self) -> Tensor:
         """KL(posterior || prior): of the means, and of the precisions (once if they are tied)."""

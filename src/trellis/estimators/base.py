@@ -90,15 +90,17 @@ class BaseHMM(FittedHMM):
             self.validation_scores_ = best.valid
         return self
 
-    def partial_fit(self, X: Any, lengths: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
 
         Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
         self._check_settings()
+        if hooks.overrides(self, *hooks.TRAINING):
+            hooks.refuse(self, "partial_fit does")
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
             self._check()
-        observed = self._read(X, lengths, fitting=first)
+        observed = self._read(X, lengths_of(X, y, lengths), fitting=first)
         if first:
             self._start(self._letters_to_draw(), observed, self.random_state)
         parts, device = self._training_parts(), choose_device(self.device)

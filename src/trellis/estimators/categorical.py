@@ -136,7 +136,7 @@ class CategoricalHMM(CategoricalStates, BaseHMM):
         self.emissionprob_ = np.atleast_2d(self.emissionprob_)
         if self.n_features is None:
             self._infer("n_features", self.emissionprob_.shape[1])
-        self._check_distributions("emissionprob_", (self.n_components, self.n_features))
+        self._check_distributions("emissionprob_", (self.n_components, self.n_features or 1))
 
 
 class OpenCategorical(Categorical):

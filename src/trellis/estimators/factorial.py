@@ -12,7 +12,7 @@ from trellis.corpus import Split, Vocabulary
 from trellis.corpus.batches import Sentences
 from trellis.devices import choose_device
 from trellis.estimators.fitted import one_of
-from trellis.estimators.inputs import Array, SymbolInput, refuse
+from trellis.estimators.inputs import Array, SymbolInput, lengths_of, refuse
 from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
@@ -46,10 +46,10 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     random_state: Any = 0
     device: str = "cpu"  # cpu | cuda | auto
 
-    def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Fit the model to sequences."""
+    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
+        """Fit the model to sequences; the second argument may also be `lengths`."""
         make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
-        split = self._read(X, lengths, fitting=True)
+        split = self._read(X, lengths_of(X, y, lengths), fitting=True)
         counts = np.bincount(split.tokens[split.tokens >= 0])
         names = getattr(self, "symbols_", range(len(counts)))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -70,16 +70,17 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return np.concatenate(batches.each(lambda batch: self.model_.smooth(batch.tokens, batch.lengths).probs))
 
     def fit_transform(self, X: Any, y: Any = None, lengths: Any = None) -> Array:
-        return self.fit(X, lengths).transform(X, lengths)
+        lengths = lengths_of(X, y, lengths)
+        return self.fit(X, lengths=lengths).transform(X, lengths)
 
     def predict(self, X: Any, lengths: Any = None) -> Array:
         """The most probable states of every layer: [n_samples, layers]."""
         batches = self._batches(X, lengths)
         return np.concatenate(batches.each(lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0]))
 
-    def score(self, X: Any, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
         """The exact log-likelihood log p(X)."""
-        batches = self._batches(X, lengths)
+        batches = self._batches(X, lengths_of(X, y, lengths))
         return evaluate(self.model_, batches).log_likelihood
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:

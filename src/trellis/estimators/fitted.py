@@ -70,6 +70,8 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def _emission(self) -> Emission:
         """Build the emission from the fitted attributes."""
+        if not hooks.overrides(self, *hooks.LIKELIHOOD):
+            raise InputError(f"{type(self).__name__} has no emission; override _compute_log_likelihood.")
         return hooks.Given(self.n_components)
 
     def _adopt_emission(self, emission: Any) -> None:
@@ -85,6 +87,8 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def _emitter(self) -> Emitter:
         """A function that samples one observation from a state."""
+        if type(self)._emission is FittedHMM._emission:
+            return lambda state, random: ()
         emission, generator = self._emission(), torch.Generator()
 
         def emit(state: int, random: np.random.RandomState) -> Any:
@@ -233,7 +237,9 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """Statistics of the emission without observations."""
         emission, features = self._training_parts().emission, getattr(self, "n_features", 0)
         nothing = self._tensor(np.empty((0, features)))
-        return emission.statistics(Vectors(nothing, torch.empty(1, 0, dtype=torch.int64)), nothing.new_empty(0, self.n_components))
+        return emission.statistics(
+            Vectors(nothing, torch.empty(1, 0, dtype=torch.int64)), nothing.new_empty(0, self.n_components)
+        )
 
     def _adopt(self, parts: Parts) -> None:
         """Set the fitted attributes from a model."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from torch import Tensor
@@ -19,13 +20,11 @@ from trellis.estimators.positional import positional
 KMEANS_STARTS = 10
 
 
-class GaussianStates:
+class GaussianStates(BaseEstimator):
     """What HMMs with Gaussian emissions share: `means_` [K, F], `covars_`, input and samples."""
 
     covariance_type: str
     n_features: int
-    means_: Array
-    _covars_: Array
 
     @property
     def kind(self) -> Covariance:
@@ -78,9 +77,7 @@ class GaussianStates:
             return found.cluster_centers_, np.bincount(found.labels_, minlength=states).clip(1).astype(np.float64)
         if not len(seen):
             raise InputError("All observations in X are missing.")
-        shaken = check_random_state(seed).normal(
-            scale=seen.std(0) + np.sqrt(smallest), size=(states, seen.shape[1])
-        )
+        shaken = check_random_state(seed).normal(scale=seen.std(0) + np.sqrt(smallest), size=(states, seen.shape[1]))
         return seen[np.arange(states) % len(seen)] + shaken, np.full(states, len(seen) / states)
 
     def _initial_covars(self, seen: Array, smallest: float) -> Array:

@@ -7,7 +7,7 @@ through them; inference is the same as for all others. Lattices are those of hmm
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -48,15 +48,6 @@ def overrides(estimator: Any, *names: str) -> bool:
     return any(not hasattr(getattr(type(estimator), name), "default") for name in names)
 
 
-def check_hooks(estimator: Any) -> None:
-    """Raise on methods of hmmlearn that would be ignored."""
-    if found := [name for name in IGNORED if hasattr(estimator, name)]:
-        raise InputError(
-            f"{type(estimator).__name__} overrides {found[0]}, which Trellis does not call; override "
-            "_compute_log_likelihood, _accumulate_sufficient_statistics or _do_mstep instead."
-        )
-
-
 class Given(Emission):
     """Log-likelihoods computed elsewhere: the observations are log p(x_t | z) itself, [N, K]."""
 
@@ -78,6 +69,15 @@ class Given(Emission):
 
 class Hooks:
     """The hooks and their defaults."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class with methods of hmmlearn that would be ignored."""
+        super().__init_subclass__(**options)
+        if found := [name for name in IGNORED if name in vars(cls)]:
+            raise InputError(
+                f"{cls.__name__} overrides {found[0]}, which Trellis does not call; override _compute_log_likelihood, "
+                "_accumulate_sufficient_statistics or _do_mstep instead."
+            )
 
     @default
     def _init(self: Any, X: Any, lengths: Any = None) -> None:
@@ -118,7 +118,13 @@ class Hooks:
 
     @default
     def _accumulate_sufficient_statistics(
-        self: Any, stats: dict[str, Any], X: Any, lattice: Array, posteriors: Array, fwdlattice: Array, bwdlattice: Array
+        self: Any,
+        stats: dict[str, Any],
+        X: Any,
+        lattice: Array,
+        posteriors: Array,
+        fwdlattice: Array,
+        bwdlattice: Array,
     ) -> None:
         """Add the statistics of one sequence."""
         parts = self._training_parts()
@@ -168,9 +174,8 @@ class Hooks:
 
 def fit(estimator: Any, X: Any, lengths: Any) -> Any:
     """EM through the hooks of an estimator, one sequence at a time."""
-    check_hooks(estimator)
     if estimator.n_init > 1 or estimator.early_stopping:
-        raise InputError(f"{type(estimator).__name__} overrides hooks of hmmlearn: n_init and early_stopping do not apply.")
+        refuse(estimator, "n_init and early_stopping do")
     X = check_array(X)
     estimator.n_features_in_ = X.shape[1]
     lengths = checked_lengths(lengths, len(X))
@@ -185,6 +190,10 @@ def fit(estimator: Any, X: Any, lengths: Any) -> Any:
             break
     setattr(estimator, "_own_monitor" if estimator._own_monitor else "_monitor", monitor)
     return estimator
+
+
+def refuse(estimator: Any, what: str) -> NoReturn:
+    raise InputError(f"{type(estimator).__name__} overrides hooks of hmmlearn, to which {what} not apply.")
 
 
 def expect(estimator: Any, X: Array, lengths: Array) -> tuple[dict[str, Any], float]:
@@ -226,7 +235,9 @@ def expected_transitions(parts: Parts, lattice: Array, forward: Array, backward:
         chunk = max(1, ENTRIES // moves.size)
         counts = np.zeros_like(moves)
         for t in range(0, len(ahead), chunk):
-            counts += np.exp(forward[t : t + chunk][: len(ahead) - t, :, None] + moves + ahead[t : t + chunk] - total).sum(0)
+            counts += np.exp(
+                forward[t : t + chunk][: len(ahead) - t, :, None] + moves + ahead[t : t + chunk] - total
+            ).sum(0)
     return counts
 
 

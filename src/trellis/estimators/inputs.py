@@ -42,10 +42,8 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
         flat = plain(X)
         if flat.ndim == 2 and flat.shape[1] != 1:
             parts = list(flat)
-    if parts is not None and lengths is None and any(size(part) != 1 for part in parts):
-        lengths = [size(part) for part in parts]
-    elif parts is not None and any(size(part) != 1 for part in parts):
-        raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
+    if parts is not None and any(size(part) != 1 for part in parts):
+        lengths = own_lengths([size(part) for part in parts], lengths)
     values, missing = cleaned(joined(parts) if parts is not None else flat, missing_values)
     if values.ndim > 1 and values.size != len(values):
         raise InputError(f"X has shape {values.shape}; pass symbols as one column, or one sequence per row.")
@@ -59,9 +57,7 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     X = listed(X)
     parts = parts_of(X)
     if parts is not None and (len({len(part) for part in parts}) > 1 or any(np.ndim(part) > 1 for part in parts)):
-        if lengths is not None:
-            raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
-        lengths = [len(part) for part in parts]
+        lengths = own_lengths([len(part) for part in parts], lengths)
         columns = [as_columns(plain(part)) for part in parts]
         if len({column.shape[1] for column in columns}) > 1:
             raise InputError("The sequences of X have different numbers of features.")
@@ -74,6 +70,13 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     values = np.where(missing, 0.0, values.astype(np.float64))
     refuse(~np.isfinite(values), "an infinite number", "remove it")
     return Observations(values, np.asarray(missing.any(1)), checked_lengths(lengths, len(values)))
+
+
+def own_lengths(found: list[int], lengths: Any) -> list[int]:
+    """The lengths of a list of sequences; raises if others were given."""
+    if lengths is not None and not np.array_equal(found, lengths):
+        raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
+    return found
 
 
 def check_features(observed: Observations, fitted: Any, name: str) -> None:

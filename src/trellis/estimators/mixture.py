@@ -52,8 +52,8 @@ class GMMHMM(BaseHMM):
 
     def _emission(self) -> GaussianMixture:
         trained = "".join(letter for letter in "wmc" if letter in self.params)
-        parts = (self._tensor(part) for part in (self.weights_, self.means_, self.covars_))
-        return GaussianMixture(*parts, self.covariance_type, trained)
+        weights, means, covars = (self._tensor(part) for part in (self.weights_, self.means_, self.covars_))
+        return GaussianMixture(weights, means, covars, self.covariance_type, trained)
 
     def _adopt_emission(self, emission: GaussianMixture) -> None:
         parts = emission.weights, emission.means, emission.covars

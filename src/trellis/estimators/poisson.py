@@ -16,8 +16,8 @@ from trellis.estimators.positional import positional
 
 
 @positional(
-    "n_components startprob_prior transmat_prior lambdas_prior lambdas_weight algorithm random_state n_iter tol verbose "
-    "params init_params implementation"
+    "n_components startprob_prior transmat_prior lambdas_prior lambdas_weight algorithm random_state n_iter tol "
+    "verbose params init_params implementation"
 )
 @dataclass(repr=False, eq=False)
 class PoissonHMM(BaseHMM):

@@ -69,8 +69,8 @@ class VariationalHMM(BaseHMM):
 
     def _prior(self) -> Prior:
         """None for what is not trained; the posteriors have their priors with them."""
-        trained = [0.0 if letter in self.params else None for letter in "st"]
-        return Prior(*trained, 0.0)
+        start, transition = (0.0 if letter in self.params else None for letter in "st")
+        return Prior(start, transition)
 
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
         return super()._log_likelihood(parts.mean() if isinstance(parts, VariationalParts) else parts, blocks)
@@ -119,8 +119,8 @@ class VariationalHMM(BaseHMM):
 
 
 @positional(
-    "n_components startprob_prior transmat_prior emissionprob_prior n_features algorithm random_state n_iter tol verbose "
-    "params init_params implementation"
+    "n_components startprob_prior transmat_prior emissionprob_prior n_features algorithm random_state n_iter tol "
+    "verbose params init_params implementation"
 )
 @dataclass(repr=False, eq=False)
 class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
@@ -150,7 +150,9 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
             self._infer("n_features", found)
 
     def _emission_posterior(self) -> DirichletCategorical:
-        return DirichletCategorical(*(self._tensor(p).T for p in (self.emissionprob_posterior_, self.emissionprob_prior_)))
+        return DirichletCategorical(
+            *(self._tensor(p).T for p in (self.emissionprob_posterior_, self.emissionprob_prior_))
+        )
 
     def _adopt_emission(self, emission: Any) -> None:
         if isinstance(emission, DirichletCategorical):
@@ -185,8 +187,8 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
 
 
 @positional(
-    "n_components covariance_type startprob_prior transmat_prior means_prior beta_prior dof_prior scale_prior algorithm "
-    "random_state n_iter tol verbose params init_params implementation"
+    "n_components covariance_type startprob_prior transmat_prior means_prior beta_prior dof_prior scale_prior "
+    "algorithm random_state n_iter tol verbose params init_params implementation"
 )
 @dataclass(repr=False, eq=False)
 class VariationalGaussianHMM(GaussianStates, VariationalHMM):
@@ -223,7 +225,9 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
 
     def _emission_posterior(self) -> WishartGaussian:
         posterior, prior = (
-            NormalWishart(*(self._tensor(getattr(self, f"{name}_{which}_")) for name in ("means", "beta", "dof", "scale")))
+            NormalWishart(
+                *(self._tensor(getattr(self, f"{name}_{which}_")) for name in ("means", "beta", "dof", "scale"))
+            )
             for which in ("posterior", "prior")
         )
         trained = "".join(letter for letter in "mc" if letter in self.params)
