@@ -58,6 +58,7 @@ class BaseHMM(FittedHMM):
         if hooks.overrides(self, *hooks.TRAINING):
             return hooks.fit(self, X, lengths)
         observed = self._read(X, lengths, fitting=True)
+        self.n_features_in_ = observed.features
         seeds, train, valid = [self.random_state], observed, None
         if self.n_init > 1 or self.early_stopping:
             random = check_random_state(self.random_state)
@@ -102,6 +103,7 @@ class BaseHMM(FittedHMM):
             self._check()
         observed = self._read(X, lengths_of(X, y, lengths), fitting=first)
         if first:
+            self.n_features_in_ = observed.features
             self._start(self._letters_to_draw(), observed, self.random_state)
         parts, device = self._training_parts(), choose_device(self.device)
         (counts,) = self._expect([parts], self._blocks(observed))

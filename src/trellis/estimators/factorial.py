@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +23,7 @@ BATCH_TOKENS = 8192
 
 
 @dataclass(repr=False, eq=False)
-class FactorialHMM(SymbolInput, BaseEstimator):
+class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A factorial HMM: layers of hidden chains that jointly emit symbols. Takes the same input as CategoricalHMM.
 
     Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood by epoch; `symbols_`, the symbol
@@ -50,6 +50,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         """Fit the model to sequences; the second argument may also be `lengths`."""
         make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
         split = self._read(X, lengths_of(X, y, lengths), fitting=True)
+        self.n_features_in_ = 1
         counts = np.bincount(split.tokens[split.tokens >= 0])
         names = getattr(self, "symbols_", range(len(counts)))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -90,6 +91,11 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         states, words = self.model_.sample_layers(1, n_samples, int(random.randint(2**31 - 1)))
         symbols = words[0].cpu().numpy()
         return getattr(self, "symbols_", np.arange(len(self.model_.vocab)))[symbols][:, None], states[0].cpu().numpy()
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of columns that `transform` returns."""
+        return sum(self.sizes)
 
     def _batches(self, X: Any, lengths: Any) -> Sentences:
         check_is_fitted(self, "model_")

@@ -52,7 +52,7 @@ class GaussianStates(BaseEstimator):
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
-            check_features(observed, self.means_, "means_")
+            check_features(observed, np.shape(self.means_)[-1], self)
         return observed
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:

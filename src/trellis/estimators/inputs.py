@@ -9,8 +9,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
-from trellis.errors import InputError
+from trellis.errors import InputError, InputTypeError
 
 Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
@@ -24,6 +26,11 @@ class Observations(NamedTuple):
     values: Array  # [N] symbols, or [N, F] numbers; zero where missing
     missing: Array  # [N] bool
     lengths: Array  # [S] int64, each at least 1, summing to N
+
+    @property
+    def features(self) -> int:
+        """Columns of X; symbols are one."""
+        return 1 if self.values.ndim == 1 else self.values.shape[1]
 
     @property
     def seen(self) -> Array:
@@ -41,6 +48,9 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     if parts is None:
         flat = plain(X)
         if flat.ndim == 2 and flat.shape[1] != 1:
+            sequences, steps = flat.shape
+            text = f"X is read as {sequences} sequences of {steps} symbols; for one sequence pass X.reshape(-1, 1)"
+            warnings.warn(f"{text}, and to silence this warning list(X).", stacklevel=5)
             parts = list(flat)
     if parts is not None and any(size(part) != 1 for part in parts):
         lengths = own_lengths([size(part) for part in parts], lengths)
@@ -79,26 +89,34 @@ def own_lengths(found: list[int], lengths: Any) -> list[int]:
     return found
 
 
-def check_features(observed: Observations, fitted: Any, name: str) -> None:
-    """Raise if the number of features of observations [N, F] differs from a fitted attribute [K, F]."""
-    found, wanted = observed.values.shape[1], np.shape(fitted)[1]
+def check_features(observed: Observations, wanted: int, estimator: Any) -> None:
+    """Raise if the number of features of observations [N, F] is not that of the estimator."""
+    found = observed.values.shape[1]
     if found != wanted:
-        raise InputError(f"X has {found} features, but {name} has {wanted}.")
+        name = type(estimator).__name__
+        raise InputError(f"X has {found} features, but {name} is expecting {wanted} features as input.")
 
 
 def whole_numbers(observed: Observations, what: str) -> Observations:
     """The observations as non-negative integers [N, ...]."""
     values = observed.values
     if values.dtype.kind == "f":
+        refuse(~np.isfinite(values), f"an infinite {what}", "remove it (inf)")
         refuse(values != np.floor(values), f"a {what} that is not an integer", "round it")
     refuse(values < 0, f"a negative {what}", f"{what}s start at 0; {HOW_MISSING}")
     return observed._replace(values=values.astype(np.int64))
 
 
-class SymbolInput:
+class SymbolInput(BaseEstimator):
     """Mixin for estimators over symbols: keeps the strings it was fitted to as `symbols_`, in alphabetical order."""
 
     missing_values: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.two_d_array = False
+        return tags
 
     def _read_integers(self, X: Any, lengths: Any, fitting: bool) -> tuple[Observations, Array]:
         """Symbols as integers, with strings mapped to their index in `symbols_` (or BEYOND); and as given."""
@@ -167,6 +185,8 @@ def plain(X: Any) -> Array:
     """X as an array, masked where pandas marks a non-float value as missing."""
     if np.ma.isMaskedArray(X):
         return X
+    if issparse(X):
+        raise InputTypeError("X is sparse; sparse input is not supported: pass X.toarray().")
     if hasattr(X, "isna"):
         kinds = list(X.dtypes) if X.ndim == 2 else [X.dtypes]
         floats = np.array([isinstance(kind, np.dtype) and kind.kind == "f" for kind in kinds])
@@ -180,6 +200,8 @@ def plain(X: Any) -> Array:
 def as_columns(flat: Array) -> Array:
     if flat.ndim > 2 or flat.ndim == 0:
         raise InputError(f"X has shape {flat.shape}; pass observations as [n_samples, n_features].")
+    if 0 in flat.shape[1:]:
+        raise InputError(f"X has 0 feature(s) (shape={flat.shape}) while a minimum of 1 is required.")
     return flat[:, None] if flat.ndim == 1 else flat
 
 
@@ -187,6 +209,8 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
     """Values with their natural dtype, zero (or empty) where missing, and the mask of missing values."""
     missing = np.ma.getmaskarray(flat).copy()
     values = np.ma.getdata(flat)
+    if values.dtype.kind == "c":
+        raise InputError("X has complex values. Complex data not supported: pass real and imaginary parts as features.")
     if values.dtype == object:
         missing |= each(values, nothing)
     if values.dtype.kind in "fO":
@@ -210,7 +234,9 @@ def natural(values: Array, missing: Array) -> Array:
     """Convert an object array to its natural dtype; missing entries become that dtype's zero."""
     known = np.array(values[~missing].tolist())
     if known.ndim != 1 or known.dtype.kind not in "biufU":
-        raise InputError("X contains values that are neither numbers nor strings.")
+        raise InputTypeError(
+            "X contains values that are neither numbers nor strings; each entry of this argument must be a string or a number."
+        )
     result = np.zeros(values.shape, known.dtype)
     result[~missing] = known
     return result
@@ -231,8 +257,9 @@ def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
     Targets have one entry per entry of X and are ignored; as lengths they would all have to be one."""
     if lengths is not None or y is None:
         return lengths
-    targets = hasattr(X, "__len__") and np.ndim(y) > 0 and len(y) == len(X) and not np.all(np.asarray(y) == 1)
-    return None if targets else y
+    y = np.asarray(y)
+    entries = len(X) if isinstance(X, list | tuple | str) else X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
+    return None if y.ndim and len(y) == entries and not (y == 1).all() else y
 
 
 def checked_lengths(lengths: Any, total: int) -> Array:

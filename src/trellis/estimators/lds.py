@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from trellis.corpus import Vocabulary
 from trellis.corpus.lexicon import as_split
@@ -21,7 +21,7 @@ from trellis.families.lds.model import LDS
 
 
 @dataclass(repr=False, eq=False)
-class LDSVectors(BaseEstimator):
+class LDSVectors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """Maps sentences (strings, split at blanks, or lists of tokens) to arrays [tokens, dim] of unit vectors.
 
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
@@ -38,6 +38,14 @@ class LDSVectors(BaseEstimator):
     min_count: int = 1
     what: str = "smoothed"
     seed: int = 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def fit(self, sentences: Iterable[Any], y: object = None) -> LDSVectors:
         """Fit an LDS to sentences; `model_` is the LDS."""

@@ -96,7 +96,7 @@ class GMMHMM(BaseHMM):
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
-            check_features(observed, np.asarray(self.means_)[:, 0], "means_")
+            check_features(observed, np.shape(self.means_)[-1], self)
         return observed
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:

@@ -50,13 +50,18 @@ class MultinomialHMM(InfersArguments, BaseHMM):
         shape = self.n_components, self.n_features
         return self._pseudocount("emissionprob_prior", shape) if "e" in self.params else None
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        return tags
+
     def free_parameters(self) -> dict[str, int]:
         return super().free_parameters() | {"e": self.n_components * (self.n_features - 1)}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
         if hasattr(self, "emissionprob_") and ("e" not in self.init_params or not fitting):
-            check_features(observed, np.atleast_2d(self.emissionprob_), "emissionprob_")
+            check_features(observed, np.shape(self.emissionprob_)[-1], self)
         if fitting:
             self._check_trials(observed.values, observed.missing)
         return observed

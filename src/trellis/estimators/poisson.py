@@ -57,13 +57,18 @@ class PoissonHMM(BaseHMM):
     def _unnamed_statistics(self, stats: dict[str, Any]) -> Tensor:
         return self._tensor(np.column_stack([stats["post"], stats["obs"]]))
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        return tags
+
     def free_parameters(self) -> dict[str, int]:
         return super().free_parameters() | {"l": self.n_components * self.n_features}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
         if hasattr(self, "lambdas_") and ("l" not in self.init_params or not fitting):
-            check_features(observed, self.lambdas_, "lambdas_")
+            check_features(observed, np.shape(self.lambdas_)[-1], self)
         return observed
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:

@@ -260,6 +260,7 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
             self.means_posterior_, self.beta_posterior_ = centres, counts
         if "c" in letters:
             self.dof_prior_ = self._full("dof_prior", () if tied else shape[:1], shape[1])
+            counts = np.maximum(counts, shape[1])  # fewer degrees of freedom than features are no Wishart distribution
             self.dof_posterior_ = counts.sum() if tied else counts
             covars = self._initial_covars(seen, VARIANCE)
             smallest = np.eye(shape[1]) if self.covariance_type in ("full", "tied") else 1.0
