@@ -21,7 +21,7 @@ from trellis.families.lds.model import LDS
 
 
 @dataclass(repr=False, eq=False)
-class LDSVectors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class LDSVectors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Maps sentences (strings, split at blanks, or lists of tokens) to arrays [tokens, dim] of unit vectors.
 
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
