@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, assert_close, parameters
+from estimator_cases import CASES, CATEGORICAL, GAUSSIANS, LENGTHS, Case, assert_close, parameters
 
-from trellis.estimators import DenseHMM
+from trellis.estimators import DenseHMM, VariationalCategoricalHMM, VariationalGaussianHMM
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
@@ -30,3 +30,12 @@ def test_vectors(learning: str) -> None:
     options = {"learning": learning, "random_state": 1, "n_iter": 3, "n_epochs": 20, "n_init": 2}
     models = [DenseHMM(3, 2, device=device, **options).fit(CATEGORICAL.data(), LENGTHS) for device in ("cpu", "cuda")]
     assert_close(models[0].transmat_, models[1].transmat_, 1e-6)
+
+
+@pytest.mark.parametrize("kind", [VariationalCategoricalHMM, VariationalGaussianHMM])
+def test_variational_inference(kind: type) -> None:
+    X = CATEGORICAL.data() if kind is VariationalCategoricalHMM else GAUSSIANS[0].data()
+    options = {"random_state": 1, "n_iter": 5, "tol": -np.inf, "n_init": 2}
+    here, there = (kind(3, device=device, **options).fit(X, LENGTHS) for device in ("cpu", "cuda"))
+    assert_close(list(here.monitor_.history), list(there.monitor_.history))
+    assert_close(here.transmat_posterior_, there.transmat_posterior_)

@@ -52,7 +52,7 @@ def rounded(kind: type, columns: int | None) -> Any:
             with contextlib.suppress(TypeError, ValueError):
                 values = np.asarray(X)
                 values = values if values.dtype.kind == "c" else np.round(values.astype(np.float64))
-                X = values[:, :columns] if values.ndim == 2 and values.size else X
+                X = values[:, :columns] if values.ndim == 2 and values.size else values if values.ndim == 1 else X
             return super()._read(X, lengths, fitting)
 
         def __sklearn_tags__(self) -> Any:
@@ -196,6 +196,15 @@ def test_numpy_may_raise_on_every_floating_point_error(case: Case) -> None:
             ask(short)
         expected.sample(5)
         case.ours(random_state=0, n_iter=2).fit(X, LENGTHS).partial_fit(short)
+
+
+@pytest.mark.parametrize("steps", [30, 300])
+@pytest.mark.parametrize("kind", [estimators.GaussianHMM, estimators.GMMHMM, estimators.VariationalGaussianHMM])
+def test_probabilities_that_underflow_raise_nothing(kind: Any, steps: int) -> None:
+    X = np.concatenate([np.random.RandomState(0).randn(steps, 2), np.full((steps, 2), 500.0)])
+    with np.errstate(all="raise"):
+        model = kind(2, random_state=0, n_iter=3).fit(X + 0.1 * np.sin(np.arange(4 * steps)).reshape(-1, 2))
+        assert set(model.predict(X)) == {0, 1}
 
 
 def test_n_features_given_after_a_fit() -> None:
