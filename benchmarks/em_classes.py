@@ -95,8 +95,10 @@ def compare(module: str, name: str, options: dict[str, Any], X: Array, shape: Sh
             found[i] += [used] if turn else []  # the first call may compile
     ours, theirs = median(found[0]), median(found[1])
     case = f"{name} {options.get('covariance_type', '')} {shape.name}".replace("  ", " ")
-    emit("em", case, "fit", shape.steps * ITERATIONS / ours, "hmmlearn", shape.steps * ITERATIONS / theirs, theirs / ours,
-         "steps/s", agrees=bool(np.isclose(*bounds, rtol=AGREEMENT)), repeats=repeats, iterations=ITERATIONS)  # fmt: skip
+    work = shape.steps * ITERATIONS
+    same = bool(np.isclose(*bounds, rtol=AGREEMENT))
+    more = {"agrees": same, "repeats": repeats, "iterations": ITERATIONS}
+    emit("em", case, "fit", work / ours, "hmmlearn", work / theirs, theirs / ours, "steps/s", **more)
 
 
 def run(quick: bool, repeats: int) -> None:

@@ -172,10 +172,10 @@ def test_positional_arguments_are_those_of_hmmlearn() -> None:
         estimators.CategoricalHMM(*range(14))
 
 
-@pytest.mark.parametrize(
-    ("case", "name"), [(case, name) for case in CASES for name in case.ours().get_params() if name.endswith(("_prior", "_weight"))],
-    ids=lambda value: str(value),
-)  # fmt: skip
+PRIORS = [(case, name) for case in CASES for name in case.ours().get_params() if name.endswith(("_prior", "_weight"))]
+
+
+@pytest.mark.parametrize(("case", "name"), PRIORS, ids=str)
 def test_priors_of_the_wrong_shape(case: Case, name: str) -> None:
     with pytest.raises(InputError, match=rf"{name} must be a number or an array of shape"):
         case.ours(**{name: np.ones((7, 5))}).fit(case.data(), LENGTHS)

@@ -50,7 +50,8 @@ class BaseHMM(FittedHMM):
         """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
-        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first.
+        """Estimate the parameters by EM. Parameters that are not set, or that `init_params` names, are initialised
+        first.
 
         `y` is ignored, unless it is `lengths`, hmmlearn's second argument."""
         lengths = lengths_of(X, y, lengths)
@@ -92,9 +93,9 @@ class BaseHMM(FittedHMM):
         return self
 
     def partial_fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
-        """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
+        """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
+        Parameters that are not set are initialised on the first call. The prior counts once, not once per call."""
         self._check_settings()
         if hooks.overrides(self, *hooks.TRAINING):
             hooks.refuse(self, "partial_fit does")
@@ -188,7 +189,7 @@ class BaseHMM(FittedHMM):
 
     @property
     def monitor_(self) -> ConvergenceMonitor:
-        """The convergence monitor of the last fit; to change the stopping rule, assign one before `fit`."""
+        """The convergence monitor of the last fit. To change the stopping rule, assign a monitor before `fit`."""
         return self._own_monitor or self._monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
 
     @monitor_.setter

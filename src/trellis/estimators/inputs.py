@@ -234,9 +234,8 @@ def natural(values: Array, missing: Array) -> Array:
     """Convert an object array to its natural dtype; missing entries become that dtype's zero."""
     known = np.array(values[~missing].tolist())
     if known.ndim != 1 or known.dtype.kind not in "biufU":
-        raise InputTypeError(
-            "X contains values that are neither numbers nor strings; each entry of this argument must be a string or a number."
-        )
+        kinds = "neither numbers nor strings; each entry of this argument must be a string or a number"
+        raise InputTypeError(f"X contains values that are {kinds}.")
     result = np.zeros(values.shape, known.dtype)
     result[~missing] = known
     return result
