@@ -40,6 +40,7 @@ class BaseHMM(FittedHMM):
     learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has step size (k + 2) ** -decay
 
     _running = None  # type: Running | None  # running statistics of partial_fit
+    _origin = None  # type: Any  # of these statistics, if they have one
     _seen = 0  # observations seen by partial_fit
     _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
@@ -54,6 +55,7 @@ class BaseHMM(FittedHMM):
     def fit(self, X: Any, lengths: Any = None) -> Self:
         """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first."""
         self._check_settings()
+        self._running = self._origin = None
         observed = self._read(X, lengths, fitting=True)
         seeds, train, valid = [self.random_state], observed, None
         if self.n_init > 1 or self.early_stopping:
@@ -82,7 +84,7 @@ class BaseHMM(FittedHMM):
             log.warning("The data have probability zero under the parameters; check for zeros in them.")
         self._adopt(best.best or best.parts)
         setattr(self, "_own_monitor" if self._own_monitor else "_monitor", best.monitor)
-        self._running, self._seen = None, 0
+        self._seen = 0
         if self.early_stopping:
             self.validation_scores_ = best.valid
         return self
@@ -98,6 +100,8 @@ class BaseHMM(FittedHMM):
         observed = self._read(X, lengths, fitting=first)
         if first:
             self._start(self._letters_to_draw(), observed, self.random_state)
+        if self._running is None:
+            self._hold_origin()
         parts, device = self._parts(), choose_device(self.device)
         (counts,) = self._expect([parts], self._blocks(observed))
         before = None if self._running is None else self._running.to(device)
@@ -133,6 +137,9 @@ class BaseHMM(FittedHMM):
     def _pseudocount(self, prior: Any) -> float | Tensor:
         """A Dirichlet prior as a pseudocount."""
         return prior - 1.0 if isinstance(prior, float | int) else self._tensor(prior) - 1
+
+    def _hold_origin(self) -> None:
+        """Fix the origin of the running statistics, if they have one."""
 
     def _seeds(self, random: np.random.RandomState) -> list[Any]:
         """One seed per restart."""

@@ -13,9 +13,10 @@ from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, Gaussi
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
-from trellis.estimators.inputs import Array, Observations, check_features, read_numbers
+from trellis.estimators.inputs import Array, Observations, check_features, read_numbers, refuse
 
 KMEANS_STARTS = 10
+LARGEST = 1e150  # magnitude of an observation, so that sums of squares do not overflow
 
 
 @dataclass(repr=False, eq=False)
@@ -64,10 +65,14 @@ class GaussianHMM(BaseHMM):
 
     def _emission(self) -> Gaussian:
         trained = "".join(letter for letter in "mc" if letter in self.params)
-        return Gaussian(self._tensor(self.means_), self._tensor(self._covars_), self.covariance_type, trained)
+        origin = None if self._origin is None else self._tensor(self._origin)
+        return Gaussian(self._tensor(self.means_), self._tensor(self._covars_), self.covariance_type, trained, origin)
 
     def _adopt_emission(self, emission: Gaussian) -> None:
         self.means_, self._covars_ = emission.means.cpu().numpy(), emission.covars.cpu().numpy()
+
+    def _hold_origin(self) -> None:
+        self._origin = self.means_.copy()
 
     def _emission_prior(self) -> GaussianPrior | None:
         named = self.means_prior, self.means_weight, self.covars_prior, self.covars_weight
@@ -79,6 +84,7 @@ class GaussianHMM(BaseHMM):
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)
+        refuse(abs(observed.values) > LARGEST, "a number whose square overflows", "rescale the data")
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
             check_features(observed, self.means_, "means_")
         return observed
