@@ -40,6 +40,8 @@ class Moments(NamedTuple):
 class Covariance(ABC):
     """A parameterisation of the covariances of K states over F features."""
 
+    by_state = True  # whether each state has its own
+
     @abstractmethod
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         """The shape of the covariance parameters."""
@@ -179,6 +181,8 @@ class Full(Covariance):
 class Tied(Full):
     """One matrix [F, F] shared by all states."""
 
+    by_state = False
+
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return features, features
 
@@ -230,6 +234,11 @@ class Gaussian(Emission):
         self.means, self.covars, self.num_states = means, covars, len(means)
         self.kind_name, self.kind, self.trained = kind, COVARIANCES[kind], trained
         self.given_origin, self.apart = origin, apart
+
+    @property
+    def per_state(self) -> dict[str, int]:
+        """The tensors with an entry for each state: not a tied covariance."""
+        return {"means": 0} | ({"covars": 0} if self.kind.by_state else {})
 
     @cached_property
     def origin(self) -> Tensor:

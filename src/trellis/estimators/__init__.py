@@ -7,3 +7,4 @@ from trellis.estimators.gaussian import GaussianHMM as GaussianHMM
 from trellis.estimators.lds import LDSVectors as LDSVectors
 from trellis.estimators.monitor import ConvergenceMonitor as ConvergenceMonitor
 from trellis.estimators.poisson import PoissonHMM as PoissonHMM
+from trellis.estimators.topology import ergodic as ergodic, first_state as first_state, left_right as left_right

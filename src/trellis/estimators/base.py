@@ -14,17 +14,17 @@ from torch import Tensor
 from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators.blocks import Block
-from trellis.estimators.fitted import FittedHMM
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
+from trellis.estimators.topology import ConstrainedHMM
 from trellis.learning.em import Running, expect_together, expect_whole
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
 
 @dataclass(repr=False, eq=False)
-class BaseHMM(FittedHMM):
+class BaseHMM(ConstrainedHMM):
     """A hidden Markov model trained by expectation-maximisation; subclasses add the emission."""
 
     _: KW_ONLY
@@ -73,7 +73,7 @@ class BaseHMM(FittedHMM):
             if not active:
                 break
             models = [restart.parts for restart in active]
-            counts = self._expect(models, blocks)  # E-step
+            counts = self._penalised(models, self._expect(models, blocks))  # E-step
             models = self._maximise(models, counts, prior)  # M-step
             for restart, parts, found in zip(active, models, counts, strict=True):
                 restart.update(parts, found)  # converged?
@@ -129,10 +129,10 @@ class BaseHMM(FittedHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """Dirichlet priors as pseudocounts; None for parameters that are not trained."""
+        """Dirichlet priors as pseudocounts, None for parameters that are not trained; and the constraints."""
         start = self._pseudocount(self.startprob_prior) if "s" in self.params else None
-        transition = self._pseudocount(self.transmat_prior) if "t" in self.params else None
-        return Prior(start, transition, self._emission_prior())
+        transition = self._pseudocount(self.transmat_prior) + self._stickiness() if "t" in self.params else None
+        return Prior(start, transition, self._emission_prior(), self._constraints())
 
     def _pseudocount(self, prior: Any) -> float | Tensor:
         """A Dirichlet prior as a pseudocount."""
@@ -147,7 +147,9 @@ class BaseHMM(FittedHMM):
 
     def _start(self, letters: str, observed: Observations, seed: Any) -> Parts:
         """The initial parameters of a restart."""
+        frozen = self._frozen_values()
         self._draw(letters, observed, seed)
+        self._constrain(letters, frozen)
         self._check()
         return self._parts()
 
@@ -167,8 +169,9 @@ class BaseHMM(FittedHMM):
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""
+        frozen = self._frozen_values()
         for letter in self.init_params:
-            if hasattr(self, self.letters[letter]):
+            if hasattr(self, self.letters[letter]) and self.letters[letter] not in frozen:
                 log.warning(
                     "Even though the %r attribute is set, it will be overwritten during initialization because "
                     "'init_params' contains %r",

@@ -62,7 +62,7 @@ class CategoricalHMM(SymbolInput, BaseHMM):
         return torch.atleast_2d(given).mT if isinstance(given, Tensor) else given
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"e": self.n_components * ((self.n_features or 1) - 1)}
+        return super().free_parameters() | {"e": self._distributions() * ((self.n_features or 1) - 1)}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         given = super().get_params(deep)

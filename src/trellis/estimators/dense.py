@@ -69,6 +69,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
     init_params: str = "uzsvw"
 
     letters = CHAIN | {"v": "v_", "w": "w_"}
+    unsupported = (*DenseChain.unsupported, "tied_emissions", "frozen_emissions")
 
     @property
     def symbol_embeddings_(self) -> Array:

@@ -79,8 +79,16 @@ class GaussianHMM(BaseHMM):
         return GaussianPrior(*(self._tensor(value) for value in named))
 
     def free_parameters(self) -> dict[str, int]:
-        states, features = self.n_components, self.n_features
+        states, features = self._distributions(), self.n_features
         return super().free_parameters() | {"m": states * features, "c": self.kind.free(states, features)}
+
+    def _emission_attributes(self) -> list[str]:
+        return [name for name in super()._emission_attributes() if name != "_covars_" or self.kind.by_state]
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.frozen_emissions is not None and not self.kind.by_state:
+            raise InputError("frozen_emissions needs a covariance for each state; covariance_type 'tied' has only one.")
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)

@@ -45,7 +45,7 @@ class PoissonHMM(BaseHMM):
         return GammaPrior(self._tensor(self.lambdas_prior), self._tensor(self.lambdas_weight)) if trained else None
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"l": self.n_components * self.n_features}
+        return super().free_parameters() | {"l": self._distributions() * self.n_features}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
