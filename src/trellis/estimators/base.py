@@ -13,18 +13,22 @@ from torch import Tensor
 
 from trellis.devices import choose_device
 from trellis.errors import InputError
+from trellis.estimators.alignment import AlignedHMM
 from trellis.estimators.blocks import Block
 from trellis.estimators.inputs import Observations
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
-from trellis.estimators.topology import ConstrainedHMM
+from trellis.estimators.streaming import StreamingHMM
+from trellis.estimators.supervision import labelled, weighted
 from trellis.learning.em import Running, expect_together, expect_whole
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
+UNLABELLED = 0.01  # weight of an observation whose state is unknown in the initial emissions of labelled data
+
 
 @dataclass(repr=False, eq=False)
-class BaseHMM(ConstrainedHMM):
+class BaseHMM(AlignedHMM, StreamingHMM):
     """A hidden Markov model trained by expectation-maximisation; subclasses add the emission."""
 
     _: KW_ONLY
@@ -41,7 +45,7 @@ class BaseHMM(ConstrainedHMM):
 
     _running = None  # type: Running | None  # running statistics of partial_fit
     _origin = None  # type: Any  # of these statistics, if they have one
-    _seen = 0  # observations seen by partial_fit
+    _seen = 0.0  # observations seen by partial_fit, weighted
     _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
     @abstractmethod
@@ -52,11 +56,14 @@ class BaseHMM(ConstrainedHMM):
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         """Initialise the emission attributes named by `letters`."""
 
-    def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first."""
+    def fit(self, X: Any, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
+        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first.
+
+        `sample_weight` has a weight for each sequence, `states` the state of each observation where it is known (-1,
+        NaN or None elsewhere)."""
         self._check_settings()
-        self._running = self._origin = None
-        observed = self._read(X, lengths, fitting=True)
+        self._forget()
+        observed = self._annotated(X, lengths, sample_weight, states, fitting=True)
         seeds, train, valid = [self.random_state], observed, None
         if self.n_init > 1 or self.early_stopping:
             random = check_random_state(self.random_state)
@@ -68,6 +75,8 @@ class BaseHMM(ConstrainedHMM):
         self._warn_about_size(train)
         blocks, held_out = self._blocks(train, self.n_init), [] if valid is None else self._blocks(valid)
         prior = self._prior()
+        if train.states is not None and self._emission_drawn(letters):
+            self._start_from_labels(restarts, train, prior)
         for _ in range(self.n_iter):
             active = [restart for restart in restarts if not restart.done]
             if not active:
@@ -84,12 +93,11 @@ class BaseHMM(ConstrainedHMM):
             log.warning("The data have probability zero under the parameters; check for zeros in them.")
         self._adopt(best.best or best.parts)
         setattr(self, "_own_monitor" if self._own_monitor else "_monitor", best.monitor)
-        self._seen = 0
         if self.early_stopping:
             self.validation_scores_ = best.valid
         return self
 
-    def partial_fit(self, X: Any, lengths: Any = None) -> Self:
+    def partial_fit(self, X: Any, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
 
         Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
@@ -97,7 +105,7 @@ class BaseHMM(ConstrainedHMM):
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
             self._check()
-        observed = self._read(X, lengths, fitting=first)
+        observed = self._annotated(X, lengths, sample_weight, states, fitting=first)
         if first:
             self._start(self._letters_to_draw(), observed, self.random_state)
         if self._running is None:
@@ -105,8 +113,9 @@ class BaseHMM(ConstrainedHMM):
         parts, device = self._parts(), choose_device(self.device)
         (counts,) = self._expect([parts], self._blocks(observed))
         before = None if self._running is None else self._running.to(device)
-        running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
-        self._running, self._seen = running.to("cpu"), self._seen + len(observed.values)
+        tokens = int(observed.lengths.sum()) if observed.weights is None else float(observed.weights @ observed.lengths)
+        running = Running.absorb(before, counts, tokens, self.learning_decay)
+        self._running, self._seen = running.to("cpu"), self._seen + tokens
         (parts,) = self._maximise([parts], [running.counts(self._seen)], self._prior())
         self._adopt(parts)
         return self
@@ -115,10 +124,12 @@ class BaseHMM(ConstrainedHMM):
         """The E-step of every restart: in one batch on a GPU, one after the other in compiled code."""
         totals: list[Counts] = []
         for block in blocks:
-            together = len(models) > 1 and block.lengths.is_cuda
+            plain = block.weights is None and block.states is None
+            together = len(models) > 1 and block.lengths.is_cuda and plain
             found = expect_together(models, block.observations, block.lengths) if together else []
             if not found or any(bool(counts.log_likelihood == -torch.inf) for counts in found):
-                found = [expect_whole(parts, block.observations, block.lengths) for parts in models]
+                given = block.observations, block.lengths, block.states, block.weights
+                found = [expect_whole(parts, *given) for parts in models]
             totals = [total.plus(new) for total, new in zip(totals, found, strict=True)] if totals else found
         return totals
 
@@ -137,6 +148,28 @@ class BaseHMM(ConstrainedHMM):
     def _pseudocount(self, prior: Any) -> float | Tensor:
         """A Dirichlet prior as a pseudocount."""
         return prior - 1.0 if isinstance(prior, float | int) else self._tensor(prior) - 1
+
+    def _annotated(self, X: Any, lengths: Any, sample_weight: Any, states: Any, fitting: bool) -> Observations:
+        """The observations with the weights of sequences and the known states."""
+        observed = self._observe(X, lengths, fitting)
+        return weighted(labelled(observed, states, self.n_components), sample_weight)
+
+    def _emission_drawn(self, letters: str) -> bool:
+        """Whether all parameters of the emission were drawn, and can be set one state at a time."""
+        drawn = {self.letters[letter] for letter in letters}
+        return drawn.issuperset(self._emission_attributes()) and "tied_emissions" not in self.unsupported
+
+    def _start_from_labels(self, restarts: Sequence[Restart], observed: Observations, prior: Prior) -> None:
+        """Replace drawn emissions by those of an M-step in which observations of unknown states hardly count."""
+        known = self._blocks(observed._replace(missing=observed.missing | (observed.states < 0)))  # type: ignore[operator]
+        prior = prior._replace(start=None, transition=None)
+        for restart in restarts:
+            parts = restart.parts
+            ((labelled,), (all_,)) = (self._expect([parts], blocks) for blocks in (known, self._blocks(observed)))
+            parts.emission = parts.maximised(labelled.plus(all_, UNLABELLED), prior).emission
+
+    def _forget(self) -> None:
+        self._running, self._origin, self._seen = None, None, 0.0
 
     def _hold_origin(self) -> None:
         """Fix the origin of the running statistics, if they have one."""

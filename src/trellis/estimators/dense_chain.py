@@ -120,6 +120,13 @@ class DenseChain(BaseHMM):
         for role, vector in cast(DenseParts, parts).vectors.items():
             setattr(self, f"{role}_", vector.cpu().numpy())
 
+    def _reorder(self, order: Array) -> Self:
+        super()._reorder(order)
+        for name in ("u_", "z_", "w_"):
+            if name in self.letters.values():
+                setattr(self, name, getattr(self, name)[order])
+        return self
+
     @torch.no_grad()
     def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:
         """The embeddings and probabilities of each restart."""

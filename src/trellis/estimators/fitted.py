@@ -17,8 +17,10 @@ from trellis.emissions import Emission
 from trellis.errors import InputError
 from trellis.estimators.blocks import Block, make_blocks
 from trellis.estimators.inputs import Array, Observations
+from trellis.estimators.supervision import by_sequence
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
+from trellis.inference.weighted import given
 from trellis.parts import Parts
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
@@ -42,6 +44,7 @@ class FittedHMM(BaseEstimator, ABC):
     implementation: str = "log"  # log | scaling, for hmmlearn compatibility: both use scaled arithmetic
     missing_values: Any = None  # a value that marks missing observations, besides None and masked entries
     device: str = "cpu"  # cpu | cuda | auto
+    sequence_id: str | None = None  # if X is a DataFrame: the column that identifies the sequence of each row
 
     letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # letters of `params` -> attributes
 
@@ -137,13 +140,20 @@ class FittedHMM(BaseEstimator, ABC):
     def bic(self, X: Any, lengths: Any = None) -> float:
         """Bayesian information criterion, -2 log p(X) + free parameters * log(n_samples); lower is better."""
         log_prob = self.score(X, lengths)
-        samples = len(self._read(X, lengths).values)
+        samples = len(self._observe(X, lengths).values)
         return -2 * log_prob + float(np.log(samples)) * sum(self.free_parameters().values())
 
     def _question(self, X: Any, lengths: Any) -> tuple[Observations, list[Block]]:
         self._check_fitted()
-        observed = self._read(X, lengths)
+        observed = self._observe(X, lengths)
         return observed, self._blocks(observed)
+
+    def _observe(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
+        """Read the observations, after dividing a DataFrame into sequences."""
+        if self.sequence_id is None:
+            return self._read(X, lengths, fitting)
+        X, lengths, order = by_sequence(X, self.sequence_id, lengths)
+        return self._read(X, lengths, fitting)._replace(order=order)
 
     def _chains(self, blocks: list[Block]) -> Iterator[tuple[Block, Problem]]:
         parts = self._parts()
@@ -151,7 +161,9 @@ class FittedHMM(BaseEstimator, ABC):
 
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
         """Total log-likelihood of all blocks."""
-        first, *others = (discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks)
+        logs = [discrete.log_likelihood(*problem(parts, block)) for block in blocks]
+        pairs = zip(logs, blocks, strict=True)
+        first, *others = (log.sum() if block.weights is None else log @ block.weights for log, block in pairs)
         return float(sum(others, first))
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
@@ -214,7 +226,9 @@ def problem(parts: Parts, block: Block) -> Problem:
     """The inference inputs for one block."""
     start, transition, emission = parts
     prior = Belief(start.expand(len(block.lengths), -1))
-    return prior, transition, emission.potentials(block.observations), block.lengths
+    potentials = emission.potentials(block.observations)
+    potentials = potentials if block.states is None else given(potentials, block.states)
+    return prior, transition, potentials, block.lengths
 
 
 def draw(cumulative: Array, random: np.random.RandomState) -> int:

@@ -71,6 +71,9 @@ class GaussianHMM(BaseHMM):
     def _adopt_emission(self, emission: Gaussian) -> None:
         self.means_, self._covars_ = emission.means.cpu().numpy(), emission.covars.cpu().numpy()
 
+    def _moments(self) -> tuple[Array, Array]:
+        return self.means_, self.covars_
+
     def _hold_origin(self) -> None:
         self._origin = self.means_.copy()
 

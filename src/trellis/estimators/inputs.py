@@ -3,6 +3,7 @@
 Missing observations are None, masked entries, pandas.NA, or anything equal to `missing_values` (e.g. NaN or -1).
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -24,6 +25,9 @@ class Observations(NamedTuple):
     values: Array  # [N] symbols, or [N, F] numbers; zero where missing
     missing: Array  # [N] bool
     lengths: Array  # [S] int64, each at least 1, summing to N
+    order: Array | None = None  # [N]: where each was in X; None: in this order
+    weights: Array | None = None  # [S]; None: all 1
+    states: Array | None = None  # [N] int64: the known states, -1 where unknown; None: all unknown
 
     @property
     def seen(self) -> Array:
@@ -124,7 +128,16 @@ def warn_about_sequences(symbols: Array, distinct: Array) -> None:
     spaced = np.char.find(np.char.strip(symbols), " ") > 0
     if 2 * len(distinct) > len(symbols) and (np.char.str_len(symbols).mean() >= LONG or spaced.mean() > 0.5):
         advice = "if each is a sequence, pass [list(s) for s in X] for characters or [s.split() for s in X] for words."
-        warnings.warn(f"X is one sequence whose symbols are its {len(symbols)} strings; {advice}", stacklevel=5)
+        what = f"X is one sequence whose symbols are its {len(symbols)} strings"
+        warnings.warn(f"{what}; {advice}", stacklevel=caller_level())
+
+
+def caller_level() -> int:
+    """The stack level, seen from the calling function, of the code that called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trellis."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:

@@ -10,7 +10,7 @@ from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter
-from trellis.estimators.inputs import Observations, check_features, read_numbers, whole_numbers
+from trellis.estimators.inputs import Array, Observations, check_features, read_numbers, whole_numbers
 
 
 @dataclass(repr=False, eq=False)
@@ -66,6 +66,9 @@ class PoissonHMM(BaseHMM):
 
     def _emitter(self) -> Emitter:
         return lambda state, random: random.poisson(self.lambdas_[state])
+
+    def _moments(self) -> tuple[Array, Array]:
+        return self.lambdas_, self.lambdas_[:, :, None] * np.eye(self.n_features)
 
     def _check(self) -> None:
         super()._check()
