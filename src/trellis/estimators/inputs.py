@@ -15,6 +15,7 @@ from trellis.errors import InputError
 
 Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
+LARGEST = 2.0**53  # integers up to this one are exact
 LONG = 10  # characters: strings that hardly repeat and are this long on average look like sequences
 HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
 
@@ -92,6 +93,7 @@ def whole_numbers(observed: Observations, what: str) -> Observations:
     values = observed.values
     if values.dtype.kind == "f":
         refuse(values != np.floor(values), f"a {what} that is not an integer", "round it")
+        refuse(values > LARGEST, f"a {what} that is too large", f"{what}s must be less than 2^53")
     refuse(values < 0, f"a negative {what}", f"{what}s start at 0; {HOW_MISSING}")
     return observed._replace(values=values.astype(np.int64))
 

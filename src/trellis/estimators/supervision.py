@@ -33,10 +33,9 @@ def labelled(observed: Observations, states: Any, n_components: int) -> Observat
     values, missing = values.reshape(-1), missing.reshape(-1)
     if values.shape != (len(observed.values),):
         raise InputError(f"states has {len(values)} entries, but X has {len(observed.values)} samples.")
-    known = np.where(missing, -1, values)
-    if known.dtype.kind not in "iuf" or not np.isin(known, np.arange(-1, n_components)).all():
+    if values.dtype.kind not in "biuf" or not np.isin(values[~missing], np.arange(-1, n_components)).all():
         raise InputError(f"states must be integers from 0 to {n_components - 1}, or -1 where the state is unknown.")
-    known = known.astype(np.int64)
+    known = np.where(missing, -1, values).astype(np.int64)
     return observed._replace(states=known if observed.order is None else known[observed.order])
 
 
