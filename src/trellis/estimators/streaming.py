@@ -102,11 +102,10 @@ class StreamingHMM(FittedHMM):
         self._check_fitted()
         if h < 1:
             raise InputError(f"h is {h}: it must be at least 1.")
-        transition, current = Dense(self._tensor(self.transmat_)), self._tensor(self._predicted(state))
-        found = [current]
+        transition, found = Dense(self._tensor(self.transmat_)), [self._tensor(self._predicted(state))[None]]
         for _ in range(h - 1):
             found.append(transition.forward(found[-1]))
-        return Forecast(torch.stack(found).cpu().numpy(), self)
+        return Forecast(torch.cat(found).cpu().numpy(), self)
 
     def _moments(self) -> tuple[Array, Array]:
         """The means [K, F] and covariances [K, F, F] of the states' emissions."""
