@@ -63,5 +63,7 @@ def test_gaps_and_named_sequences() -> None:
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     model = CategoricalHMM(2, random_state=0).fit([0, 1, 2, 1])
-    with pytest.raises(TrellisError, match=r"Plots need matplotlib; install it with: pip install 'trellis-hmm\[plots\]'"):
+    with pytest.raises(
+        TrellisError, match=r"Plots need matplotlib; install it with: pip install 'trellis-hmm\[plots\]'"
+    ):
         plot_transitions(model)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from elsewhere import pretended_gpu
 from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, assert_close, parameters, set_by_hand
 
+from elsewhere import pretended_gpu
 from trellis.estimators import DenseHMM
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")

@@ -10,7 +10,15 @@ import pytest
 from estimator_cases import CASES, CATEGORICAL, LENGTHS, Case, assert_close, parameters
 
 from trellis import TrellisError
-from trellis.estimators import CategoricalHMM, FactorialHMM, GaussianHMM, PoissonHMM, first_state, left_right, select_states
+from trellis.estimators import (
+    CategoricalHMM,
+    FactorialHMM,
+    GaussianHMM,
+    PoissonHMM,
+    first_state,
+    left_right,
+    select_states,
+)
 
 
 def three_levels(seed: int = 0) -> tuple[np.ndarray, list[int]]:
@@ -23,9 +31,7 @@ def three_levels(seed: int = 0) -> tuple[np.ndarray, list[int]]:
 def test_the_number_of_states_that_wrote_the_data(criterion: str) -> None:
     X, lengths = three_levels()
     model = GaussianHMM(n_iter=30)
-    found = select_states(
-        model, X, lengths, [1, 2, 3, 4], criterion=criterion, n_restarts=2, random_state=0
-    )
+    found = select_states(model, X, lengths, [1, 2, 3, 4], criterion=criterion, n_restarts=2, random_state=0)
     assert found.best.n_components == 3 or criterion == "aic"
     assert [(one.n_components, one.restart) for one in found.table] == [(k, r) for k in (1, 2, 3, 4) for r in (0, 1)]
     assert np.isfinite(found.best.score(X, lengths))
@@ -87,7 +93,11 @@ def test_constraints_that_grow_with_the_states() -> None:
 
 
 def test_misuse() -> None:
-    for model, options in ((FactorialHMM(), {}), (PoissonHMM(), {"n_components": ()}), (PoissonHMM(), {"n_restarts": 0})):
+    for model, options in (
+        (FactorialHMM(), {}),
+        (PoissonHMM(), {"n_components": ()}),
+        (PoissonHMM(), {"n_restarts": 0}),
+    ):
         with pytest.raises(TrellisError, match="select_states needs an HMM estimator"):
             select_states(model, [[1], [2]], **options)  # type: ignore[arg-type]
     with pytest.raises(TrellisError, match="criterion is 'icl'; use bic or aic or held-out"):

@@ -16,6 +16,7 @@ from trellis.errors import InputError
 from trellis.estimators.alignment import AlignedHMM
 from trellis.estimators.blocks import Block
 from trellis.estimators.inputs import Observations
+from trellis.estimators.labels import start_from_labels
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
 from trellis.estimators.streaming import StreamingHMM
@@ -23,8 +24,6 @@ from trellis.estimators.supervision import labelled, weighted
 from trellis.learning.em import Running, expect_together, expect_whole
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
-
-UNLABELLED = 0.01  # weight of an observation whose state is unknown in the initial emissions of labelled data
 
 
 @dataclass(repr=False, eq=False)
@@ -75,8 +74,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         self._warn_about_size(train)
         blocks, held_out = self._blocks(train, self.n_init), [] if valid is None else self._blocks(valid)
         prior = self._prior()
-        if train.states is not None and self._emission_drawn(letters):
-            self._start_from_labels(restarts, train, prior)
+        if train.states is not None:
+            start_from_labels(self, restarts, letters, train, prior)
         for _ in range(self.n_iter):
             active = [restart for restart in restarts if not restart.done]
             if not active:
@@ -153,20 +152,6 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         """The observations with the weights of sequences and the known states."""
         observed = self._observe(X, lengths, fitting)
         return weighted(labelled(observed, states, self.n_components), sample_weight)
-
-    def _emission_drawn(self, letters: str) -> bool:
-        """Whether all parameters of the emission were drawn, and can be set one state at a time."""
-        drawn = {self.letters[letter] for letter in letters}
-        return drawn.issuperset(self._emission_attributes()) and "tied_emissions" not in self.unsupported
-
-    def _start_from_labels(self, restarts: Sequence[Restart], observed: Observations, prior: Prior) -> None:
-        """Replace drawn emissions by those of an M-step in which observations of unknown states hardly count."""
-        known = self._blocks(observed._replace(missing=observed.missing | (observed.states < 0)))  # type: ignore[operator]
-        prior = prior._replace(start=None, transition=None)
-        for restart in restarts:
-            parts = restart.parts
-            ((labelled,), (all_,)) = (self._expect([parts], blocks) for blocks in (known, self._blocks(observed)))
-            parts.emission = parts.maximised(labelled.plus(all_, UNLABELLED), prior).emission
 
     def _forget(self) -> None:
         self._running, self._origin, self._seen = None, None, 0.0
