@@ -96,7 +96,7 @@ def compare(module: str, name: str, options: dict[str, Any], X: Array, shape: Sh
     ours, theirs = median(found[0]), median(found[1])
     case = f"{name} {options.get('covariance_type', '')} {shape.name}".replace("  ", " ")
     work = shape.steps * ITERATIONS
-    same = bool(np.isclose(*bounds, rtol=AGREEMENT))
+    same = bool(np.isclose(bounds[0], bounds[1], rtol=AGREEMENT))
     more = {"agrees": same, "repeats": repeats, "iterations": ITERATIONS}
     emit("em", case, "fit", work / ours, "hmmlearn", work / theirs, theirs / ours, "steps/s", **more)
 

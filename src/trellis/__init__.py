@@ -21,13 +21,23 @@ if TYPE_CHECKING:
         CategoricalHMM as CategoricalHMM,
         DenseHMM as DenseHMM,
         FactorialHMM as FactorialHMM,
+        FilterState as FilterState,
+        Forecast as Forecast,
         GaussianDenseHMM as GaussianDenseHMM,
         GaussianHMM as GaussianHMM,
         LDSVectors as LDSVectors,
         MultinomialHMM as MultinomialHMM,
         PoissonHMM as PoissonHMM,
+        Selection as Selection,
         VariationalCategoricalHMM as VariationalCategoricalHMM,
         VariationalGaussianHMM as VariationalGaussianHMM,
+        ergodic as ergodic,
+        first_state as first_state,
+        left_right as left_right,
+        plot_posterior as plot_posterior,
+        plot_states as plot_states,
+        plot_transitions as plot_transitions,
+        select_states as select_states,
     )
     from trellis.families.crf.tagger import CRFTagger as CRFTagger
     from trellis.families.factorial.model import FHMM as FHMM
@@ -48,8 +58,9 @@ _HOMES = {
     "api": "evaluate load read_corpus train",
     "config": "RunConfig",
     "corpus": "Corpus Vocabulary",
-    "estimators": "CategoricalHMM DenseHMM FactorialHMM GaussianDenseHMM GaussianHMM GMMHMM LDSVectors MultinomialHMM "
-    "PoissonHMM VariationalCategoricalHMM VariationalGaussianHMM",
+    "estimators": "CategoricalHMM DenseHMM FactorialHMM FilterState Forecast GaussianDenseHMM GaussianHMM GMMHMM "
+    "LDSVectors MultinomialHMM PoissonHMM Selection VariationalCategoricalHMM VariationalGaussianHMM ergodic "
+    "first_state left_right plot_posterior plot_states plot_transitions select_states",
     "families.crf.tagger": "CRFTagger",
     "families.factorial.model": "FHMM",
     "families.hmm.model": "HMM",

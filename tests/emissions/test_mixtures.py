@@ -85,6 +85,18 @@ def test_m_step_of_mixtures_by_hand(kind: str) -> None:
     assert_close(found.covars, expected[kind])
 
 
+@pytest.mark.parametrize("kind", COVARIANCES)
+def test_moments_of_mixtures_by_sampling(kind: str) -> None:
+    emission = mixture(kind)
+    matched, draws = emission.matched(), 100 * DRAWS
+    for state in range(STATES):
+        drawn = emission.sample(torch.full((draws,), state), seeded(state)).numpy()
+        spread = float(matched.covars[state].diagonal().max())
+        error = 6 * spread / np.sqrt(draws)  # standard errors, times a few
+        np.testing.assert_allclose(drawn.mean(0), matched.means[state], atol=error, rtol=0)
+        np.testing.assert_allclose(np.cov(drawn.T), matched.covars[state], atol=3 * error, rtol=0)
+
+
 def test_a_component_without_visits_stays() -> None:
     emission = mixture("diag")
     kept = emission.maximised(torch.zeros(STATES, MIXED, 1 + 2 * FEATURES).double(), no_prior())

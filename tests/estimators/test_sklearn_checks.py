@@ -29,6 +29,18 @@ EXPECTED = {
     "check_fit1d": ONE_COLUMN,
     "check_fit2d_predict1d": ONE_COLUMN,
 }
+WEIGHTS = dict.fromkeys(
+    [
+        "check_sample_weights_pandas_series",
+        "check_sample_weights_not_an_array",
+        "check_sample_weights_list",
+        "check_all_zero_sample_weights_error",
+        "check_sample_weights_shape",
+        "check_sample_weights_not_overwritten",
+        "check_sample_weight_equivalence_on_dense_data",
+    ],
+    "a weight belongs to a sequence, not to an observation",
+)
 COUNTS = {
     "check_positive_only_tag_during_fit": "the message names the first negative count instead of the data",
 }
@@ -68,7 +80,7 @@ def rounded(kind: type, columns: int | None) -> Any:
 
 
 CHECKED = [
-    *[kind(random_state=0) for kind in NUMBERS],
+    *[kind(random_state=0, n_iter=2) for kind in NUMBERS],
     *[rounded(kind, None)(random_state=0) for kind in (estimators.PoissonHMM, estimators.MultinomialHMM)],
     *[rounded(kind, 1)(random_state=0) for kind in (estimators.CategoricalHMM, estimators.VariationalCategoricalHMM)],
     rounded(estimators.DenseHMM, 1)(random_state=0, n_iter=1),
@@ -79,7 +91,7 @@ CHECKED = [
 def expected(estimator: Any) -> dict[str, str]:
     if isinstance(estimator, estimators.FactorialHMM):
         return {name: why for name, why in (EXPECTED | SYMBOLS | FACTORIAL).items() if name not in NOT_FACTORIAL}
-    found = EXPECTED | (SYMBOLS if isinstance(estimator, SymbolInput) else {})
+    found = EXPECTED | WEIGHTS | (SYMBOLS if isinstance(estimator, SymbolInput) else {})
     return found | (COUNTS if type(estimator).__module__ == __name__ else {})
 
 

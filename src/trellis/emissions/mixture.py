@@ -38,6 +38,10 @@ class GaussianMixture(Emission):
         self.weights, self.means, self.covars, self.num_states = weights, means, covars, len(means)
         self.kind, self.trained = kind, trained
 
+    @property
+    def per_state(self) -> dict[str, int]:
+        return {"weights": 0, "means": 0, "covars": 0}
+
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(
             self.log_joint(observations.values).logsumexp(-1), observations.rows, all_observed=all_observed
@@ -50,6 +54,13 @@ class GaussianMixture(Emission):
             covars = covars.unsqueeze(1).expand(*self.means.shape, -1)
         kind = "full" if self.kind == "tied" else self.kind
         return Gaussian(self.means.flatten(0, 1), covars.flatten(0, 1), kind)
+
+    def matched(self) -> Gaussian:
+        """Normal distributions with the mean and covariance of each mixture."""
+        means = (self.weights.unsqueeze(-1) * self.means).sum(1)
+        parts, off = self.components(), self.means - means.unsqueeze(1)
+        within = parts.kind.full(parts.covars, *parts.means.shape).view(*self.means.shape, -1) + outer(off, off)
+        return Gaussian(means, (self.weights[..., None, None] * within).sum(1), "full")
 
     def log_joint(self, x: Tensor) -> Tensor:
         """log p(x, m | z): [N, F] -> [N, K, M]."""

@@ -18,6 +18,10 @@ class Multinomial(Emission):
     def __init__(self, probs: Tensor, trials: int = 1) -> None:
         self.probs, self.trials, self.num_states = probs, trials, len(probs)
 
+    @property
+    def per_state(self) -> dict[str, int]:
+        return {"probs": 0}
+
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from trellis.dirichlet import divergence, expected_log
 from trellis.emissions.base import Emission, Vectors
 from trellis.emissions.categorical import Categorical
-from trellis.emissions.gaussian import Gaussian, GaussianPrior, Moments
+from trellis.emissions.gaussian import Gaussian, Moments, outer
 from trellis.types import Potentials
 
 
@@ -37,6 +37,10 @@ class DirichletCategorical(Categorical):
     def __init__(self, posterior: Tensor, prior: Tensor) -> None:
         super().__init__(expected_log(posterior, 0), None, posterior.shape[1])
         self.posterior, self.prior = posterior, prior
+
+    @property
+    def per_state(self) -> dict[str, int]:
+        return {"table": 1, "posterior": 1, "prior": 1}
 
     def maximised(self, statistics: Tensor, prior: object) -> DirichletCategorical:
         return DirichletCategorical(self.prior + statistics, self.prior)
@@ -82,13 +86,21 @@ class WishartGaussian(Emission):
     def statistics(self, observations: Vectors, visits: Tensor) -> Tensor:
         return self.gaussian.statistics(observations, visits)
 
+    def take(self, states: Tensor) -> WishartGaussian:
+        def chosen(one: NormalWishart) -> NormalWishart:
+            precisions = one[2:] if not self.kind.by_state else (one.dof[states], one.scale[states])
+            return NormalWishart(one.mean[states], one.beta[states], *precisions)
+
+        return WishartGaussian(chosen(self.posterior), chosen(self.prior), self.gaussian.kind_name, self.trained)
+
     def maximised(self, statistics: Tensor, prior: object) -> WishartGaussian:
-        features, kind = self.posterior.mean.shape[1], self.gaussian.kind_name
+        features, kind, origin = self.posterior.mean.shape[1], self.gaussian.kind_name, self.gaussian.origin
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
         mean, beta, dof, scale = self.posterior
         if "m" in self.trained:
             beta = self.prior.beta + moments.visits.squeeze(-1)
-            mean = (self.prior.beta[:, None] * self.prior.mean + moments.first) / beta[:, None]
+            pulled = self.prior.beta[:, None] * (self.prior.mean - origin)
+            mean = origin + (pulled + moments.first) / beta[:, None]
         if "c" in self.trained:
             visits = moments.visits.squeeze(-1)
             dof = self.prior.dof + (visits.sum() if kind == "tied" else visits)
@@ -97,11 +109,13 @@ class WishartGaussian(Emission):
 
     def scatter(self, moments: Moments, mean: Tensor) -> Tensor:
         """The scatter around the posterior means, in the shape of the covariances; if spherical, its mean."""
-        nothing = mean.new_zeros(())
-        prior = GaussianPrior(self.prior.mean, self.prior.beta[:, None], nothing, nothing)
-        scatter = self.kind.scatter(moments, mean, prior)
-        kind = self.gaussian.kind_name
-        return scatter.mean(1) if kind == "spherical" else scatter.sum(0) if kind == "tied" else scatter
+        off, kind = mean - self.prior.mean, self.gaussian.kind_name
+        scatter = self.kind.scatter(moments, mean - self.gaussian.origin)
+        if kind in ("full", "tied"):
+            scatter = scatter + outer(self.prior.beta[:, None] * off, off)
+            return scatter.sum(0) if kind == "tied" else scatter
+        scatter = scatter + self.prior.beta[:, None] * off.square()
+        return scatter.mean(1) if kind == "spherical" else scatter
 
     def divergence(self) -> Tensor:
         """KL(posterior || prior): of the means, and of the precisions (once if they are tied)."""

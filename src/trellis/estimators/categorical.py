@@ -124,7 +124,7 @@ class CategoricalHMM(CategoricalStates, BaseHMM):
         return torch.atleast_2d(given).mT if isinstance(given, Tensor) else given
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"e": self.n_components * ((self.n_features or 1) - 1)}
+        return super().free_parameters() | {"e": self._distributions() * ((self.n_features or 1) - 1)}
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         if "e" in letters:

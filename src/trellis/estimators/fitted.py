@@ -18,8 +18,10 @@ from trellis.errors import InputError
 from trellis.estimators import hooks
 from trellis.estimators.blocks import Block, make_blocks
 from trellis.estimators.inputs import Array, Observations, lengths_of, read_numbers
+from trellis.estimators.supervision import by_sequence, weighted
 from trellis.inference import discrete
 from trellis.inference.stationary import long_run
+from trellis.inference.weighted import given
 from trellis.parts import Parts
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
@@ -65,6 +67,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     implementation: str = "log"  # log | scaling, for hmmlearn compatibility: both use scaled arithmetic
     missing_values: Any = None  # a value that marks missing observations, besides None and masked entries
     device: str = "cpu"  # cpu | cuda | auto
+    sequence_id: str | None = None  # if X is a DataFrame: the column that identifies the sequence of each row
 
     letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # letters of `params` -> attributes
 
@@ -97,9 +100,11 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
         return emit
 
-    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
-        """The log-likelihood log p(X); the second argument may also be `lengths`."""
-        _, blocks = self._question(X, lengths_of(X, y, lengths))
+    def score(self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None) -> float:
+        """The log-likelihood log p(X), with a weight for each sequence; the second argument may also be `lengths`."""
+        observed, blocks = self._question(X, lengths_of(X, y, lengths))
+        if sample_weight is not None:
+            blocks = self._blocks(weighted(observed, sample_weight))
         return self._log_likelihood(self._scoring_parts(), blocks)
 
     def score_samples(self, X: Any, lengths: Any = None) -> tuple[float, Array]:
@@ -190,8 +195,15 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def _question(self, X: Any, lengths: Any) -> tuple[Observations, list[Block]]:
         self._check_fitted()
         hooked = hooks.overrides(self, *hooks.LIKELIHOOD)
-        observed = hooks.read(self, X, lengths) if hooked else self._read(X, lengths)
+        observed = hooks.read(self, X, lengths) if hooked else self._observe(X, lengths)
         return observed, self._blocks(observed)
+
+    def _observe(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
+        """Read the observations, after dividing a DataFrame into sequences."""
+        if self.sequence_id is None:
+            return self._read(X, lengths, fitting)
+        X, lengths, order = by_sequence(X, self.sequence_id, lengths)
+        return self._read(X, lengths, fitting)._replace(order=order)
 
     def _chains(self, blocks: list[Block]) -> Iterator[tuple[Block, Problem]]:
         parts = self._scoring_parts()
@@ -199,7 +211,9 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
         """Total log-likelihood of all blocks."""
-        first, *others = (discrete.log_likelihood(*problem(parts, block)).sum() for block in blocks)
+        logs = [discrete.log_likelihood(*problem(parts, block)) for block in blocks]
+        pairs = zip(logs, blocks, strict=True)
+        first, *others = (log.sum() if block.weights is None else log @ block.weights for log, block in pairs)
         return float(sum(others, first))
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
@@ -294,7 +308,9 @@ def problem(parts: Parts, block: Block) -> Problem:
     """The inference inputs for one block."""
     start, transition, emission = parts
     prior = Belief(start.expand(len(block.lengths), -1))
-    return prior, transition, emission.potentials(block.observations), block.lengths
+    potentials = emission.potentials(block.observations)
+    potentials = potentials if block.states is None else given(potentials, block.states)
+    return prior, transition, potentials, block.lengths
 
 
 def draw(cumulative: Array, random: np.random.RandomState) -> int:

@@ -14,10 +14,11 @@ from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, Gaussi
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
-from trellis.estimators.inputs import Array, Observations, check_features, read_numbers
+from trellis.estimators.inputs import Array, Observations, check_features, read_numbers, refuse
 from trellis.estimators.positional import positional
 
 KMEANS_STARTS = 10
+LARGEST = 1e150  # magnitude of an observation, so that sums of squares do not overflow
 
 
 class GaussianStates(BaseEstimator):
@@ -47,23 +48,39 @@ class GaussianStates(BaseEstimator):
 
     def _emission(self) -> Gaussian:
         trained = "".join(letter for letter in "mc" if letter in self.params)
-        return Gaussian(self._tensor(self.means_), self._tensor(self._covars_), self.covariance_type, trained)
+        origin = None if self._origin is None else self._tensor(self._origin)
+        return Gaussian(self._tensor(self.means_), self._tensor(self._covars_), self.covariance_type, trained, origin)
+
+    def _moments(self) -> tuple[Array, Array]:
+        return self.means_, self.covars_
+
+    def _hold_origin(self) -> None:
+        self._origin = self.means_.copy()
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = read_numbers(X, lengths, self.missing_values)
+        refuse(abs(observed.values) > LARGEST, "a number whose square overflows", "rescale the data")
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
             check_features(observed, np.shape(self.means_)[-1], self)
         return observed
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
-        post, obs, products = np.split(statistics.cpu().numpy(), [1, self.n_features + 1], axis=1)
-        diagonal = len(products.T) == self.n_features and self.covariance_type in ("diag", "spherical")
-        name, shape = ("obs**2", obs.shape) if diagonal else ("obs*obs.T", (*obs.shape, -1))
-        return {"post": post[:, 0], "obs": obs, name: products.reshape(shape)}
+        """hmmlearn's sums of x, from those of x - origin."""
+        gaussian = self._gaussian()
+        visits, first, second = gaussian.moments(statistics, -gaussian.origin)
+        name = "obs**2" if self.covariance_type in ("diag", "spherical") else "obs*obs.T"
+        found = {"post": visits[:, 0], "obs": first, name: second}
+        return {name: value.cpu().numpy() for name, value in found.items()}
 
     def _unnamed_statistics(self, stats: dict[str, Any]) -> Tensor:
-        products = stats["obs*obs.T" if "obs*obs.T" in stats else "obs**2"]
-        return self._tensor(np.column_stack([stats["post"], stats["obs"], products.reshape(self.n_components, -1)]))
+        gaussian = self._gaussian()
+        products = stats["obs*obs.T" if "obs*obs.T" in stats else "obs**2"].reshape(self.n_components, -1)
+        given = self._tensor(np.column_stack([stats["post"], stats["obs"], products]))
+        return torch.cat([part.flatten(1) for part in gaussian.moments(given, gaussian.origin)], 1)
+
+    def _gaussian(self) -> Gaussian:
+        """The emission that defines the origin of the statistics."""
+        return self._training_parts().emission
 
     def _emitter(self) -> Emitter:
         means, covars = self.means_, self.covars_
@@ -135,8 +152,16 @@ class GaussianHMM(GaussianStates, BaseHMM):
         return GaussianPrior(*(self._prior_tensor(name, shape) for name, shape in shapes.items()))
 
     def free_parameters(self) -> dict[str, int]:
-        states, features = self.n_components, self.n_features
+        states, features = self._distributions(), self.n_features
         return super().free_parameters() | {"m": states * features, "c": self.kind.free(states, features)}
+
+    def _emission_attributes(self) -> list[str]:
+        return [name for name in super()._emission_attributes() if name != "_covars_" or self.kind.by_state]
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.frozen_emissions is not None and not self.kind.by_state:
+            raise InputError("frozen_emissions needs a covariance for each state; covariance_type 'tied' has only one.")
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         if "m" in letters:

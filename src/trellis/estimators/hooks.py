@@ -84,7 +84,7 @@ class Hooks:
         """Initialise the parameters before training."""
         self._check_and_set_n_features(X)
         observed = self._read(X, lengths, fitting=True)
-        self._draw(self._letters_to_draw(), observed, self.random_state)
+        self._initialise(self._letters_to_draw(), observed, self.random_state)
         self._warn_about_size(observed)
 
     @default
@@ -157,9 +157,9 @@ class Hooks:
         """The number of free parameters by letter of `params`."""
         return self.free_parameters()
 
-    def _needs_init(self: Any, code: str, name: str) -> bool:
+    def _needs_init(self: Any, code: str, name: str, warns: bool = True) -> bool:
         """Whether `_init` must set an attribute; logs a warning if that overwrites it."""
-        if code in self.init_params and hasattr(self, name):
+        if warns and code in self.init_params and hasattr(self, name):
             log.warning(
                 "Even though the %r attribute is set, it will be overwritten during initialization because "
                 "'init_params' contains %r",
@@ -172,10 +172,12 @@ class Hooks:
         self._check_distributions(name, np.shape(getattr(self, name)))
 
 
-def fit(estimator: Any, X: Any, lengths: Any) -> Any:
+def fit(estimator: Any, X: Any, lengths: Any, sample_weight: Any = None, states: Any = None) -> Any:
     """EM through the hooks of an estimator, one sequence at a time."""
     if estimator.n_init > 1 or estimator.early_stopping:
         refuse(estimator, "n_init and early_stopping do")
+    if sample_weight is not None or states is not None:
+        refuse(estimator, "sample_weight and states do")
     X = check_array(X)
     estimator.n_features_in_ = X.shape[1]
     lengths = checked_lengths(lengths, len(X))

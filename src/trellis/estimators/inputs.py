@@ -3,6 +3,7 @@
 Missing observations are None, masked entries, pandas.NA, or anything equal to `missing_values` (e.g. NaN or -1).
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -16,6 +17,7 @@ from trellis.errors import InputError, InputTypeError
 
 Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
+LARGEST = 2.0**53  # integers up to this one are exact
 LONG = 10  # characters: strings that hardly repeat and are this long on average look like sequences
 HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
 
@@ -26,6 +28,9 @@ class Observations(NamedTuple):
     values: Array  # [N] symbols, or [N, F] numbers; zero where missing
     missing: Array  # [N] bool
     lengths: Array  # [S] int64, each at least 1, summing to N
+    order: Array | None = None  # [N]: where each was in X; None: in this order
+    weights: Array | None = None  # [S]; None: all 1
+    states: Array | None = None  # [N] int64: the known states, -1 where unknown; None: all unknown
 
     @property
     def features(self) -> int:
@@ -103,6 +108,7 @@ def whole_numbers(observed: Observations, what: str) -> Observations:
     if values.dtype.kind == "f":
         refuse(~np.isfinite(values), f"an infinite {what}", "remove it (inf)")
         refuse(values != np.floor(values), f"a {what} that is not an integer", "round it")
+        refuse(values > LARGEST, f"a {what} that is too large", f"{what}s must be less than 2^53")
     refuse(values < 0, f"a negative {what}", f"{what}s start at 0; {HOW_MISSING}")
     return observed._replace(values=values.astype(np.int64))
 
@@ -145,7 +151,16 @@ def warn_about_sequences(symbols: Array, distinct: Array) -> None:
     spaced = np.char.find(np.char.strip(symbols), " ") > 0
     if 2 * len(distinct) > len(symbols) and (np.char.str_len(symbols).mean() >= LONG or spaced.mean() > 0.5):
         advice = "if each is a sequence, pass [list(s) for s in X] for characters or [s.split() for s in X] for words."
-        warnings.warn(f"X is one sequence whose symbols are its {len(symbols)} strings; {advice}", stacklevel=5)
+        what = f"X is one sequence whose symbols are its {len(symbols)} strings"
+        warnings.warn(f"{what}; {advice}", stacklevel=caller_level())
+
+
+def caller_level() -> int:
+    """The stack level, seen from the calling function, of the code that called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trellis."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:

@@ -88,7 +88,7 @@ class GMMHMM(BaseHMM):
         return MixturePrior(weights, means, means_weight, scatter, visits)
 
     def free_parameters(self) -> dict[str, int]:
-        states, mixed, features = self.n_components, self.n_mix, self.n_features
+        states, mixed, features = self._distributions(), self.n_mix, self.n_features
         per_state = 1 if self.covariance_type == "tied" else mixed
         covars = states * COVARIANCES[self.covariance_type].free(per_state, features)
         return super().free_parameters() | {"m": states * mixed * features, "c": covars, "w": states * (mixed - 1)}
@@ -153,6 +153,10 @@ class GMMHMM(BaseHMM):
                 centre = states.cluster_centers_.mean(0)
                 means.append(check_random_state(seed).multivariate_normal(centre, covariance, size=self.n_mix))
         return np.stack(means)
+
+    def _moments(self) -> tuple[Array, Array]:
+        matched = self._emission().matched()
+        return matched.means.cpu().numpy(), matched.covars.cpu().numpy()
 
     def _emitter(self) -> Emitter:
         components, mixed = self._emission().components(), self.n_mix

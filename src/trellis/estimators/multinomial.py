@@ -56,7 +56,7 @@ class MultinomialHMM(InfersArguments, BaseHMM):
         return tags
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"e": self.n_components * (self.n_features - 1)}
+        return super().free_parameters() | {"e": self._distributions() * (self.n_features - 1)}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
@@ -99,11 +99,22 @@ class MultinomialHMM(InfersArguments, BaseHMM):
             weights = check_random_state(seed).rand(self.n_components, observed.values.shape[1])
             self.emissionprob_ = weights / weights.sum(1, keepdims=True)
 
-    def _emitter(self) -> Emitter:
+    def _trials(self) -> int:
+        """The sum of a row, if it is the same for all."""
         trials = np.unique(self.n_trials)
         if self.n_trials is None or len(trials) != 1:
-            raise InputError("To sample, set n_trials to one number.")
-        return lambda state, random: multinomial.rvs(trials[0], self.emissionprob_[state], random_state=random)
+            raise InputError("To sample or forecast, set n_trials to one number.")
+        return int(trials[0])
+
+    def _emitter(self) -> Emitter:
+        trials = self._trials()
+        return lambda state, random: multinomial.rvs(trials, self.emissionprob_[state], random_state=random)
+
+    def _moments(self) -> tuple[Array, Array]:
+        trials, probs = self._trials(), self.emissionprob_
+        return trials * probs, trials * (
+            probs[:, :, None] * np.eye(self.n_features) - probs[:, :, None] * probs[:, None]
+        )
 
     def _check(self) -> None:
         super()._check()

@@ -63,7 +63,7 @@ class PoissonHMM(BaseHMM):
         return tags
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"l": self.n_components * self.n_features}
+        return super().free_parameters() | {"l": self._distributions() * self.n_features}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
@@ -84,6 +84,9 @@ class PoissonHMM(BaseHMM):
 
     def _emitter(self) -> Emitter:
         return lambda state, random: random.poisson(self.lambdas_[state])
+
+    def _moments(self) -> tuple[Array, Array]:
+        return self.lambdas_, self.lambdas_[:, :, None] * np.eye(self.n_features)
 
     def _check(self) -> None:
         super()._check()

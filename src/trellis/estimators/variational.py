@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Number
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from sklearn.utils import check_random_state
 
+from trellis.emissions import Gaussian
 from trellis.emissions.variational import DirichletCategorical, NormalWishart, WishartGaussian
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
@@ -16,6 +18,7 @@ from trellis.estimators.categorical import CategoricalStates
 from trellis.estimators.gaussian import GaussianStates
 from trellis.estimators.inputs import Array, Observations
 from trellis.estimators.positional import positional
+from trellis.estimators.topology import SETTINGS
 from trellis.learning.variational import VariationalParts
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
@@ -74,6 +77,24 @@ class VariationalHMM(BaseHMM):
 
     def _log_likelihood(self, parts: Parts, blocks: Sequence[Block]) -> float:
         return super()._log_likelihood(parts.mean() if isinstance(parts, VariationalParts) else parts, blocks)
+
+    def _reorder(self, order: Array) -> Self:
+        parts = self._training_parts()
+        ids = torch.from_numpy(order).to(parts.start.device)
+        (start, moves), (prior, prior_moves) = parts.posteriors, parts.priors
+        priors = prior[ids], prior_moves[ids][:, ids]
+        self.startprob_prior_, self.transmat_prior_ = (one.cpu().numpy() for one in priors)
+        self._adopt(VariationalParts(start[ids], moves[ids][:, ids], parts.emission.take(ids), priors))
+        self._forget()
+        return self
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        for name in (*SETTINGS, *(["sticky"] if self.sticky else [])):
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"{name} does not apply to {type(self).__name__}; use its priors, or the class of hmm."
+                )
 
     def _letters_to_draw(self) -> str:
         return "".join(c for c, names in self.attributes.items() if any(self._needs_init(c, name) for name in names))
@@ -222,6 +243,9 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
     def means_(self) -> Array:
         """The posterior mean of the means."""
         return self.means_posterior_
+
+    def _gaussian(self) -> Gaussian:
+        return self._training_parts().emission.gaussian
 
     def _emission_posterior(self) -> WishartGaussian:
         posterior, prior = (
