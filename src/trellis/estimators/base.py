@@ -56,7 +56,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
-        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first.
+        """Estimate the parameters by EM. Parameters that are not set, or that `init_params` names, are initialised
+        first.
 
         `sample_weight` has a weight for each sequence, `states` the state of each observation where it is known (-1,
         NaN or None elsewhere)."""
@@ -97,9 +98,9 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         return self
 
     def partial_fit(self, X: Any, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
-        """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
+        """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
+        Parameters that are not set are initialised on the first call. The prior counts once, not once per call."""
         self._check_settings()
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
@@ -205,7 +206,7 @@ class BaseHMM(AlignedHMM, StreamingHMM):
 
     @property
     def monitor_(self) -> ConvergenceMonitor:
-        """The convergence monitor of the last fit; to change the stopping rule, assign one before `fit`."""
+        """The convergence monitor of the last fit. To change the stopping rule, assign a monitor before `fit`."""
         return self._own_monitor or self._monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
 
     @monitor_.setter
