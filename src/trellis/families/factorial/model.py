@@ -35,8 +35,8 @@ class FHMM(GradientModel, StateModel):
     """A factorial HMM with M layers: p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM).
 
     Emissions are log-linear or noisy-or. Likelihoods, predictions and perplexities are exact: they are computed over
-    joint states. Posteriors and paths use a mean-field approximation; with noisy-or emissions, or for `posterior` with
-    `exact=True`, they are exact too.
+    joint states. With noisy-or emissions, posteriors and paths are exact too. With log-linear emissions, they use a
+    mean-field approximation, but `posterior(..., exact=True)` is exact.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape
