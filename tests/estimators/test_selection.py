@@ -33,6 +33,9 @@ def test_the_number_of_states_that_wrote_the_data(criterion: str) -> None:
     model = GaussianHMM(n_iter=30)
     found = select_states(model, X, lengths, [1, 2, 3, 4], criterion=criterion, n_restarts=2, random_state=0)
     assert found.best.n_components == 3 or criterion == "aic"
+    merits = {"aic": lambda row: -row.aic, "bic": lambda row: -row.bic, "held-out": lambda row: row.held_out}
+    assert found.best.random_state == max(found.table, key=merits[criterion]).seed
+    assert found.best.n_components == max(found.table, key=merits[criterion]).n_components
     assert [(one.n_components, one.restart) for one in found.table] == [(k, r) for k in (1, 2, 3, 4) for r in (0, 1)]
     assert np.isfinite(found.best.score(X, lengths))
     assert model.n_components == 1

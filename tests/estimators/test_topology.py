@@ -67,6 +67,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "tied emissions": {"tied_emissions": ["a", "b", "a"]},
     "tied rows": {"tied_transitions": [0, 1, 0]},
     "tied cycle": {"tied_transitions": CYCLE},
+    "stay or leave": {"tied_transitions": [[0, 1, 1], [1, 0, 1], [1, 1, 0]]},
     "frozen row": {"frozen_transitions": [1]},
     "frozen entries": {"frozen_transitions": np.eye(3, dtype=bool)},
     "frozen emission": {"frozen_emissions": [2]},
@@ -141,7 +142,7 @@ def best_matrix(counts: np.ndarray, labels: np.ndarray, mask: np.ndarray, old: n
     return matrix(found.x)
 
 
-@pytest.mark.parametrize("name", ["tied rows", "tied cycle", "frozen row", "frozen entries", "all"])
+@pytest.mark.parametrize("name", ["tied rows", "tied cycle", "stay or leave", "frozen row", "frozen entries", "all"])
 def test_the_m_step_of_transitions_is_the_best_one(name: str) -> None:
     model = CATEGORICAL.ours(**CONSTRAINTS[name])
     frozen_before(model, CATEGORICAL.data())
