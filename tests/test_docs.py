@@ -29,6 +29,14 @@ def test_the_library_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert tried > 40
 
 
+def test_estimators_beyond_hmmlearn() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    failed, tried = doctest.testfile(str(DOCS / "estimators.md"), module_relative=False, encoding="utf-8")
+    assert failed == 0
+    assert tried > 40
+
+
 def test_recipes_are_the_files_that_are_tested() -> None:
     shown = dict(FILE.findall((DOCS / "extending.md").read_text(encoding="utf-8")))
     files = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.py")}

@@ -41,6 +41,8 @@ MAY_IMPORT = {  # from the lowest to the highest
     | TOOLS,  # families by import strings
     "families": {"corpus", "inference", "learning", "models", "tasks", "report", "training"} | CORE | TOOLS,
     "estimators": {"corpus", "inference", "learning", "families", "tasks", "report"} | CORE | TOOLS,
+    "hmm": {"estimators"},
+    "vhmm": {"estimators"},
     "api": {"corpus", "models", "tasks", "training"} | TOOLS,
     "cli": {"corpus", "models", "families", "tasks", "training", "report", "__version__"} | TOOLS,
     "testing": {"inference", "learning", "corpus", "models", "tasks", "training", "families", "cli"} | CORE | TOOLS,

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an othe
 if TYPE_CHECKING:
     from typing import Any
 
+    from trellis import hmm as hmm, vhmm as vhmm
     from trellis.api import (
         compare as compare,
         evaluate as evaluate,
@@ -22,13 +23,27 @@ if TYPE_CHECKING:
     from trellis.config import RunConfig as RunConfig
     from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
     from trellis.estimators import (
+        GMMHMM as GMMHMM,
         CategoricalHMM as CategoricalHMM,
         DenseHMM as DenseHMM,
         FactorialHMM as FactorialHMM,
+        FilterState as FilterState,
+        Forecast as Forecast,
         GaussianDenseHMM as GaussianDenseHMM,
         GaussianHMM as GaussianHMM,
         LDSVectors as LDSVectors,
+        MultinomialHMM as MultinomialHMM,
         PoissonHMM as PoissonHMM,
+        Selection as Selection,
+        VariationalCategoricalHMM as VariationalCategoricalHMM,
+        VariationalGaussianHMM as VariationalGaussianHMM,
+        ergodic as ergodic,
+        first_state as first_state,
+        left_right as left_right,
+        plot_posterior as plot_posterior,
+        plot_states as plot_states,
+        plot_transitions as plot_transitions,
+        select_states as select_states,
     )
     from trellis.families.crf.tagger import CRFTagger as CRFTagger
     from trellis.families.factorial.model import FHMM as FHMM
@@ -49,7 +64,9 @@ _HOMES = {
     "api": "compare evaluate load read_corpus train",
     "config": "RunConfig",
     "corpus": "Corpus Vocabulary",
-    "estimators": "CategoricalHMM DenseHMM FactorialHMM GaussianDenseHMM GaussianHMM LDSVectors PoissonHMM",
+    "estimators": "CategoricalHMM DenseHMM FactorialHMM FilterState Forecast GaussianDenseHMM GaussianHMM GMMHMM "
+    "LDSVectors MultinomialHMM PoissonHMM Selection VariationalCategoricalHMM VariationalGaussianHMM ergodic "
+    "first_state left_right plot_posterior plot_states plot_transitions select_states",
     "families.crf.tagger": "CRFTagger",
     "families.factorial.model": "FHMM",
     "families.hmm.model": "HMM",
@@ -70,6 +87,8 @@ __all__ = [*_HOME, "TrellisError"]
 
 def __getattr__(name: str) -> "Any":
     """Import public names on first use."""
+    if name in ("hmm", "vhmm"):
+        return importlib.import_module(f"trellis.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")
     return getattr(importlib.import_module(f"trellis.{_HOME[name]}"), name)

@@ -1,4 +1,6 @@
-"""The M-step of a categorical distribution. Convention throughout: a pseudocount p is a Dirichlet prior of p + 1."""
+"""The M-step of a categorical distribution, and Dirichlet posteriors.
+
+Convention throughout: a pseudocount p is a Dirichlet prior of p + 1."""
 
 import torch
 from torch import Tensor
@@ -20,3 +22,15 @@ def most_probable(
         weights = weights.masked_fill(old == 0, 0.0)
     total = weights.sum(dim, keepdim=True)
     return torch.where(total > 0, weights / total, old)
+
+
+def expected_log(concentration: Tensor, dim: int = -1) -> Tensor:
+    """E[log p] under Dirichlet distributions along `dim`."""
+    return torch.digamma(concentration) - torch.digamma(concentration.sum(dim, keepdim=True))
+
+
+def divergence(posterior: Tensor, prior: Tensor) -> Tensor:
+    """KL between Dirichlet distributions: [..., n], [..., n] -> [...]."""
+    normaliser = torch.lgamma(posterior.sum(-1)) - torch.lgamma(prior.sum(-1))
+    terms = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * expected_log(posterior)
+    return normaliser + terms.sum(-1)

@@ -14,3 +14,7 @@ class TrellisError(Exception):
 
 class InputError(TrellisError, ValueError):
     """A TrellisError for invalid estimator input; also a ValueError, as scikit-learn's users expect."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An InputError for values of the wrong type; also a TypeError."""

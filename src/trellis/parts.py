@@ -23,6 +23,7 @@ class Prior(NamedTuple):
     start: float | Tensor | None = 0.0
     transition: float | Tensor | None = 0.0
     emission: Any = 0.0
+    constraints: Any = None  # `trellis.learning.constraints.Constraints`: parameters that are tied or frozen
 
     @classmethod
     def same(cls, pseudocount: float) -> Prior:
@@ -67,6 +68,8 @@ class Parts:
 
     def maximised(self, counts: Counts, prior: Prior) -> Parts:
         """Apply the M-step of each component, over all states."""
+        if prior.constraints is not None:
+            return prior.constraints.maximised(self, counts, prior._replace(constraints=None))
         start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
         transition, emission = self.transition, self.emission
         if prior.transition is not None:

@@ -7,17 +7,37 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimator_cases import CASES, CATEGORICAL, GAUSSIANS, LENGTHS, POISSON, Case, assert_close, parameters, set_by_hand
+from estimator_cases import (
+    CASES,
+    CATEGORICAL,
+    GAUSSIANS,
+    LENGTHS,
+    MIXED,
+    POISSON,
+    STATES,
+    Case,
+    assert_close,
+    parameters,
+    set_by_hand,
+)  # fmt: skip
 
 from trellis.estimators import CategoricalHMM, GaussianHMM
 
 hmm = pytest.importorskip("hmmlearn.hmm")
 
-ITERATIONS = 12
+ITERATIONS = 20
 PRIORS = {
     "CategoricalHMM": {"startprob_prior": 1.5, "transmat_prior": 0.7, "emissionprob_prior": 2.5},
     "GaussianHMM": {"means_prior": 0.3, "means_weight": 0.5, "covars_prior": 0.2, "covars_weight": 5.0},
     "PoissonHMM": {"transmat_prior": 3.0, "lambdas_prior": 2.0, "lambdas_weight": 4.0},
+    "MultinomialHMM": {"startprob_prior": 1.5, "transmat_prior": 0.7},
+    "GMMHMM": {
+        "weights_prior": 1.5,
+        "means_prior": 0.3,
+        "means_weight": 0.5,
+        "covars_prior": 0.4,
+        "covars_weight": 3.0,
+    },
 }
 
 
@@ -42,7 +62,7 @@ def assert_same_training(ours: Any, theirs: Any, X: np.ndarray) -> None:
 @pytest.mark.parametrize("implementation", ["log", "scaling"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_training_from_parameters_set_by_hand(case: Case, implementation: str) -> None:
-    ours, theirs = twins(case, n_iter=ITERATIONS, tol=1e-3, implementation=implementation)
+    ours, theirs = twins(case, n_iter=ITERATIONS, tol=-np.inf, implementation=implementation)
     assert_same_training(ours, theirs, case.data())
 
 
@@ -114,11 +134,12 @@ def test_information_criteria(case: Case) -> None:
     options = {"random_state": 5, "n_iter": 2}
     X = case.data()
     ours, theirs = case.ours(**options).fit(X, LENGTHS), case.build(hmm, **options).fit(X, LENGTHS)
-    assert_close(ours.aic(X, LENGTHS), theirs.aic(X, LENGTHS))
-    assert_close(ours.bic(X, LENGTHS), theirs.bic(X, LENGTHS))
+    missed = (STATES - 1) * (MIXED - 1) if case.name == "GMMHMM" else 0  # hmmlearn counts the weights of one state
+    assert_close(ours.aic(X, LENGTHS), theirs.aic(X, LENGTHS) + 2 * missed)
+    assert_close(ours.bic(X, LENGTHS), theirs.bic(X, LENGTHS) + np.log(len(X)) * missed)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "spherical" not in str(case)], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if str(case) != "GaussianHMM-spherical"], ids=str)
 def test_samples_come_from_the_same_random_numbers(case: Case) -> None:
     ours, theirs = twins(case)
     for currstate in (None, 1):

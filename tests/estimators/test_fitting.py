@@ -21,6 +21,7 @@ from estimator_cases import (
     set_by_hand,
 )
 
+from trellis.errors import InputError
 from trellis.estimators import CategoricalHMM, GaussianHMM, PoissonHMM
 from trellis.estimators.base import BaseHMM
 from trellis.learning.em import expect_together
@@ -247,8 +248,8 @@ def test_an_estimator_without_its_hooks_is_refused() -> None:
     class Unfinished(BaseHMM):
         pass
 
-    with pytest.raises(TypeError, match="abstract"):
-        Unfinished(2)
+    with pytest.raises(InputError, match="Unfinished has no emission"):
+        Unfinished(2).fit([[0.0], [1.0]])
 
 
 def test_a_subnormal_start_that_turns_out_right() -> None:

@@ -182,7 +182,7 @@ def test_numbers() -> None:
         ([[0, 1], []], None, "Sequence 1 is empty"),
         ([], None, "X is empty"),
         ("", None, "X is empty"),
-        (SEQUENCES, LENGTHS, "omit the lengths"),
+        (SEQUENCES, [4, 3, 2], "omit the lengths"),
         (np.zeros((2, 2, 2), int), None, "shape"),
         ([None, None], None, "All observations in X are missing"),
         ([{}, {}], None, "neither numbers nor strings"),
@@ -190,7 +190,7 @@ def test_numbers() -> None:
 )
 def test_symbols_refused(X: Any, lengths: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        CategoricalHMM(2).fit(X, lengths)
+        CategoricalHMM(2).fit(X, lengths=lengths)
 
 
 @pytest.mark.parametrize(

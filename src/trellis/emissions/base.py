@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from trellis.devices import Draws, draw_uniform
+from trellis.errors import TrellisError
 from trellis.types import Potentials
 
 ENTRIES = 1 << 26  # table entries in memory at a time
@@ -26,6 +28,13 @@ class Emission(ABC):
     """p(x | z) for K states. Observations are a tensor, or a named tuple of tensors, that every method accepts."""
 
     num_states: int
+    statistics_axis = 0  # the dimension of the statistics that runs over states
+
+    @property
+    def per_state(self) -> Mapping[str, int]:
+        """The tensors with an entry for each state, and the dimension that runs over states; none: emissions of this
+        type cannot be tied or frozen."""
+        return {}
 
     @abstractmethod
     def potentials(self, observations: Any, all_observed: bool = False) -> Potentials:
@@ -43,6 +52,31 @@ class Emission(ABC):
     @abstractmethod
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Sample one observation from each state: [...] -> [..., *]."""
+
+    def take(self, states: Tensor) -> Self:
+        """The emission whose state i is state states[i] of this one: [n]."""
+        found = {name: value.index_select(self.per_state[name], states) for name, value in self._by_state()}
+        return self._with(found, len(states))
+
+    def keeping(self, frozen: Tensor, old: Self) -> Self:
+        """This emission with the parameters of another in the states marked by a mask [K]."""
+        ids, kept = frozen.nonzero().squeeze(-1), {}
+        for name, value in self._by_state():
+            axis = self.per_state[name]
+            kept[name] = value.index_copy(axis, ids, getattr(old, name).index_select(axis, ids))
+        return self._with(kept, self.num_states)
+
+    def _by_state(self) -> Iterator[tuple[str, Tensor]]:
+        if not self.per_state:
+            raise TrellisError(f"{type(self).__name__} emissions cannot be tied or frozen: define their `per_state`.")
+        return ((name, getattr(self, name)) for name in self.per_state)
+
+    def _with(self, tensors: Mapping[str, Tensor], num_states: int) -> Self:
+        """A copy with other tensors."""
+        kind, found = type(self), object.__new__(type(self))
+        kept = {k: v for k, v in vars(self).items() if not isinstance(getattr(kind, k, None), cached_property)}
+        found.__dict__.update(kept, **tensors, num_states=num_states)
+        return found
 
 
 class SymbolEmission(Emission):

@@ -19,10 +19,16 @@ class Categorical(SymbolEmission):
     Without a support (None) every state can emit every word, and column i is state i. A partition of words and states
     into classes also defines a support. The statistics are expected visits [V, k]."""
 
+    statistics_axis = 1
+
     def __init__(self, table: Tensor, support: Tensor | Partition | None, num_states: int) -> None:
         self.partition = support if isinstance(support, Partition) else None
         self.sets = None if isinstance(support, Partition) else support
         self.table, self.num_states = table, num_states
+
+    @property
+    def per_state(self) -> dict[str, int]:
+        return {} if self.has_support else {"table": 1}
 
     @property
     def has_support(self) -> bool:

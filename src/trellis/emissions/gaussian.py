@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from trellis.types import Potentials
 
 JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positive definite
 SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
+FAR = 1e6  # squared distance between states, in variances, beyond which each state's moments have their own origin
+CANCELLED = 1e-10  # scatter / second moment below which a variance is lost to rounding
 
 
 class GaussianPrior(NamedTuple):
@@ -27,7 +30,7 @@ class GaussianPrior(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Expected visits [K, 1], and expected sums of x [K, F] and of its squares or products [K, ...]."""
+    """Expected visits [K, 1], and expected sums of x - origin [K, F] and of its squares or products [K, ...]."""
 
     visits: Tensor
     first: Tensor
@@ -36,6 +39,8 @@ class Moments(NamedTuple):
 
 class Covariance(ABC):
     """A parameterisation of the covariances of K states over F features."""
+
+    by_state = True  # whether each state has its own
 
     @abstractmethod
     def shape(self, states: int, features: int) -> tuple[int, ...]:
@@ -58,16 +63,24 @@ class Covariance(ABC):
         """log N(x; mean_z, covar_z): [N, F] -> [N, K]."""
 
     @abstractmethod
+    def variances(self, covars: Tensor) -> Tensor:
+        """The variances of the features."""
+
+    @abstractmethod
     def second(self, x: Tensor) -> Tensor:
         """Squares or products of x [N, F], flat: [N, D]."""
 
     @abstractmethod
-    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        """MAP covariances around the means [K, F], given the moments and the prior."""
+    def scatter(self, moments: Moments, shift: Tensor) -> Tensor:
+        """The expected sums of squares or products around the means, which are origin + shift [K, F]: [K, ...]."""
 
-    def visited(self, moments: Moments) -> Tensor:
-        """Mask of the covariances with data, broadcastable to their shape."""
-        return moments.visits.view(-1, *[1] * (len(self.shape(1, 1)) - 1)) > 0
+    @abstractmethod
+    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
+        """MAP covariances, given the scatter, the visits [K, 1], the prior, and the means less the prior's [K, F]."""
+
+    def of_states(self, states: Tensor) -> Tensor:
+        """Mask of the covariances of some states [K] bool, broadcastable to their shape."""
+        return states.view(-1, *[1] * (len(self.shape(1, 1)) - 1))
 
 
 class Diagonal(Covariance):
@@ -92,15 +105,19 @@ class Diagonal(Covariance):
             squares += (feature[:, None] - mean).square() / variance
         return -0.5 * (x.shape[1] * math.log(2 * math.pi) + variances.log().sum(-1) + squares)
 
+    def variances(self, covars: Tensor) -> Tensor:
+        return covars
+
     def second(self, x: Tensor) -> Tensor:
         return x.square()
 
-    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
+    def scatter(self, moments: Moments, shift: Tensor) -> Tensor:
         visits, first, second = moments
-        scatter = second - 2 * means * first + means.square() * visits
-        scatter = scatter + prior.mean_weight * (means - prior.mean).square()
+        return second - 2 * shift * first + shift.square() * visits
+
+    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
         weight = (prior.covar_weight - 1).clamp(min=0) + visits
-        return (prior.covar + scatter) / weight.clamp(min=SMALLEST_WEIGHT)
+        return (prior.covar + scatter + prior.mean_weight * off.square()) / weight.clamp(min=SMALLEST_WEIGHT)
 
 
 class Spherical(Diagonal):
@@ -119,8 +136,8 @@ class Spherical(Diagonal):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars[:, None].expand_as(means))
 
-    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        return super().estimate(moments, means, prior).mean(-1)
+    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
+        return super().estimate(scatter, visits, off, prior).mean(-1)
 
 
 class Full(Covariance):
@@ -147,20 +164,24 @@ class Full(Covariance):
     def second(self, x: Tensor) -> Tensor:
         return (x[:, :, None] * x[:, None, :]).flatten(1)
 
-    def scatter(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        """The scatter matrix of the visits around the mean, plus the prior mean's term: [K, F, F]."""
-        visits, first, second = moments
-        cross, off = outer(first, means), means - prior.mean
-        around = second.view(*means.shape, -1) - cross - cross.mT + outer(means, means) * visits[:, None]
-        return around + outer(prior.mean_weight * off, off)
+    def variances(self, covars: Tensor) -> Tensor:
+        return covars.diagonal(dim1=-2, dim2=-1)
 
-    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        weight = (prior.covar_weight - means.shape[1]).clamp(min=0) + moments.visits[:, None]
-        return (prior.covar + self.scatter(moments, means, prior)) / weight.clamp(min=SMALLEST_WEIGHT)
+    def scatter(self, moments: Moments, shift: Tensor) -> Tensor:
+        visits, first, second = moments
+        cross = outer(first, shift)
+        return second.view(*shift.shape, -1) - cross - cross.mT + outer(shift, shift) * visits[:, None]
+
+    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
+        weight = (prior.covar_weight - off.shape[1]).clamp(min=0) + visits[:, None]
+        total = prior.covar + scatter + outer(prior.mean_weight * off, off)
+        return total / weight.clamp(min=SMALLEST_WEIGHT)
 
 
 class Tied(Full):
     """One matrix [F, F] shared by all states."""
+
+    by_state = False
 
     def shape(self, states: int, features: int) -> tuple[int, ...]:
         return features, features
@@ -177,12 +198,13 @@ class Tied(Full):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars.expand(len(means), *covars.shape))
 
-    def visited(self, moments: Moments) -> Tensor:
-        return moments.visits.sum() > 0
+    def of_states(self, states: Tensor) -> Tensor:
+        return states.any()
 
-    def estimate(self, moments: Moments, means: Tensor, prior: GaussianPrior) -> Tensor:
-        weight = (prior.covar_weight - means.shape[1]).clamp(min=0) + moments.visits.sum()
-        return (prior.covar + self.scatter(moments, means, prior).sum(0)) / weight.clamp(min=SMALLEST_WEIGHT)
+    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
+        weight = (prior.covar_weight - off.shape[1]).clamp(min=0) + visits.sum()
+        total = prior.covar + (scatter + outer(prior.mean_weight * off, off)).sum(0)
+        return total / weight.clamp(min=SMALLEST_WEIGHT)
 
 
 COVARIANCES: dict[str, Covariance] = {
@@ -196,19 +218,49 @@ COVARIANCES: dict[str, Covariance] = {
 class Gaussian(Emission):
     """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their type.
 
-    The statistics are expected sums of 1, x, and the squares or products of x, [K, D]; `trained` lists what the M-step
-    estimates: m (means), c (covariances)."""
+    The statistics are expected sums of 1, d, and the squares or products of d, [K, D], where d = x - origin, so that a
+    large offset of the data does not cancel. Statistics with the same origin can be added; it is that of the means
+    unless it is given (as partial_fit does). `trained` lists what the M-step estimates: m (means), c (covariances)."""
 
-    def __init__(self, means: Tensor, covars: Tensor, kind: str, trained: str = "mc") -> None:
+    def __init__(
+        self,
+        means: Tensor,
+        covars: Tensor,
+        kind: str,
+        trained: str = "mc",
+        origin: Tensor | None = None,
+        apart: bool = False,
+    ) -> None:
         self.means, self.covars, self.num_states = means, covars, len(means)
         self.kind_name, self.kind, self.trained = kind, COVARIANCES[kind], trained
+        self.given_origin, self.apart = origin, apart
+
+    @property
+    def per_state(self) -> dict[str, int]:
+        """The tensors with an entry for each state: not a tied covariance."""
+        return {"means": 0} | ({"covars": 0} if self.kind.by_state else {})
+
+    @cached_property
+    def origin(self) -> Tensor:
+        """The origin of the moments: [1, F], or [K, F] if the states are many standard deviations apart."""
+        if self.given_origin is not None:
+            return self.given_origin
+        centre = self.means.mean(0, keepdim=True)
+        far = self.apart or (self.means - centre).square().max() > FAR * self.kind.variances(self.covars).min()
+        return self.means if far else centre
 
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 
     def statistics(self, observations: Vectors, visits: Tensor) -> Tensor:
-        x = observations.values
-        return visits.T @ torch.cat([torch.ones_like(x[:, :1]), x, self.kind.second(x)], 1)
+        if len(self.origin) == 1:
+            return visits.T @ self.monomials(observations.values - self.origin)
+        pairs = zip(visits.T, self.origin, strict=True)
+        return torch.stack([weights @ self.monomials(observations.values - begin) for weights, begin in pairs])
+
+    def monomials(self, x: Tensor) -> Tensor:
+        """1, x, and the squares or products of x: [N, F] -> [N, D]."""
+        return torch.cat([torch.ones_like(x[:, :1]), x, self.kind.second(x)], 1)
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         roots = cholesky(self.kind.full(self.covars, *self.means.shape))[states]
@@ -219,17 +271,47 @@ class Gaussian(Emission):
         """log p(x | z): x [N, F] -> [N, K]."""
         return self.kind.log_density(x, self.means, self.covars)
 
+    def moments(self, statistics: Tensor, shift: Tensor) -> Moments:
+        """The moments of statistics, around an origin that is moved by `shift` ([1, F] or [K, F])."""
+        features = self.means.shape[1]
+        visits, first, second = statistics.split([1, features, statistics.shape[1] - features - 1], 1)
+        return Moments(
+            visits, first - visits * shift, self.kind.scatter(Moments(visits, first, second), shift.expand_as(first))
+        )
+
     def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
         """The M-step; a state without visits keeps its covariance, and its mean unless there is a prior."""
         features = self.means.shape[1]
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
-        means, covars = self.means, self.covars
+        shift = self.means - self.origin
         if "m" in self.trained:
             weight = prior.mean_weight + moments.visits
-            means = torch.where(weight > 0, (prior.mean_weight * prior.mean + moments.first) / weight, means)
+            pulled = prior.mean_weight * (prior.mean - self.origin)
+            shift = torch.where(weight > 0, (pulled + moments.first) / weight, shift)
+        means, covars, apart = self.origin + shift, self.covars, self.apart
         if "c" in self.trained:
-            covars = torch.where(self.kind.visited(moments), self.kind.estimate(moments, means, prior), covars)
-        return Gaussian(means, covars, self.kind_name, self.trained)
+            covars, apart = self.maximised_covars(moments, shift, means - prior.mean, prior)
+        return Gaussian(means, covars, self.kind_name, self.trained, self.given_origin, apart)
+
+    def maximised_covars(
+        self, moments: Moments, shift: Tensor, off: Tensor, prior: GaussianPrior
+    ) -> tuple[Tensor, bool]:
+        """The M-step of the covariances. Those lost to rounding, because the origin is too far from the data, keep
+        their value until the next M-step, in which each state's mean is its origin; and whether there are any."""
+        scatter = self.kind.scatter(moments, shift)
+        totals = moments.second.view(scatter.shape), prior.covar + scatter
+        before, after = (self.kind.variances(total) for total in totals)
+        lost, visited = (after < CANCELLED * before).any(1), moments.visits[:, 0] > 0
+        covars = self.kind.estimate(scatter, moments.visits, off, prior)
+        covars = torch.where(self.kind.of_states(visited), covars, self.covars)
+        apart = self.apart or bool(lost.any())
+        if apart and self.given_origin is not None:
+            raise InputError("means_ is too far from the data to estimate variances; set it closer to the data.")
+        if apart:
+            covars = torch.where(self.kind.of_states(lost), self.covars, covars)
+        if not bool((self.kind.variances(covars) > 0).all()):
+            raise InputError("A variance is not positive; use a larger covars_prior, or remove constant features.")
+        return covars, apart
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:

@@ -25,6 +25,10 @@ class Poisson(Emission):
     def __init__(self, rates: Tensor) -> None:
         self.rates, self.num_states = rates, len(rates)
 
+    @property
+    def per_state(self) -> dict[str, int]:
+        return {"rates": 0}
+
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 

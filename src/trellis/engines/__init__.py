@@ -5,6 +5,7 @@ else."""
 
 from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from trellis.types import Belief, Potentials
 LONG = 256  # steps per sequence of a batch
 LARGEST_BLOCK = 1024
 LARGEST_ON_HOST = 512  # states for which a matrix fits in a core's cache
+underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow, whatever NumPy is set to raise
 
 
 def optional_engine(name: str) -> ModuleType | None:
@@ -54,6 +56,7 @@ def fits_gpu(transition: Blocks) -> bool:
     return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
 
 
+@underflows
 def score(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log p(x_t | x_<t) [B, T] and the last state distribution; differentiable."""
     if better_on_host(transition, potentials):
@@ -74,6 +77,7 @@ def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
     return optional_engine("compiled") is not None
 
 
+@underflows
 def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
@@ -81,16 +85,19 @@ def filter(
     return choose(prior, transition, potentials).filter(prior, transition, potentials, lengths)
 
 
+@underflows
 def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
     return choose(prior, transition, potentials).smooth(prior, transition, potentials, lengths)
 
 
+@underflows
 def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """Expected transitions, visits of the table's rows, and the other statistics of EM."""
     return choose(prior, transition, potentials).expect(prior, transition, potentials, lengths)
 
 
+@underflows
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] and its log-probability [B]."""
     return choose(prior, transition, potentials, viterbi=True).viterbi(prior, transition, potentials, lengths)

@@ -1,6 +1,5 @@
 """The training of HMM estimators with any emission."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
@@ -13,19 +12,22 @@ from torch import Tensor
 
 from trellis.devices import choose_device
 from trellis.errors import InputError
-from trellis.estimators import inference
+from trellis.estimators import hooks, inference
+from trellis.estimators.alignment import AlignedHMM
 from trellis.estimators.blocks import Block
-from trellis.estimators.fitted import FittedHMM
-from trellis.estimators.inputs import Observations
+from trellis.estimators.inputs import Observations, lengths_of
+from trellis.estimators.labels import start_from_labels
 from trellis.estimators.monitor import ConvergenceMonitor, Restart, log
 from trellis.estimators.splits import hold_out
+from trellis.estimators.streaming import StreamingHMM
+from trellis.estimators.supervision import labelled, weighted
 from trellis.learning.em import Running, expect_together
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
 
 @dataclass(repr=False, eq=False)
-class BaseHMM(FittedHMM):
+class BaseHMM(AlignedHMM, StreamingHMM):
     """A hidden Markov model trained by expectation-maximisation; subclasses add the emission."""
 
     _: KW_ONLY
@@ -41,22 +43,29 @@ class BaseHMM(FittedHMM):
     learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has step size (k + 2) ** -decay
 
     _running = None  # type: Running | None  # running statistics of partial_fit
-    _seen = 0  # observations seen by partial_fit
+    _origin = None  # type: Any  # of these statistics, if they have one
+    _seen = 0.0  # observations seen by partial_fit, weighted
     _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
-    @abstractmethod
     def _emission_prior(self) -> Any:
         """The emission prior, as its M-step expects it; None if the emission is not trained."""
 
-    @abstractmethod
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         """Initialise the emission attributes named by `letters`."""
 
-    def fit(self, X: Any, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """Estimate the parameters by EM. Parameters that are not set, or that `init_params` names, are initialised
-        first."""
+        first.
+
+        `sample_weight` has a weight for each sequence, `states` the state of each observation where it is known (-1,
+        NaN or None elsewhere). `y` is ignored, unless it is `lengths`, hmmlearn's second argument."""
+        lengths = lengths_of(X, y, lengths)
         self._check_settings()
-        observed = self._read(X, lengths, fitting=True)
+        self._forget()
+        if hooks.overrides(self, *hooks.TRAINING):
+            return hooks.fit(self, X, lengths, sample_weight, states)
+        observed = self._annotated(X, lengths, sample_weight, states, fitting=True)
+        self.n_features_in_ = observed.features
         seeds, train, valid = [self.random_state], observed, None
         if self.n_init > 1 or self.early_stopping:
             random = check_random_state(self.random_state)
@@ -68,12 +77,14 @@ class BaseHMM(FittedHMM):
         self._warn_about_size(train)
         blocks, held_out = self._blocks(train, self.n_init), [] if valid is None else self._blocks(valid)
         prior = self._prior()
+        if train.states is not None:
+            start_from_labels(self, restarts, letters, train, prior)
         for _ in range(self.n_iter):
             active = [restart for restart in restarts if not restart.done]
             if not active:
                 break
             models = [restart.parts for restart in active]
-            counts = self._expect(models, blocks)  # E-step
+            counts = self._penalised(models, self._expect(models, blocks))  # E-step
             models = self._maximise(models, counts, prior)  # M-step
             for restart, parts, found in zip(active, models, counts, strict=True):
                 restart.update(parts, found)  # converged?
@@ -84,27 +95,34 @@ class BaseHMM(FittedHMM):
             log.warning("The data have probability zero under the parameters; check for zeros in them.")
         self._adopt(best.best or best.parts)
         setattr(self, "_own_monitor" if self._own_monitor else "_monitor", best.monitor)
-        self._running, self._seen = None, 0
         if self.early_stopping:
             self.validation_scores_ = best.valid
         return self
 
-    def partial_fit(self, X: Any, lengths: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None
+    ) -> Self:
         """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
         Parameters that are not set are initialised on the first call. The prior counts once, not once per call."""
         self._check_settings()
+        if hooks.overrides(self, *hooks.TRAINING):
+            hooks.refuse(self, "partial_fit does")
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
             self._check()
-        observed = self._read(X, lengths, fitting=first)
+        observed = self._annotated(X, lengths_of(X, y, lengths), sample_weight, states, fitting=first)
         if first:
+            self.n_features_in_ = observed.features
             self._start(self._letters_to_draw(), observed, self.random_state)
-        parts, device = self._parts(), choose_device(self.device)
+        if self._running is None:
+            self._hold_origin()
+        parts, device = self._training_parts(), choose_device(self.device)
         (counts,) = self._expect([parts], self._blocks(observed))
         before = None if self._running is None else self._running.to(device)
-        running = Running.absorb(before, counts, len(observed.values), self.learning_decay)
-        self._running, self._seen = running.to("cpu"), self._seen + len(observed.values)
+        tokens = int(observed.lengths.sum()) if observed.weights is None else float(observed.weights @ observed.lengths)
+        running = Running.absorb(before, counts, tokens, self.learning_decay)
+        self._running, self._seen = running.to("cpu"), self._seen + tokens
         (parts,) = self._maximise([parts], [running.counts(self._seen)], self._prior())
         self._adopt(parts)
         return self
@@ -113,7 +131,8 @@ class BaseHMM(FittedHMM):
         """The E-step of every restart: in one batch on a GPU, one after the other in compiled code."""
         totals: list[Counts] = []
         for block in blocks:
-            together = len(models) > 1 and block.lengths.is_cuda
+            plain = block.weights is None and block.states is None
+            together = len(models) > 1 and block.lengths.is_cuda and plain
             found = expect_together(models, block.observations, block.lengths) if together else []
             if not found or any(bool(counts.log_likelihood == -torch.inf) for counts in found):
                 found = [inference.expect(parts, block) for parts in models]
@@ -127,14 +146,37 @@ class BaseHMM(FittedHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """Dirichlet priors as pseudocounts; None for parameters that are not trained."""
-        start = self._pseudocount(self.startprob_prior) if "s" in self.params else None
-        transition = self._pseudocount(self.transmat_prior) if "t" in self.params else None
-        return Prior(start, transition, self._emission_prior())
+        """Dirichlet priors as pseudocounts, None for parameters that are not trained; and the constraints."""
+        states = self.n_components
+        start = self._pseudocount("startprob_prior", (states,)) if "s" in self.params else None
+        trained = "t" in self.params
+        transition = self._pseudocount("transmat_prior", (states, states)) + self._stickiness() if trained else None
+        return Prior(start, transition, self._emission_prior(), self._constraints())
 
-    def _pseudocount(self, prior: Any) -> float | Tensor:
+    def _pseudocount(self, name: str, shape: tuple[int, ...]) -> float | Tensor:
         """A Dirichlet prior as a pseudocount."""
-        return prior - 1.0 if isinstance(prior, float | int) else self._tensor(prior) - 1
+        prior = getattr(self, name)
+        return prior - 1.0 if isinstance(prior, float | int) else self._prior_tensor(name, shape) - 1
+
+    def _prior_tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The prior of that name; raises if it cannot be broadcast to the shape."""
+        try:
+            value = np.asarray(getattr(self, name), np.float64)
+            np.broadcast_to(value, shape)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} must be a number or an array of shape {shape}.") from error
+        return self._tensor(value)
+
+    def _annotated(self, X: Any, lengths: Any, sample_weight: Any, states: Any, fitting: bool) -> Observations:
+        """The observations with the weights of sequences and the known states."""
+        observed = self._observe(X, lengths, fitting)
+        return weighted(labelled(observed, states, self.n_components), sample_weight)
+
+    def _forget(self) -> None:
+        self._running, self._origin, self._seen = None, None, 0.0
+
+    def _hold_origin(self) -> None:
+        """Fix the origin of the running statistics, if they have one."""
 
     def _seeds(self, random: np.random.RandomState) -> list[Any]:
         """One seed per restart."""
@@ -142,9 +184,15 @@ class BaseHMM(FittedHMM):
 
     def _start(self, letters: str, observed: Observations, seed: Any) -> Parts:
         """The initial parameters of a restart."""
-        self._draw(letters, observed, seed)
+        self._initialise(letters, observed, seed)
         self._check()
-        return self._parts()
+        return self._training_parts()
+
+    def _initialise(self, letters: str, observed: Observations, seed: Any) -> None:
+        """Initialise the attributes named by `letters`, under the constraints."""
+        frozen = self._frozen_values()
+        self._draw(letters, observed, seed)
+        self._constrain(letters, frozen)
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -164,18 +212,13 @@ class BaseHMM(FittedHMM):
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""
-        for letter in self.init_params:
-            if hasattr(self, self.letters[letter]):
-                log.warning(
-                    "Even though the %r attribute is set, it will be overwritten during initialization because "
-                    "'init_params' contains %r",
-                    *(self.letters[letter], letter),
-                )
-        return "".join(c for c, name in self.letters.items() if c in self.init_params or not hasattr(self, name))
+        frozen = self._frozen_values()
+        letters = self.letters.items()
+        return "".join(letter for letter, name in letters if self._needs_init(letter, name, name not in frozen))
 
     def _warn_about_size(self, observed: Observations) -> None:
-        free = self.free_parameters()
-        wanted, given = sum(free[letter] for letter in self.params), observed.values.size
+        free = self._get_n_fit_scalars_per_param()
+        wanted, given = sum(free.get(letter, 0) for letter in self.params), observed.values.size
         if given < wanted:
             log.warning("Fitting %d free parameters to only %d data points gives a degenerate solution.", wanted, given)
 

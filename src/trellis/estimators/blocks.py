@@ -20,7 +20,9 @@ class Block(NamedTuple):
     lengths: Tensor  # [B]
     order: Array  # [n]: source index of each unpadded step
     ends: Array  # [B]: the lengths
-    sequences: Sequences | None  # of a small problem on a CPU
+    sequences: Sequences | None = None  # of a small problem on a CPU
+    weights: Tensor | None = None  # [B]; None: all 1
+    states: Tensor | None = None  # [B, T]: known states, -1 where unknown; None: all unknown
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -37,11 +39,11 @@ class Block(NamedTuple):
 def make_blocks(observed: Observations, states: int, numbers_per_step: int, device: str) -> list[Block]:
     """Group sequences into blocks, longest first; all sequences of a block are at least half as long as its longest."""
     if len(observed.lengths) == 1:
-        return [make_block(observed, np.arange(len(observed.values)), observed.lengths, states, device)]
+        return [make_block(observed, np.arange(len(observed.values)), np.array([0]), states, device)]
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])
     by_length = np.argsort(-observed.lengths, kind="stable")
     return [
-        make_block(observed, ranges(offsets[group], observed.lengths[group]), observed.lengths[group], states, device)
+        make_block(observed, ranges(offsets[group], observed.lengths[group]), group, states, device)
         for group in groups(observed.lengths[by_length], numbers_per_step, by_length)
     ]
 
@@ -65,19 +67,33 @@ def ranges(offsets: Array, lengths: Array) -> Array:
     return (offsets[:, None] + steps)[steps < lengths[:, None]]
 
 
-def make_block(observed: Observations, order: Array, lengths: Array, states: int, device: str) -> Block:
-    """The block of sequences of these lengths [S], whose observations are at `order` [n]."""
-    symbols = observed.values.ndim == 1
+def make_block(observed: Observations, order: Array, sequences: Array, states: int, device: str) -> Block:
+    """The block of some sequences [B], whose observations are at `order` [n]."""
+    symbols, lengths = observed.values.ndim == 1, observed.lengths[sequences]
     flat = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
-    rows = flat[None]
-    if len(lengths) > 1:
-        rows = np.full((len(lengths), lengths.max()), -1, np.int64)
-        rows[np.arange(rows.shape[1]) < lengths[:, None]] = flat
-    small = device == "cpu" and is_small(rows.shape, states)
+    rows = padded(flat, lengths)
+    plain = observed.weights is None and observed.states is None
+    small = plain and device == "cpu" and is_small(rows.shape, states)
     places = tensor(rows, device)
     values = None if symbols else tensor(observed.values[order].astype(np.float64), device)
-    observations = places if values is None else Vectors(values, places)
-    return Block(observations, tensor(lengths, device), order, lengths, Sequences(rows, lengths) if small else None)
+    return Block(
+        places if values is None else Vectors(values, places),
+        tensor(lengths, device),
+        order if observed.order is None else observed.order[order],
+        lengths,
+        Sequences(rows, lengths) if small else None,
+        None if observed.weights is None else tensor(observed.weights[sequences], device),
+        None if observed.states is None else tensor(padded(observed.states[order], lengths), device),
+    )
+
+
+def padded(flat: Array, lengths: Array) -> Array:
+    """Sequences in rows, -1 in the padding: [n], [B] -> [B, T]."""
+    if len(lengths) == 1:
+        return flat[None]
+    rows = np.full((len(lengths), lengths.max()), -1, np.int64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = flat
+    return rows
 
 
 def tensor(values: Array, device: str) -> Tensor:

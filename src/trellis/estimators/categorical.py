@@ -9,16 +9,88 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from trellis.emissions import Categorical
+from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
-from trellis.estimators.fitted import Emitter, draw, one_of
-from trellis.estimators.inputs import Observations, SymbolInput, refuse
+from trellis.estimators.fitted import Emitter, InfersArguments, draw, one_of
+from trellis.estimators.hooks import default
+from trellis.estimators.inputs import Array, Observations, SymbolInput, refuse
+from trellis.estimators.positional import positional
 from trellis.types import Potentials
 
 UNKNOWN = ("error", "uniform")
 
 
+class CategoricalStates(SymbolInput, InfersArguments):
+    """What HMMs over symbols share: their input, `n_features`, and the emission from `emissionprob_` [K, V]."""
+
+    n_components: int
+    n_features: int | None
+    init_params: str
+    emissionprob_: Array
+    handle_unknown = "error"
+
+    def _emission(self) -> Categorical:
+        with np.errstate(divide="ignore"):
+            return self._categorical(self._tensor(np.log(self.emissionprob_)).T)
+
+    def _categorical(self, table: Tensor) -> Categorical:
+        """A categorical emission from log-probabilities [V, K]."""
+        kind = Categorical if self.handle_unknown == "error" else OpenCategorical
+        return kind(table, None, self.n_components)
+
+    def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
+        """Read symbols; unknown ones raise an error or, with `handle_unknown="uniform"`, become symbol V."""
+        observed, names = self._read_integers(X, lengths, fitting)
+        if fitting:
+            self._set_n_features(int(observed.seen.max()) + 1)
+        rejected = one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting
+        unknown = observed.values >= (self.n_features or 1)
+        if not unknown.any():
+            return observed
+        if rejected:
+            advice = f'only the {self.n_features} symbols seen in fitting are accepted, unless handle_unknown="uniform"'
+            refuse(unknown, f"the unknown symbol {names[unknown][0]!s}", advice)
+        return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
+
+    def _set_n_features(self, found: int) -> None:
+        """Set the number of symbols: as given, or that of the emission if it is kept, or from the data."""
+        if not self._given("n_features"):
+            kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
+            self._infer("n_features", np.shape(self.emissionprob_)[-1] if kept else found)
+
+    @default
+    def _check_and_set_n_features(self, X: Any) -> None:
+        """Check that the symbols are integers from 0, and set their number unless it is given."""
+        X = np.asarray(X)
+        if X.dtype.kind not in "iu":
+            raise InputError("Symbols must be integers.")
+        if X.min() < 0:
+            raise InputError("Symbols must not be negative.")
+        self._set_n_features(int(X.max()) + 1)
+        if X.max() >= self.n_features:
+            raise InputError(f"X contains the symbol {X.max()}, but n_features is {self.n_features}.")
+
+    def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
+        return {"obs": statistics.T.cpu().numpy()}
+
+    def _unnamed_statistics(self, stats: dict[str, Any]) -> Tensor:
+        return self._tensor(stats["obs"]).T
+
+    def _empty_statistics(self) -> Tensor:
+        return self._tensor(np.zeros((self.n_features or 1, self.n_components)))
+
+    def _emitter(self) -> Emitter:
+        cumulative = np.cumsum(self.emissionprob_, axis=1)
+        names = getattr(self, "symbols_", range(cumulative.shape[1]))
+        return lambda state, random: [names[draw(cumulative[state], random)]]
+
+
+@positional(
+    "n_components startprob_prior transmat_prior emissionprob_prior n_features algorithm random_state n_iter tol "
+    "verbose params init_params implementation"
+)
 @dataclass(repr=False, eq=False)
-class CategoricalHMM(SymbolInput, BaseHMM):
+class CategoricalHMM(CategoricalStates, BaseHMM):
     """A hidden Markov model whose states emit symbols: integers from 0, or strings.
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V];
@@ -39,16 +111,6 @@ class CategoricalHMM(SymbolInput, BaseHMM):
     handle_unknown: str = "error"  # symbols unseen in fitting: error | uniform (equally probable in every state)
 
     letters = BaseHMM.letters | {"e": "emissionprob_"}
-    _inferred = None  # n_features if inferred by fitting
-
-    def _emission(self) -> Categorical:
-        with np.errstate(divide="ignore"):
-            return self._categorical(self._tensor(np.log(self.emissionprob_)).T)
-
-    def _categorical(self, table: Tensor) -> Categorical:
-        """A categorical emission from log-probabilities [V, K]."""
-        kind = Categorical if self.handle_unknown == "error" else OpenCategorical
-        return kind(table, None, self.n_components)
 
     def _adopt_emission(self, emission: Categorical) -> None:
         self.emissionprob_ = np.ascontiguousarray(emission.table.exp().T.cpu().numpy())
@@ -58,52 +120,23 @@ class CategoricalHMM(SymbolInput, BaseHMM):
 
     def _pseudocounts(self) -> float | Tensor:
         """The Dirichlet prior of the emissions, [], [V] or [K, V], as pseudocounts that broadcast to [V, K]."""
-        given = self._pseudocount(self.emissionprob_prior)
+        given = self._pseudocount("emissionprob_prior", (self.n_components, self.n_features or 1))
         return torch.atleast_2d(given).mT if isinstance(given, Tensor) else given
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"e": self.n_components * ((self.n_features or 1) - 1)}
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        given = super().get_params(deep)
-        return given | {"n_features": None} if self._inferred == self.n_features else given
-
-    def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Read symbols; unknown ones raise an error or, with `handle_unknown="uniform"`, become symbol V."""
-        observed, names = self._read_integers(X, lengths, fitting)
-        if fitting:
-            self._set_n_features(int(observed.seen.max()) + 1)
-        rejected = one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting
-        unknown = observed.values >= (self.n_features or 1)
-        if not unknown.any():
-            return observed
-        if rejected:
-            advice = f'only the {self.n_features} symbols seen in fitting are accepted, unless handle_unknown="uniform"'
-            refuse(unknown, f"the unknown symbol {names[unknown][0]!s}", advice)
-        return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
-
-    def _set_n_features(self, found: int) -> None:
-        """Set the number of symbols: as given, or from `emissionprob_` if that is kept, or from the data."""
-        if self.n_features is None or self.n_features == self._inferred:
-            kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
-            self.n_features = self._inferred = np.shape(self.emissionprob_)[-1] if kept else found
+        return super().free_parameters() | {"e": self._distributions() * ((self.n_features or 1) - 1)}
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         if "e" in letters:
             weights = check_random_state(seed).rand(self.n_components, self.n_features or 1)
             self.emissionprob_ = weights / weights.sum(1, keepdims=True)
 
-    def _emitter(self) -> Emitter:
-        cumulative = np.cumsum(self.emissionprob_, axis=1)
-        names = getattr(self, "symbols_", range(cumulative.shape[1]))
-        return lambda state, random: [names[draw(cumulative[state], random)]]
-
     def _check(self) -> None:
         super()._check()
         self.emissionprob_ = np.atleast_2d(self.emissionprob_)
         if self.n_features is None:
-            self.n_features = self._inferred = self.emissionprob_.shape[1]
-        self._check_distributions("emissionprob_", (self.n_components, self.n_features))
+            self._infer("n_features", self.emissionprob_.shape[1])
+        self._check_distributions("emissionprob_", (self.n_components, self.n_features or 1))
 
 
 class OpenCategorical(Categorical):

@@ -16,7 +16,7 @@ from trellis.estimators.categorical import CategoricalHMM
 from trellis.estimators.dense_chain import CHAIN, DenseChain, DenseParts
 from trellis.estimators.fitted import one_of
 from trellis.estimators.gaussian import GaussianHMM
-from trellis.estimators.inputs import Array, Observations
+from trellis.estimators.inputs import Array, Observations, lengths_of
 from trellis.families.hmm.parameters.embedding import EmbeddingParams
 from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.inference.stationary import stationary
@@ -72,29 +72,34 @@ class DenseHMM(DenseChain, CategoricalHMM):
     init_params: str = "uzsvw"
 
     letters = CHAIN | {"v": "v_", "w": "w_"}
+    unsupported = (*DenseChain.unsupported, "tied_emissions", "frozen_emissions")
 
     @property
     def symbol_embeddings_(self) -> Array:
         """The embedding v of each symbol: [V, l']."""
         return self.v_
 
-    def fit(self, X: Any, lengths: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
         """Estimate the embeddings by EM, or from the co-occurrence counts of adjacent symbols."""
         if one_of(("em", "cooccurrence"), self.learning, "learning") == "em":
-            return super().fit(X, lengths)
+            return super().fit(X, y, lengths, sample_weight=sample_weight, states=states)
+        if sample_weight is not None or states is not None:
+            raise InputError('sample_weight and states apply to learning="em" only.')
         self._check_settings()
-        observed = self._read(X, lengths, fitting=True)
+        observed = self._observe(X, lengths_of(X, y, lengths), fitting=True)
         symbols = np.where(observed.missing, -1, observed.values)
         counts = cooccurrence.count_pairs(symbols, observed.lengths, self.n_features or 1)
         if not counts.sum():
             raise InputError("X has no pair of adjacent symbols to learn from.")
         return self._match(cooccurrence.frequencies(counts))
 
-    def partial_fit(self, X: Any, lengths: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None
+    ) -> Self:
         """One step of stepwise EM on a mini-batch."""
         if self.learning != "em":
             raise InputError("partial_fit uses EM; for co-occurrences, pass accumulated counts to fit_cooccurrence.")
-        return super().partial_fit(X, lengths)
+        return super().partial_fit(X, y, lengths, sample_weight=sample_weight, states=states)
 
     def fit_cooccurrence(self, omega: Any) -> Self:
         """Estimate the embeddings from co-occurrence probabilities [V, V]: entry [i, j] is p(symbol i, then j)."""

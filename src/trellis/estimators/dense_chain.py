@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -45,6 +45,11 @@ class DenseChain(BaseHMM):
     learning_rate: float = 0.01
     mstep_epochs: int = 25  # gradient steps of each M-step
 
+    unsupported: ClassVar[tuple[str, ...]] = (
+        *("transmat_mask", "startprob_mask"),
+        *("tied_transitions", "frozen_transitions"),
+    )
+
     @property
     def state_embeddings_(self) -> Array:
         """The embeddings u, z and, if emissions have embeddings too, w of each state: [K, 2 l + l']."""
@@ -63,17 +68,25 @@ class DenseChain(BaseHMM):
         return self._unpack(module, emissions)
 
     def _prior(self) -> Prior:
-        start, transition = (self._tensor(prior) - 1 for prior in (self.startprob_prior, self.transmat_prior))
-        return Prior(start, transition, self._composed_prior())
+        states = self.n_components
+        start = self._prior_tensor("startprob_prior", (states,)) - 1
+        transition = self._prior_tensor("transmat_prior", (states, states)) - 1
+        return Prior(start, transition + self._stickiness(), self._composed_prior())
 
     def _next_emission(self, parts: Parts, counts: Counts) -> Emission:
         """The M-step of an emission that is not parameterised by embeddings."""
         prior = self._emission_prior()
-        return parts.emission if prior is None else parts.emission.maximised(counts.emission, prior)
+        if prior is None:
+            return parts.emission
+        constrained = Prior(None, None, prior, self._constraints())
+        return parts.maximised(counts, constrained).emission
 
     def _composed_prior(self) -> Tensor | float:
         """Pseudocounts of an emission parameterised by embeddings."""
         return 0.0
+
+    def _emission_attributes(self) -> list[str]:
+        return [name for name in super()._emission_attributes() if name not in CHAIN.values()]
 
     def _roles(self, letters: Iterable[str]) -> list[str]:
         """The embeddings named by letters, without the trailing underscore."""
@@ -108,6 +121,13 @@ class DenseChain(BaseHMM):
         super()._adopt(parts)
         for role, vector in cast(DenseParts, parts).vectors.items():
             setattr(self, f"{role}_", vector.cpu().numpy())
+
+    def _reorder(self, order: Array) -> Self:
+        super()._reorder(order)
+        for name in ("u_", "z_", "w_"):
+            if name in self.letters.values():
+                setattr(self, name, getattr(self, name)[order])
+        return self
 
     @torch.no_grad()
     def _unpack(self, module: EmbeddingParams, emissions: Sequence[Emission]) -> list[Parts]:

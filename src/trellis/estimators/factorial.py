@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,7 +12,7 @@ from trellis.corpus import Split, Vocabulary
 from trellis.corpus.batches import Sentences
 from trellis.devices import choose_device
 from trellis.estimators.fitted import one_of
-from trellis.estimators.inputs import Array, SymbolInput, refuse
+from trellis.estimators.inputs import Array, SymbolInput, lengths_of, refuse
 from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner, VariationalEMLearner
@@ -23,7 +23,7 @@ BATCH_TOKENS = 8192
 
 
 @dataclass(repr=False, eq=False)
-class FactorialHMM(SymbolInput, BaseEstimator):
+class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A factorial HMM: several hidden chains (layers) that jointly emit each symbol. Takes the same input as
     CategoricalHMM.
 
@@ -50,10 +50,12 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     random_state: Any = 0
     device: str = "cpu"  # cpu | cuda | auto
 
-    def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Fit the model to sequences by variational EM, which maximises a mean-field bound on the likelihood."""
+    def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
+        """Fit the model to sequences by variational EM, which maximises a mean-field bound on the likelihood. The
+        second argument may also be `lengths`."""
         make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
-        split = self._read(X, lengths, fitting=True)
+        split = self._read(X, lengths_of(X, y, lengths), fitting=True)
+        self.n_features_in_ = 1
         counts = np.bincount(split.tokens[split.tokens >= 0])
         names = getattr(self, "symbols_", range(len(counts)))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -74,16 +76,17 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return np.concatenate(batches.each(lambda batch: self.model_.smooth(batch.tokens, batch.lengths).probs))
 
     def fit_transform(self, X: Any, y: Any = None, lengths: Any = None) -> Array:
-        return self.fit(X, lengths).transform(X, lengths)
+        lengths = lengths_of(X, y, lengths)
+        return self.fit(X, lengths=lengths).transform(X, lengths)
 
     def predict(self, X: Any, lengths: Any = None) -> Array:
         """The most probable path of each layer under the approximate (mean-field) posterior: [n_samples, layers]."""
         batches = self._batches(X, lengths)
         return np.concatenate(batches.each(lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0]))
 
-    def score(self, X: Any, lengths: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, lengths: Any = None) -> float:
         """The exact log-likelihood log p(X)."""
-        batches = self._batches(X, lengths)
+        batches = self._batches(X, lengths_of(X, y, lengths))
         return evaluate(self.model_, batches).log_likelihood
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, Array]:
@@ -93,6 +96,11 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         states, words = self.model_.sample_layers(1, n_samples, int(random.randint(2**31 - 1)))
         symbols = words[0].cpu().numpy()
         return getattr(self, "symbols_", np.arange(len(self.model_.vocab)))[symbols][:, None], states[0].cpu().numpy()
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of columns that `transform` returns."""
+        return sum(self.sizes)
 
     def _batches(self, X: Any, lengths: Any) -> Sentences:
         check_is_fitted(self, "model_")

@@ -6,6 +6,7 @@ import torch
 from trellis.estimators.blocks import Block
 from trellis.estimators.inputs import Array
 from trellis.inference import discrete
+from trellis.inference.weighted import given
 from trellis.kernels.scan import banded
 from trellis.learning.em import expect_whole
 from trellis.parts import Parts
@@ -19,7 +20,8 @@ def log_likelihood(parts: Parts, block: Block) -> float:
     """log p(x), summed over the sequences."""
     if run := solved(parts, block):
         return float(np.add.reduce(run.log_likelihood()))
-    return float(discrete.log_likelihood(*problem(parts, block)).sum())
+    log_probs = discrete.log_likelihood(*problem(parts, block))
+    return float(log_probs.sum() if block.weights is None else log_probs @ block.weights)
 
 
 def smooth(parts: Parts, block: Block) -> tuple[float, Array]:
@@ -41,7 +43,7 @@ def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
 def expect(parts: Parts, block: Block) -> Counts:
     """The E-step."""
     if not (run := solved(parts, block)):
-        return expect_whole(parts, block.observations, block.lengths)
+        return expect_whole(parts, block.observations, block.lengths, block.states, block.weights)
     total = np.add.reduce(run.log_likelihood(), keepdims=True).reshape(())
     entry, moves, visits = run.expected()
     found = total, np.add.reduce(entry * run.prior), moves, visits
@@ -72,4 +74,6 @@ def problem(parts: Parts, block: Block) -> tuple[Belief, Dense, Potentials, torc
     """The inputs of `trellis.inference.discrete`."""
     start, transition, emission = parts
     prior = Belief(start.expand(len(block.lengths), -1))
-    return prior, transition, emission.potentials(block.observations), block.lengths
+    potentials = emission.potentials(block.observations)
+    potentials = potentials if block.states is None else given(potentials, block.states)
+    return prior, transition, potentials, block.lengths

@@ -3,17 +3,21 @@
 Missing observations are None, masked entries, pandas.NA, or anything equal to `missing_values` (e.g. NaN or -1).
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
-from trellis.errors import InputError
+from trellis.errors import InputError, InputTypeError
 
 Array = np.ndarray[Any, Any]
 BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
+LARGEST = 2.0**53  # integers up to this one are exact
 LONG = 10  # characters: strings that hardly repeat and are this long on average look like sequences
 HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
 
@@ -24,6 +28,14 @@ class Observations(NamedTuple):
     values: Array  # [N] symbols, or [N, F] numbers; zero where missing
     missing: Array  # [N] bool
     lengths: Array  # [S] int64, each at least 1, summing to N
+    order: Array | None = None  # [N]: where each was in X; None: in this order
+    weights: Array | None = None  # [S]; None: all 1
+    states: Array | None = None  # [N] int64: the known states, -1 where unknown; None: all unknown
+
+    @property
+    def features(self) -> int:
+        """Columns of X; symbols are one."""
+        return 1 if self.values.ndim == 1 else self.values.shape[1]
 
     @property
     def seen(self) -> Array:
@@ -43,11 +55,12 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     if parts is None:
         flat = plain(X)
         if flat.ndim == 2 and flat.shape[1] != 1:
+            sequences, steps = flat.shape
+            text = f"X is read as {sequences} sequences of {steps} symbols; for one sequence pass X.reshape(-1, 1)"
+            warnings.warn(f"{text}, and to silence this warning list(X).", stacklevel=5)
             parts = list(flat)
-    if parts is not None and lengths is None and any(size(part) != 1 for part in parts):
-        lengths = [size(part) for part in parts]
-    elif parts is not None and any(size(part) != 1 for part in parts):
-        raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
+    if parts is not None and any(size(part) != 1 for part in parts):
+        lengths = own_lengths([size(part) for part in parts], lengths)
     flat = flat if parts is None else joined(parts)
     if flat.dtype.kind == "S":
         raise InputError("X contains bytes; decode them to strings, or pass list(X) for their values.")
@@ -64,9 +77,7 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     X = listed(X)
     parts = parts_of(X)
     if parts is not None and (len({len(part) for part in parts}) > 1 or any(np.ndim(part) > 1 for part in parts)):
-        if lengths is not None:
-            raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
-        lengths = [len(part) for part in parts]
+        lengths = own_lengths([len(part) for part in parts], lengths)
         columns = [as_columns(plain(part)) for part in parts]
         if len({column.shape[1] for column in columns}) > 1:
             raise InputError("The sequences of X have different numbers of features.")
@@ -81,26 +92,42 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     return Observations(values, np.asarray(missing.any(1)), checked_lengths(lengths, len(values)))
 
 
-def check_features(observed: Observations, fitted: Any, name: str) -> None:
-    """Raise if the number of features of observations [N, F] differs from a fitted attribute [K, F]."""
-    found, wanted = observed.values.shape[1], np.shape(fitted)[1]
+def own_lengths(found: list[int], lengths: Any) -> list[int]:
+    """The lengths of a list of sequences; raises if others were given."""
+    if lengths is not None and not np.array_equal(found, lengths):
+        raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
+    return found
+
+
+def check_features(observed: Observations, wanted: int, estimator: Any) -> None:
+    """Raise if the number of features of observations [N, F] is not that of the estimator."""
+    found = observed.values.shape[1]
     if found != wanted:
-        raise InputError(f"X has {found} features, but {name} has {wanted}.")
+        name = type(estimator).__name__
+        raise InputError(f"X has {found} features, but {name} is expecting {wanted} features as input.")
 
 
 def whole_numbers(observed: Observations, what: str) -> Observations:
     """The observations as non-negative integers [N, ...]."""
     values = observed.values
     if values.dtype.kind == "f":
+        refuse(~np.isfinite(values), f"an infinite {what}", "remove it (inf)")
         refuse(values != np.floor(values), f"a {what} that is not an integer", "round it")
+        refuse(values > LARGEST, f"a {what} that is too large", f"{what}s must be less than 2^53")
     refuse(values < 0, f"a negative {what}", f"{what}s start at 0; {HOW_MISSING}")
     return observed._replace(values=values.astype(np.int64))
 
 
-class SymbolInput:
+class SymbolInput(BaseEstimator):
     """Mixin for estimators over symbols: keeps the strings it was fitted to as `symbols_`, in alphabetical order."""
 
     missing_values: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.two_d_array = False
+        return tags
 
     def _read_integers(self, X: Any, lengths: Any, fitting: bool) -> tuple[Observations, Array]:
         """Symbols as integers, with strings mapped to their index in `symbols_` (or BEYOND); and as given."""
@@ -129,7 +156,16 @@ def warn_about_sequences(symbols: Array, distinct: Array) -> None:
     spaced = np.char.find(np.char.strip(symbols), " ") > 0
     if 2 * len(distinct) > len(symbols) and (np.char.str_len(symbols).mean() >= LONG or spaced.mean() > 0.5):
         advice = "if each is a sequence, pass [list(s) for s in X] for characters or [s.split() for s in X] for words."
-        warnings.warn(f"X is one sequence whose symbols are its {len(symbols)} strings; {advice}", stacklevel=5)
+        what = f"X is one sequence whose symbols are its {len(symbols)} strings"
+        warnings.warn(f"{what}; {advice}", stacklevel=caller_level())
+
+
+def caller_level() -> int:
+    """The stack level, seen from the calling function, of the code that called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trellis."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def refuse(wrong: Array, what: str, advice: str) -> None:
@@ -169,6 +205,8 @@ def plain(X: Any) -> Array:
     """X as an array, masked where pandas marks a non-float value as missing."""
     if np.ma.isMaskedArray(X):
         return X
+    if issparse(X):
+        raise InputTypeError("X is sparse; sparse input is not supported: pass X.toarray().")
     if hasattr(X, "isna"):
         kinds = list(X.dtypes) if X.ndim == 2 else [X.dtypes]
         floats = np.array([isinstance(kind, np.dtype) and kind.kind == "f" for kind in kinds])
@@ -182,6 +220,8 @@ def plain(X: Any) -> Array:
 def as_columns(flat: Array) -> Array:
     if flat.ndim > 2 or flat.ndim == 0:
         raise InputError(f"X has shape {flat.shape}; pass observations as [n_samples, n_features].")
+    if 0 in flat.shape[1:]:
+        raise InputError(f"X has 0 feature(s) (shape={flat.shape}) while a minimum of 1 is required.")
     return flat[:, None] if flat.ndim == 1 else flat
 
 
@@ -189,6 +229,8 @@ def cleaned(flat: Array, missing_values: Any) -> tuple[Array, Array]:
     """Values with their natural dtype, zero (or empty) where missing, and the mask of missing values."""
     missing = np.ma.getmaskarray(flat).copy() if np.ma.isMaskedArray(flat) else np.zeros(flat.shape, bool)
     values = np.ma.getdata(flat)
+    if values.dtype.kind == "c":
+        raise InputError("X has complex values. Complex data not supported: pass real and imaginary parts as features.")
     if values.dtype == object:
         missing |= each(values, nothing)
     if values.dtype.kind in "fO":
@@ -212,7 +254,8 @@ def natural(values: Array, missing: Array) -> Array:
     """Convert an object array to its natural dtype; missing entries become that dtype's zero."""
     known = np.array(values[~missing].tolist())
     if known.ndim != 1 or known.dtype.kind not in "biufU":
-        raise InputError("X contains values that are neither numbers nor strings.")
+        kinds = "neither numbers nor strings; each entry of this argument must be a string or a number"
+        raise InputTypeError(f"X contains values that are {kinds}.")
     result = np.zeros(values.shape, known.dtype)
     result[~missing] = known
     return result
@@ -225,6 +268,17 @@ def nothing(value: Any) -> bool:
 
 def is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
+
+
+def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
+    """The lengths, which hmmlearn passes as second argument, where scikit-learn passes targets y.
+
+    Targets have one entry per entry of X and are ignored; as lengths they would all have to be one."""
+    if lengths is not None or y is None:
+        return lengths
+    y = np.asarray(y)
+    entries = len(X) if isinstance(X, list | tuple | str) else X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
+    return None if y.ndim and len(y) == entries and not (y == 1).all() else y
 
 
 def checked_lengths(lengths: Any, total: int) -> Array:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from trellis.corpus import Vocabulary
 from trellis.corpus.lexicon import as_split
@@ -21,7 +21,7 @@ from trellis.families.lds.model import LDS
 
 
 @dataclass(repr=False, eq=False)
-class LDSVectors(BaseEstimator):
+class LDSVectors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Computes a unit vector for each token in its context, with a linear dynamical system.
 
     Sentences are strings, which are split at spaces, or lists of tokens. `transform` returns an array [tokens, dim] for
@@ -41,6 +41,14 @@ class LDSVectors(BaseEstimator):
     min_count: int = 1
     what: str = "smoothed"
     seed: int = 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def fit(self, sentences: Iterable[Any], y: object = None) -> LDSVectors:
         """Fit an LDS to sentences; `model_` is the LDS."""

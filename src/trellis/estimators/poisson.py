@@ -5,14 +5,20 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter
-from trellis.estimators.inputs import Observations, check_features, read_numbers, whole_numbers
+from trellis.estimators.inputs import Array, Observations, check_features, read_numbers, whole_numbers
+from trellis.estimators.positional import positional
 
 
+@positional(
+    "n_components startprob_prior transmat_prior lambdas_prior lambdas_weight algorithm random_state n_iter tol "
+    "verbose params init_params implementation"
+)
 @dataclass(repr=False, eq=False)
 class PoissonHMM(BaseHMM):
     """A hidden Markov model whose states emit counts from Poisson distributions.
@@ -41,16 +47,28 @@ class PoissonHMM(BaseHMM):
         self.lambdas_ = emission.rates.cpu().numpy()
 
     def _emission_prior(self) -> GammaPrior | None:
-        trained = "l" in self.params
-        return GammaPrior(self._tensor(self.lambdas_prior), self._tensor(self.lambdas_weight)) if trained else None
+        shape = self.n_components, self.n_features
+        names = "lambdas_prior", "lambdas_weight"
+        return GammaPrior(*(self._prior_tensor(name, shape) for name in names)) if "l" in self.params else None
+
+    def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
+        return {"post": statistics[:, 0].cpu().numpy(), "obs": statistics[:, 1:].cpu().numpy()}
+
+    def _unnamed_statistics(self, stats: dict[str, Any]) -> Tensor:
+        return self._tensor(np.column_stack([stats["post"], stats["obs"]]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        return tags
 
     def free_parameters(self) -> dict[str, int]:
-        return super().free_parameters() | {"l": self.n_components * self.n_features}
+        return super().free_parameters() | {"l": self._distributions() * self.n_features}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
         observed = whole_numbers(read_numbers(X, lengths, self.missing_values), "count")
         if hasattr(self, "lambdas_") and ("l" not in self.init_params or not fitting):
-            check_features(observed, self.lambdas_, "lambdas_")
+            check_features(observed, np.shape(self.lambdas_)[-1], self)
         return observed
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
@@ -66,6 +84,9 @@ class PoissonHMM(BaseHMM):
 
     def _emitter(self) -> Emitter:
         return lambda state, random: random.poisson(self.lambdas_[state])
+
+    def _moments(self) -> tuple[Array, Array]:
+        return self.lambdas_, self.lambdas_[:, :, None] * np.eye(self.n_features)
 
     def _check(self) -> None:
         super()._check()

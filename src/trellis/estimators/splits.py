@@ -28,11 +28,15 @@ def cut(observed: Observations, fraction: float) -> Observations:
     if total < 2:
         raise InputError("Early stopping needs at least two observations: one to train on and one to hold out.")
     held = min(math.ceil(fraction * total), total - 1)
-    return observed._replace(lengths=np.array([total - held, held]))
+    weights = None if observed.weights is None else np.repeat(observed.weights, 2)
+    return observed._replace(lengths=np.array([total - held, held]), weights=weights)
 
 
 def select(observed: Observations, names: Array) -> Observations:
     """Select some of the sequences."""
     ends = np.cumsum(observed.lengths)
     places = np.concatenate([np.arange(ends[i] - observed.lengths[i], ends[i]) for i in names])
-    return Observations(observed.values[places], observed.missing[places], observed.lengths[names])
+    values, missing, lengths, order, weights, states = observed
+    by_step = [None if one is None else one[places] for one in (order, states)]
+    weights = None if weights is None else weights[names]
+    return Observations(values[places], missing[places], lengths[names], by_step[0], weights, by_step[1])

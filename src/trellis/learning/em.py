@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
-from trellis.inference import discrete
+from trellis.inference import discrete, weighted
 from trellis.inference.carry import Carry, from_start
 from trellis.learning.base import Maximisable, StepResult, under, wrong_checkpoint
 from trellis.parts import Parts, Prior
@@ -39,12 +39,17 @@ def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None
     return counts, carry.after(belief, lengths, parts.num_states)
 
 
-def expect_whole(parts: Parts, observations: Any, lengths: Tensor) -> Counts:
-    """The E-step of sequences that all begin in this batch."""
+def expect_whole(
+    parts: Parts, observations: Any, lengths: Tensor, states: Tensor | None = None, weights: Tensor | None = None
+) -> Counts:
+    """The E-step of sequences that all begin in this batch, with known states [B, T] (-1: unknown) and weights [B]."""
     start, transition, emission = parts
     potentials = emission.potentials(observations)
     prior = from_start(start, len(lengths), potentials.first_ids())
-    counts, _ = discrete.counts(prior, transition, potentials, lengths)
+    if states is None and weights is None:
+        counts, _ = discrete.counts(prior, transition, potentials, lengths)
+    else:
+        counts = weighted.counts(prior, transition, potentials, lengths, states, weights)
     return counts._replace(emission=emission.statistics(observations, counts.emission))
 
 
@@ -73,7 +78,7 @@ class Running(NamedTuple):
     steps: int = 1
 
     @classmethod
-    def absorb(cls, before: Running | None, counts: Counts, tokens: int, power: float) -> Running:
+    def absorb(cls, before: Running | None, counts: Counts, tokens: float, power: float) -> Running:
         """Move the running mean towards that of a batch. If no sequence begins in the batch, the start statistics are
         unchanged."""
         if before is None:
@@ -87,7 +92,7 @@ class Running(NamedTuple):
     def to(self, device: str | torch.device) -> Running:
         return Running(Counts(*(value.to(device) for value in self.mean)), self.steps)
 
-    def counts(self, tokens: int) -> Counts:
+    def counts(self, tokens: float) -> Counts:
         """The statistics scaled to a number of tokens."""
         return Counts(*(value * tokens for value in self.mean))
 

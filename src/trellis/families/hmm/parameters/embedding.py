@@ -77,7 +77,7 @@ class EmbeddingParams(nn.Module):
     ) -> None:
         """A joint M-step: gradient ascent on the expected log-likelihood of each model, which never decreases. If no
         step improves it, smaller steps are tried."""
-        added = (count + (0.0 if p is None else p) for count, p in zip(counts[1:], prior, strict=True))
+        added = (count + (0.0 if p is None else p) for count, p in zip(counts[1:], prior[:3], strict=True))
         counts = Counts(counts.log_likelihood, *(count.clamp(min=0) for count in added))
         weights = self.weights(roles)
         size = counts.transition.sum((-2, -1)) + counts.start.sum(-1)

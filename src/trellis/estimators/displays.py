@@ -1,0 +1,92 @@
+"""Plots of a fitted HMM, with matplotlib. Each takes axes to draw on, or makes its own, and returns them."""
+
+from typing import Any
+
+import numpy as np
+
+from trellis.errors import TrellisError
+from trellis.estimators.inputs import Array
+
+
+def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax: Any = None) -> Any:
+    """Plot one feature of the observations over time, coloured by decoded state; dashed lines separate sequences.
+
+    >>> from matplotlib.figure import Figure
+    >>> X = np.array([0, 1, 0, 1, 2, 2])
+    >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)
+    >>> trellis.plot_states(model, X, ax=Figure().subplots()).get_xlabel()
+    'step'
+    """
+    states, observed = model.predict(X, lengths), model._observe(X, lengths)
+    axes, times = axes_or_new(ax), np.arange(len(states))
+    order = times if observed.order is None else np.argsort(observed.order)
+    values = observed.values.reshape(len(states), -1)[order, feature].astype(float)
+    values[observed.missing[order]] = np.nan
+    axes.plot(times, values, color="0.8", linewidth=1, zorder=1)
+    for state in range(model.n_components):
+        here = states == state
+        axes.scatter(times[here], values[here], s=12, color=colour(state), label=f"state {state}", zorder=2)
+    if hasattr(model, "symbols_"):
+        axes.set_yticks(range(len(model.symbols_)), labels=model.symbols_)
+    separate(axes, observed.lengths, observed.order)
+    axes.set(xlabel="step", ylabel="symbol" if observed.values.ndim == 1 else f"feature {feature}")
+    axes.legend()
+    return axes
+
+
+def plot_transitions(model: Any, *, ax: Any = None) -> Any:
+    """Plot the transition matrix as a heat map, with its values for up to 20 states.
+
+    >>> from matplotlib.figure import Figure
+    >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 2, 2])
+    >>> len(trellis.plot_transitions(model, ax=Figure().subplots()).texts)
+    4
+    """
+    model._check_fitted()
+    axes, matrix = axes_or_new(ax), np.asarray(model.transmat_)
+    axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1)
+    if len(matrix) <= 20:
+        for (row, column), value in np.ndenumerate(matrix):
+            shade = "white" if value > 0.5 else "black"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=shade)
+    axes.set(xlabel="to state", ylabel="from state", xticks=range(len(matrix)), yticks=range(len(matrix)))
+    return axes
+
+
+def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -> Any:
+    """Plot the posterior probabilities of the states over time, stacked; dashed lines separate sequences.
+
+    >>> from matplotlib.figure import Figure
+    >>> X = np.array([0, 1, 0, 1, 2, 2])
+    >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)
+    >>> trellis.plot_posterior(model, X, ax=Figure().subplots()).get_ylim()
+    (0.0, 1.0)
+    """
+    posterior, observed = model.predict_proba(X, lengths), model._observe(X, lengths)
+    axes, times = axes_or_new(ax), np.arange(len(posterior))
+    names = [f"state {state}" for state in range(model.n_components)]
+    axes.stackplot(times, posterior.T, labels=names, colors=list(map(colour, range(model.n_components))))
+    separate(axes, observed.lengths, observed.order)
+    axes.set(xlabel="step", ylabel="posterior probability", ylim=(0.0, 1.0), xlim=(0, max(1, len(posterior) - 1)))
+    axes.legend()
+    return axes
+
+
+def axes_or_new(ax: Any) -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise TrellisError("Plots need matplotlib; install it with: pip install 'trellis-hmm[plots]'.") from error
+    return plt.subplots()[1] if ax is None else ax
+
+
+def colour(state: int) -> str:
+    """One of matplotlib's ten default colours."""
+    return f"C{state % 10}"
+
+
+def separate(axes: Any, lengths: Array, order: Array | None) -> None:
+    """Draw a line between sequences, unless their rows are mixed."""
+    if order is None or (np.diff(order) == 1).all():
+        for end in np.cumsum(lengths)[:-1]:
+            axes.axvline(end - 0.5, color="0.5", linestyle="--", linewidth=0.8)

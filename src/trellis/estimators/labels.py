@@ -1,0 +1,54 @@
+"""Initial emissions of data whose states are known in part: labels decide which state is which."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from trellis.emissions import Emission
+from trellis.estimators.blocks import Block
+from trellis.estimators.inputs import Array, Observations
+from trellis.estimators.monitor import Restart
+from trellis.parts import Prior
+
+UNLABELLED = 3.0  # total weight of the unlabelled observations in the initial emissions, relative to the labelled ones
+
+
+def start_from_labels(
+    model: Any, restarts: Sequence[Restart], letters: str, observed: Observations, prior: Prior
+) -> None:
+    """Renumber the emissions that were drawn to match the labels, then estimate them from both kinds of observations.
+
+    Emissions set by hand are left as they are, and those of a DenseHMM, whose states have no emissions of their own."""
+    drawn = {model.letters[letter] for letter in letters}
+    known = observed.states is not None and (observed.states >= 0) & ~observed.missing
+    by_hand = not drawn.issuperset(model._emission_attributes())
+    if by_hand or "tied_emissions" in model.unsupported or not np.any(known):
+        return
+    labelled = model._blocks(observed._replace(missing=~np.asarray(known)))
+    share = min(1.0, UNLABELLED * np.sum(known) / max(1, (~observed.missing).sum()))
+    for restart in restarts:
+        parts = restart.parts
+        if model._constraints() is None:
+            order = model._tensor(matched(parts.emission, labelled, model.n_components)).long()
+            parts.emission = parts.emission.take(order)
+        (here,), (everywhere,) = (model._expect([parts], blocks) for blocks in (labelled, model._blocks(observed)))
+        found = parts.maximised(here.plus(everywhere, share), prior._replace(start=None, transition=None))
+        parts.emission = found.emission
+
+
+def matched(emission: Emission, blocks: Sequence[Block], states: int) -> Array:
+    """The state of an emission that explains the observations of each label best: [K]."""
+    overlap = np.zeros((states, states))
+    for block in blocks:
+        probs = emission.potentials(block.observations).gather().softmax(-1).cpu().numpy()
+        labels = np.where(observed_steps(block), block.states.cpu().numpy(), -1)  # type: ignore[union-attr]
+        np.add.at(overlap, labels[labels >= 0], probs[labels >= 0])
+    return linear_sum_assignment(-overlap)[1]
+
+
+def observed_steps(block: Block) -> Array:
+    """Mask of the observations that are not missing, [B, T]."""
+    places: Any = block.observations
+    return getattr(places, "rows", places).cpu().numpy() >= 0

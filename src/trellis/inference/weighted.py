@@ -1,0 +1,58 @@
+"""Expected counts of sequences that have weights, or states that are known in part."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trellis.engines.reference import add_rows
+from trellis.inference import discrete
+from trellis.transitions import Dense
+from trellis.types import Belief, Counts, Potentials
+
+
+def given(potentials: Potentials, states: Tensor) -> Potentials:
+    """The potentials if the states [B, T] are known where they are not -1: one row per step."""
+    names = torch.arange(potentials.table.shape[-1], device=states.device)
+    excluded = (states >= 0).unsqueeze(-1) & (states.unsqueeze(-1) != names)
+    return Potentials.of(potentials.gather().masked_fill(excluded, -torch.inf))
+
+
+def counts(
+    prior: Belief,
+    transition: Dense,
+    potentials: Potentials,
+    lengths: Tensor,
+    states: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> Counts:
+    """Expected starts, transitions and visits of the table's rows, given known states [B, T], summed with the weights
+    [B] of the sequences."""
+    here = potentials if states is None else given(potentials, states)
+    problem = prior, transition, here, lengths
+    found = discrete.counts(*problem)[0] if weights is None else weighted(*problem, weights)
+    if states is None:
+        return found
+    return found._replace(emission=add_rows(potentials, found.emission.view(*states.shape, -1)))
+
+
+def weighted(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor, weights: Tensor) -> Counts:
+    """The gradient of sum_b w_b log p(x_b) with respect to the logarithms of starts, transitions and potentials.
+
+    Sequences that underflow, which are not recomputed while gradients are recorded, are counted one by one."""
+    leaves = [value.detach().requires_grad_() for value in (prior.probs, transition.matrix, potentials.table)]
+    start, matrix, table = leaves
+    with torch.enable_grad():
+        problem = Belief(start), Dense(matrix), potentials._replace(table=table), lengths
+        logs = discrete.log_likelihood(*problem)
+        possible = logs > -torch.inf
+        total = (weights[possible] * logs[possible]).sum()
+    by_start, by_matrix, visits = torch.autograd.grad(total, leaves)
+    starts, moves = (prior.probs * by_start).sum(0), transition.matrix * by_matrix
+    found = Counts(total.detach(), *(value.clamp(min=0) for value in (starts, moves, visits)))
+    for b in (~possible).nonzero().flatten().tolist():
+        one = slice(b, b + 1)
+        rows = potentials._replace(rows=potentials.rows[one])
+        again, _ = discrete.counts(Belief(prior.probs[one]), transition, rows, lengths[one])
+        found = found.plus(again, float(weights[b]))
+    return found

@@ -1,0 +1,67 @@
+"""M-steps under constraints: transitions and emissions that are tied or frozen. All are exact.
+
+Zeros of starts and transitions need no constraint: EM keeps them (`trellis.dirichlet`)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.emissions import Emission
+from trellis.parts import Parts, Prior
+from trellis.transitions import Dense
+from trellis.types import Counts
+
+
+class TiedRows(NamedTuple):
+    """Transitions that are tied or frozen: those with the same label have the same probability. Rows that share a
+    label have the same labels, each equally often."""
+
+    labels: Tensor  # [K, K] int64, each less than K * K
+    repeats: Tensor  # [K, K] float: how often the label occurs among the trained entries of its row, at least 1
+    frozen: Tensor  # [K, K] bool
+
+    def maximised(self, counts: Tensor, pseudocount: float | Tensor, old: Tensor) -> Tensor:
+        """argmax of sum (counts + pseudocount) log A over stochastic matrices A: [K, K].
+
+        With C the total of a label, which occurs m times in its row, A = mass C / (m sum of C over the row's labels),
+        where the mass is what frozen entries leave."""
+        trained = (old > 0) & ~self.frozen
+        weights = ((counts + pseudocount).clamp(min=0) * trained).flatten()
+        totals = torch.zeros_like(weights).index_add(0, self.labels.flatten(), weights)
+        shares = totals[self.labels] * trained / self.repeats
+        sums, mass = shares.sum(-1, keepdim=True), 1 - (old * self.frozen).sum(-1, keepdim=True)
+        return torch.where(trained & (sums > 0), mass * shares / sums, old)
+
+
+class TiedStates(NamedTuple):
+    """States that share an emission, and states whose emission is frozen."""
+
+    first: Tensor  # [K] int64: the first state with the same emission
+    frozen: Tensor  # [K] bool
+
+    def maximised(self, emission: Emission, statistics: Tensor, prior: Any) -> Emission:
+        """The M-step: the statistics of tied states are added up for the first of them, which the others copy."""
+        axis = emission.statistics_axis
+        pooled = torch.zeros_like(statistics).index_add(axis, self.first, statistics)
+        return emission.maximised(pooled, prior).take(self.first).keeping(self.frozen, emission)
+
+
+class Constraints(NamedTuple):
+    """The constraints of a model; None: none."""
+
+    rows: TiedRows | None = None
+    states: TiedStates | None = None
+
+    def maximised(self, parts: Parts, counts: Counts, prior: Prior) -> Parts:
+        """The M-step of all components."""
+        moves, emits = prior.transition, prior.emission
+        free = Prior(prior.start, None if self.rows else moves, None if self.states else emits)
+        start, transition, emission = parts.maximised(counts, free)
+        if self.rows and moves is not None:
+            transition = Dense(self.rows.maximised(counts.transition, moves, transition.dense()))
+        if self.states and emits is not None:
+            emission = self.states.maximised(emission, counts.emission, emits)
+        return Parts(start, transition, emission)
