@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -76,13 +78,31 @@ def test_triton_sums_of_rows(rows: int, width: int) -> None:
 @pytest.mark.parametrize(("rows", "dim"), [(1, 1), (5, 3), (40, 70)])
 def test_triton_picks(rows: int, dim: int) -> None:
     triton = pytest.importorskip("trellis.kernels.picks.triton", reason="Triton is not installed")
-    values, index = seeded(2 * rows, dim), torch.randperm(2 * rows)[:rows].sort().values
+    values, index = (
+        seeded(2 * rows, dim),
+        torch.randperm(2 * rows, generator=torch.Generator().manual_seed(0))[:rows].sort().values,
+    )
     picked, low = triton.pick(values.to(DEVICE), index.to(DEVICE), torch.float64)
     assert_close(picked.cpu(), values[index])
     assert_close(low.cpu(), values[index].double())
     grads = seeded(rows, dim, seed=1), seeded(rows, dim, seed=2)
     ours = triton.spread(*(grad.to(DEVICE) for grad in grads), index.to(DEVICE), 2 * rows)
     assert_close(ours.cpu(), torch.zeros(2 * rows, dim).index_copy(0, index, sum(grads)))
+
+
+def test_indices_of_two_steps_are_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of a [B, 2] tensor flattens to a strided view, which Triton kernels would read as contiguous."""
+    seen: list[torch.Tensor] = []
+    product = pairs.gathered_product
+
+    def spied(left: torch.Tensor, right: torch.Tensor, *rest: Any) -> torch.Tensor:
+        seen.extend(rest[:2])
+        return product(left, right, *rest)
+
+    monkeypatch.setattr(pairs, "gathered_product", spied)
+    rows = torch.tensor([[0, 2], [1, 1], [2, 0]])
+    pairs.pair_logits(seeded(3, 4, 5), seeded(3, 4, 5, seed=1), rows)
+    assert [index.is_contiguous() for index in seen] == [True, True]
 
 
 def test_gathers() -> None:

@@ -58,7 +58,7 @@ class SetScore(torch.autograd.Function):
     ) -> Any:  # fmt: skip
         prior, weights, lengths = prior.contiguous(), weights.contiguous(), lengths.contiguous()
         q, k = queries.to(low), keys.to(low)
-        before, after = rows[:, :-1].flatten(), rows[:, 1:].flatten()
+        before, after = (steps.flatten().contiguous() for steps in (rows[:, :-1], rows[:, 1:]))
         blocks = gathered_product(q, k.mT, before, after, low, low, norms.contiguous())
         log_norms, alphas, last = resident.forward(prior, blocks, weights, lengths)
         ctx.save_for_backward(q, k, rows, before, after, blocks, weights, lengths, log_norms, alphas)
