@@ -98,7 +98,7 @@ def set_gradients(steps: int, states: int, dtype: torch.dtype, device: torch.dev
     raw[2], raw[3] = raw[2].abs() + 3, raw[3].softmax(-1)
     leaves = [tensor.to(device, dtype).requires_grad_() for tensor in raw]
     rows, words = (torch.randint(n, (4, steps), generator=generator).to(device) for n in (5, 6))
-    lengths = torch.tensor([steps, 1, 0, max(steps - 1, 1)], device=device)
+    lengths = torch.tensor([steps, max(steps - 1, 1), 0, steps], device=device)
     queries, keys, norms, prior, table = leaves
     score = engine.score_sets if dtype is torch.float32 else reference.score
     blocks = SetBlocks(queries, keys, norms, rows, torch.bfloat16 if queries.is_cuda else None)
