@@ -2,6 +2,8 @@
 
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -25,6 +27,19 @@ def choose_device(device: str | torch.device) -> str:
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
         raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
     return name
+
+
+@contextmanager
+def fitting_memory(what: str, advice: str) -> Iterator[None]:
+    """A context that reports in one sentence what does not fit in the memory of a GPU."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        more = re.search(r"allocate ([\d.]+ \w+)", str(error))
+        total = re.search(r"capacity of ([\d.]+ \w+)", str(error))
+        card = f", which has {total[1]}" if total else ""
+        last = f" (the last request was for {more[1]})" if more else ""
+        raise TrellisError(f"{what} does not fit in the memory of the GPU{card}{last}; {advice}.") from error
 
 
 def describe_device(device: str) -> str:

@@ -108,7 +108,7 @@ def test_what_does_not_fit_in_memory_is_cut_in_halves(function: str) -> None:
 
     def small(self: passes.Memory, batch: int, steps: int, states: int) -> passes.Passes:
         if batch > 2:
-            raise torch.OutOfMemoryError
+            raise torch.cuda.OutOfMemoryError
         return find(self, batch, steps, states)
 
     with mock.patch.object(passes.Memory, "find", small):
@@ -119,7 +119,7 @@ def test_what_does_not_fit_in_memory_is_cut_in_halves(function: str) -> None:
 def test_one_sequence_that_does_not_fit_is_refused() -> None:
     problem = single(random_problem(5, 1, 4, 10, symbols=5))
     with (
-        mock.patch.object(passes.Memory, "find", side_effect=torch.OutOfMemoryError),
+        mock.patch.object(passes.Memory, "find", side_effect=torch.cuda.OutOfMemoryError),
         pytest.raises(TrellisError, match=r"One sequence of 4 steps over 10 states needs 0\.0 GiB of GPU memory"),
     ):
         graphed.score(*problem)

@@ -12,7 +12,7 @@ from torch import Tensor
 from operators import flat
 from trellis.engines import reference
 from trellis.testing.problems import random_problem, transition_of
-from trellis.transitions import LogitBlocks
+from trellis.transitions import LogitBlocks, SetBlocks
 from trellis.types import Belief, Potentials
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -84,3 +84,35 @@ def test_tiles_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trellis.kernels.scan.triton.TILE", 16 * 64)
     assert shape_of(40)["ROWS"] < 40
     test_gradients(2, 3, 40, True)
+
+
+LOW = {"rtol": 0.02, "atol": 0.02} if CUDA else TOLERANCE  # on a GPU, blocks and products are in bfloat16
+
+
+def set_gradients(steps: int, states: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, list[Tensor]]:
+    """log c_t of ragged sequences over the blocks between five sets of states, and gradients of a weighted sum."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(5, states, 20), (5, states, 20), (5, states), (4, states), (6, states)]
+    raw = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    raw[:2] = [tensor.mul(0.4).bfloat16().double() for tensor in raw[:2]]
+    raw[2], raw[3] = raw[2].abs() + 3, raw[3].softmax(-1)
+    leaves = [tensor.to(device, dtype).requires_grad_() for tensor in raw]
+    rows, words = (torch.randint(n, (4, steps), generator=generator).to(device) for n in (5, 6))
+    lengths = torch.tensor([steps, max(steps - 1, 1), 0, steps], device=device)
+    queries, keys, norms, prior, table = leaves
+    score = engine.score_sets if dtype is torch.float32 else reference.score
+    blocks = SetBlocks(queries, keys, norms, rows, torch.bfloat16 if queries.is_cuda else None)
+    log_norms, belief = score(Belief(prior), blocks, Potentials(table, words), lengths)
+    weights = torch.linspace(0.5, 1.5, log_norms.numel(), device=device, dtype=dtype).view_as(log_norms)
+    loss = (log_norms * weights).sum() + (belief.probs * states).square().sum()
+    return log_norms, list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+
+
+@pytest.mark.parametrize(("steps", "states"), [(1, 3), (2, 16), (6, 17), (5, 40)])
+def test_blocks_between_sets(steps: int, states: int) -> None:
+    log_norms, ours = set_gradients(steps, states, torch.float32, DEVICE)
+    exact, theirs = set_gradients(steps, states, torch.float64, torch.device("cpu"))
+    torch.testing.assert_close(log_norms.cpu().double(), exact, **LOW)
+    for one, other in zip(ours, theirs, strict=True):
+        scale = max(float(other.abs().max()), 1e-9)
+        torch.testing.assert_close(one.cpu().double() / scale, other / scale, **LOW)

@@ -73,6 +73,20 @@ def test_triton_agrees_with_the_matrix(sizes, rate) -> None:
         assert_close(ours.cpu(), expected, 1e-4)
 
 
+def test_triton_with_far_larger_logits_after_the_first(monkeypatch) -> None:
+    triton = pytest.importorskip("trellis.kernels.lse.triton", reason="Triton is not installed")
+    monkeypatch.setattr(triton, "LARGEST", 2.0**10)
+    q, k, _ = problem(3, 200, 0.0, torch.float32)
+    raised = (k.detach() + 0.005 * torch.arange(200)[:, None] * q.detach()[:1]).requires_grad_()
+    logits = (q @ raised.T).detach()
+    first = logits[:, : triton.FORWARD["COLUMNS"]].amax(1, keepdim=True)
+    assert float((logits - first).exp().sum(1).max()) > triton.LARGEST
+    exact = outcome(naive.row_logsumexp, q, raised, None)
+    device = [tensor.detach().cuda().requires_grad_() if CUDA else tensor for tensor in (q, raised)]
+    for ours, expected in zip(outcome(triton.RowLogSumExp.apply, *device, None, q.dtype), exact, strict=True):
+        assert_close(ours.cpu(), expected, 1e-4)
+
+
 def test_mask_leaves_out_its_share() -> None:
     for step in range(3):
         keeps = draw_mask(0, torch.tensor(step), torch.arange(300), torch.arange(200), 0.3).keeps().double()
@@ -89,6 +103,18 @@ def test_the_gpu_draws_the_same_keys(seed: int, step: int, purpose: int) -> None
     base = (seed * mask.COLUMNS) & mask.WORD
     drawn = triton.keys(base, now.to(device), purpose, ids.to(device), mask.ROWS)
     assert torch.equal(drawn.cpu(), mask.keys(seed, now, purpose, ids))
+
+
+@pytest.mark.parametrize(("classes", "size", "kept"), [(1, 1, 1), (3, 7, 2), (5, 16, 16), (4, 200, 100)])
+def test_the_gpu_chooses_the_same_ids(classes: int, size: int, kept: int) -> None:
+    triton = pytest.importorskip("trellis.kernels.mask.triton", reason="Triton is not installed")
+    step = torch.tensor(5)
+    keys = mask.keys(3, step, mask.STATES, torch.arange(classes * size)).view(classes, size)
+    expected = keys.topk(kept).indices.sort().values + torch.arange(classes)[:, None] * size
+    base = (3 * mask.COLUMNS) & mask.WORD
+    device = step.to("cuda" if CUDA else "cpu")
+    chosen = triton.choose(base, device, mask.STATES, classes, size, kept, mask.ROWS)
+    assert torch.equal(chosen.cpu(), expected.flatten())
 
 
 def test_masks_of_two_steps_are_independent() -> None:

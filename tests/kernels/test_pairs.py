@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trellis.kernels import pairs
-from trellis.kernels.rows import pick, take
+from trellis.kernels.rows import pick, pick_both, take
 from trellis.testing.close import assert_close
 
 SIZES = [(1, 1, 1), (5, 17, 3), (40, 70, 20)]
@@ -43,8 +43,18 @@ def test_triton_sum(sizes: tuple[int, int, int], index: list[int]) -> None:
     triton = pytest.importorskip("trellis.kernels.pairs.triton", reason="Triton is not installed")
     a, b, c = sizes
     given = seeded(7, b, a).mT, seeded(3, b, c, seed=1), torch.tensor([2, 0, 0, 1, 2, 1, 1]), torch.tensor(index)
-    ours = triton.summed_product(*(tensor.to(DEVICE) for tensor in given), 5).cpu()
-    assert_close(ours, pairs.summed_product(*given, 5), TOLERANCE)
+    ours = triton.summed_product(*(tensor.to(DEVICE) for tensor in given), 5)
+    assert_close(ours.cpu(), pairs.summed_product(*given, 5), TOLERANCE)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (17, 3), (40, 140)])
+def test_triton_weights(sizes: tuple[int, int]) -> None:
+    triton = pytest.importorskip("trellis.kernels.pairs.triton", reason="Triton is not installed")
+    a, b = sizes
+    blocks, left, right = seeded(6, a, b), seeded(2, 4, a, seed=1), seeded(2, 4, b, seed=2)
+    ours = triton.weighted(*(tensor.to(DEVICE) for tensor in (blocks, left, right)))
+    pairs = left[:, :-1].unsqueeze(-1) * right[:, :-1].unsqueeze(-2)
+    assert_close(ours.cpu(), blocks * pairs.flatten(0, 1), TOLERANCE)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
@@ -54,6 +64,30 @@ def test_pair_logits_and_gradients(steps: int) -> None:
     expected = queries[rows[:, :-1]] @ keys[rows[:, 1:]].mT
     assert_close(pairs.pair_logits(queries, keys, rows), expected)
     assert torch.autograd.gradcheck(lambda q, k: pairs.pair_logits(q, k, rows), [queries, keys])
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 3), (1, 1), (70, 5), (1100, 130)])
+def test_triton_sums_of_rows(rows: int, width: int) -> None:
+    triton = pytest.importorskip("trellis.kernels.segments.triton", reason="Triton is not installed")
+    rows = min(rows, 200) if DEVICE == "cpu" else rows
+    values, index = seeded(rows, width), torch.randint(40, (rows,), generator=torch.Generator().manual_seed(0))
+    ours = triton.add_rows(values.to(DEVICE), index.to(DEVICE), 50).cpu()
+    assert_close(ours, torch.zeros(50, width).index_add(0, index, values), TOLERANCE)
+
+
+@pytest.mark.parametrize(("rows", "dim"), [(1, 1), (5, 3), (40, 70)])
+def test_triton_picks(rows: int, dim: int) -> None:
+    triton = pytest.importorskip("trellis.kernels.picks.triton", reason="Triton is not installed")
+    values, index = (
+        seeded(2 * rows, dim),
+        torch.randperm(2 * rows, generator=torch.Generator().manual_seed(0))[:rows].sort().values,
+    )
+    picked, low = triton.pick(values.to(DEVICE), index.to(DEVICE), torch.float64)
+    assert_close(picked.cpu(), values[index])
+    assert_close(low.cpu(), values[index].double())
+    grads = seeded(rows, dim, seed=1), seeded(rows, dim, seed=2)
+    ours = triton.spread(*(grad.to(DEVICE) for grad in grads), index.to(DEVICE), 2 * rows)
+    assert_close(ours.cpu(), torch.zeros(2 * rows, dim).index_copy(0, index, sum(grads)))
 
 
 def test_indices_of_two_steps_are_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,5 +112,7 @@ def test_gathers() -> None:
     assert_close(pick(values, once), values[once])
     assert torch.autograd.gradcheck(lambda v: take(v, many), [values])
     assert torch.autograd.gradcheck(lambda v: pick(v, once), [values])
+    ascending = torch.tensor([0, 3])
+    assert torch.autograd.gradcheck(lambda v: pick_both(v, ascending, torch.float64), [values])
     order = torch.tensor([2, 0, 3, 1])
     assert torch.autograd.gradcheck(lambda v: pick(v, order, order.argsort()), [values])

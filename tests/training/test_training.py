@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -292,6 +293,16 @@ def test_no_batches_is_an_error(tmp_path: Path) -> None:
     training = ToyTraining(SHORT)
     training.batches.pieces = training.batches.pieces[:0]
     with pytest.raises(TrellisError, match="Nothing to train on"):
+        training.fit(tmp_path)
+
+
+def test_a_step_that_does_not_fit_in_memory_is_an_error(tmp_path: Path) -> None:
+    training = ToyTraining(SHORT)
+    message = "CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of 7.92 GiB of which 1 GiB"
+    training.model.log_likelihood = mock.Mock(side_effect=torch.cuda.OutOfMemoryError(message))
+    with pytest.raises(
+        TrellisError, match=r"GPU, which has 7\.92 GiB \(the last request was for 3\.50 GiB\); use fewer"
+    ):
         training.fit(tmp_path)
 
 

@@ -73,7 +73,7 @@ class Partition(nn.Module):
         by_class = scores[self.windows]
         if self.own is not None:
             by_class = by_class.masked_fill(~self.own, -1)
-        chosen = by_class.topk(thin.live).indices
+        chosen = by_class.topk(thin.live, sorted=thin.own is not None).indices
         if thin.own is None:
             return self.windows.gather(1, chosen.sort().values).flatten()
         return self.windows.gather(1, chosen).flatten()[thin.members].sort().values

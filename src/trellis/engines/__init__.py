@@ -52,8 +52,8 @@ def choose(prior: Belief, transition: AnyTransition, potentials: Potentials, vit
 
 def fits_gpu(transition: Blocks) -> bool:
     """Whether blocks [B, T-1, k, k] fit one program per sequence."""
-    blocks = transition.logits if isinstance(transition, LogitBlocks) else transition.matrix
-    return blocks.dim() == 4 and blocks.shape[-1] <= LARGEST_BLOCK
+    by_sequence = isinstance(transition, LogitBlocks) or transition.matrix.dim() == 4
+    return by_sequence and transition.num_states <= LARGEST_BLOCK
 
 
 @underflows

@@ -81,7 +81,7 @@ def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
     try:
         with LOCK, torch.no_grad():
             return work(Run(*problem))
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         batch, steps = problem[2].rows.shape
         if batch == 1:
             states = problem[1].num_states

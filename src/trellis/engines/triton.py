@@ -7,8 +7,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.engines import reference
+from trellis.kernels.pairs.triton import gathered_product, summed_product, weighted
+from trellis.kernels.rows import add_rows
+from trellis.kernels.scan import resident
 from trellis.kernels.scan.triton import Run
-from trellis.transitions import Blocks, LogitBlocks
+from trellis.transitions import Blocks, LogitBlocks, SetBlocks
 from trellis.types import Belief, Potentials
 
 
@@ -44,8 +47,53 @@ class Score(torch.autograd.Function):
         return d_prior, d_blocks, d_log_norm if run.logits else None, d_weights, None
 
 
+class SetScore(torch.autograd.Function):
+    """`Score` for the blocks between a few sets of states, from their queries and keys [G, k, d] and normalisers
+    [G, k], in the precision `low`; the gradient of the blocks is never stored."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, prior: Tensor, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, weights: Tensor,
+        lengths: Tensor, low: torch.dtype,
+    ) -> Any:  # fmt: skip
+        prior, weights, lengths = prior.contiguous(), weights.contiguous(), lengths.contiguous()
+        q, k = queries.to(low), keys.to(low)
+        before, after = (steps.flatten().contiguous() for steps in (rows[:, :-1], rows[:, 1:]))
+        blocks = gathered_product(q, k.mT, before, after, low, low, norms.contiguous())
+        log_norms, alphas, last = resident.forward(prior, blocks, weights, lengths)
+        ctx.save_for_backward(q, k, rows, before, after, blocks, weights, lengths, log_norms, alphas)
+        ctx.dtypes = queries.dtype, keys.dtype
+        return log_norms, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        q, k, rows, before, after, *problem = ctx.saved_tensors
+        d_prior, d_weights, pulls, leaving = resident.adjoint(*problem, *(grad.contiguous() for grad in grads))
+        moves = weighted(problem[0], problem[-1], pulls[:, 1:])
+        d_queries = summed_product(moves, k, after, before, len(q), ctx.dtypes[0])
+        d_keys = summed_product(moves.mT, q, before, after, len(k), ctx.dtypes[1])
+        d_norms = -add_rows(leaving.flatten(0, 1), rows.flatten(), len(q))
+        return d_prior, d_queries, d_keys, d_norms, None, d_weights, None, None
+
+
+def score_sets(prior: Belief, transition: SetBlocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
+    """`score`, with blocks stored in the precision of the products."""
+    by_set = transition.queries, transition.keys, transition.norms, transition.rows
+    norms, last = SetScore.apply(
+        prior.probs, *by_set, potentials.gather(), lengths, transition.dtype or transition.keys.dtype
+    )
+    return norms, Belief(last)
+
+
 def score(prior: Belief, transition: Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last a_t; differentiable."""
+    if (
+        isinstance(transition, SetBlocks)
+        and transition.dtype is torch.bfloat16
+        and resident.fits(transition.num_states)
+    ):
+        return score_sets(prior, transition, potentials, lengths)
     norms, last = Score.apply(*operands(prior, transition, potentials, lengths))
     return norms, Belief(last)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.kernels.lse.tiled import product
+from trellis.kernels.optional import installed
 
 FEW = 1024  # up to this many rows, a one-hot product beats scatter-add
 
@@ -16,7 +17,10 @@ FEW = 1024  # up to this many rows, a one-hot product beats scatter-add
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """out[i] = sum of the values with index i: [N, ...], [N] -> [count, ...]; at least float32."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
-    if values.is_cuda and count <= FEW:
+    engine = installed("kernels.segments.triton") if values.is_cuda and count > FEW else None
+    if engine is not None and len(flat) <= engine.LARGEST and flat.dtype in (torch.float32, torch.bfloat16):
+        total = engine.add_rows(flat, index, count)  # in a fixed order, unlike index_add
+    elif values.is_cuda and count <= FEW:
         one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
         total = product(one_hot.scatter_(0, index[None], 1), flat)
     else:
@@ -61,13 +65,38 @@ class Pick(torch.autograd.Function):
         return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None, None
 
 
+class PickBoth(torch.autograd.Function):
+    """values[index] for ascending indices, and a copy of it in another precision."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        ctx.engine = installed("kernels.picks.triton") if values.is_cuda and values.is_contiguous() else None
+        ctx.save_for_backward(index)
+        ctx.shape = values.shape
+        if ctx.engine is not None:
+            return ctx.engine.pick(values, index, dtype)
+        picked = values[index]
+        return picked, picked.to(dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (index,), (grad, low) = ctx.saved_tensors, grads
+        if ctx.engine is not None:
+            return ctx.engine.spread(grad, low, index, ctx.shape[0]), None, None
+        return grad.new_zeros(ctx.shape).index_copy_(0, index, grad + low.to(grad.dtype)), None, None
+
+
 class Rectified(torch.autograd.Function):
     """relu(W x + b) for every row of x [n, d], in the precision of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         low = weight.to(x.dtype)
-        out = torch.nn.functional.linear(x, low, bias.to(x.dtype)).relu_()
+        if x.is_cuda:  # in one kernel
+            out = torch._addmm_activation(bias.to(x.dtype), x, low.T)
+        else:
+            out = torch.nn.functional.linear(x, low, bias.to(x.dtype)).relu_()
         ctx.save_for_backward(x, low, out)
         ctx.dtypes = weight.dtype, bias.dtype
         return out
@@ -98,6 +127,11 @@ def take(values: Tensor, index: Tensor) -> Tensor:
 def pick(values: Tensor, index: Tensor, inverse: Tensor | None = None) -> Tensor:
     """values[index] with distinct indices, see `Pick`: [N, ...], [M] -> [M, ...]."""
     return Pick.apply(values, index, inverse)
+
+
+def pick_both(values: Tensor, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """values[index] with ascending indices, and the same in another precision: [K, d], [n] -> [n, d], [n, d]."""
+    return PickBoth.apply(values, index, dtype)
 
 
 class LowProduct(torch.autograd.Function):

@@ -27,10 +27,10 @@ class WeightAverage:
             share.fill_(1 - min(self.decay, (1 + updates) / (10 + updates)))
 
     @torch.no_grad()
-    def update(self) -> None:
-        """Update the average with the current weights."""
-        for weight, average in self.averages.items():
-            lerp_(average, weight.detach(), self.share[weight.device, weight.dtype])
+    def update(self, weights: Iterable[Tensor] | None = None) -> None:
+        """Update the average with the current weights, all or some."""
+        for weight in self.averages if weights is None else weights:
+            lerp_(self.averages[weight], weight.detach(), self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:

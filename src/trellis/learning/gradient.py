@@ -6,10 +6,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
+from trellis.learning.adamw import AdamW
 from trellis.learning.average import WeightAverage
 from trellis.learning.base import GradientModel, StepResult, under, wrong_checkpoint
 from trellis.learning.graph import Graphed
@@ -33,7 +34,7 @@ class GradientLearner:
         if not total_steps and model.anneals:
             raise TrellisError("model.dropout_end needs to know when training ends; set train.epochs or max_steps.")
         self.device = weights[0].device
-        self.optimizer = make_optimizer(weights, config, self.device)
+        self.optimizer = AdamW(weights, config)
         self.schedule = make_schedule(config, total_steps)
         self.average = WeightAverage(weights, config.average) if config.average else None
         self.max_norm = config.clip or math.inf
@@ -80,10 +81,7 @@ class GradientLearner:
         carried = self.model.state_from_tensors(belief) if belief else None
         log_likelihood, state = self.model.log_likelihood(batch, carried)
         (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
-        norm = nn.utils.clip_grad_norm_(self.weights.values(), self.max_norm)
-        self.optimizer.step()
-        if self.average:
-            self.average.update()
+        norm = self.optimizer.update(self.max_norm, self.average)
         after = {} if state is None else _plain(self.model.state_to_tensors(state))
         log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
@@ -141,15 +139,6 @@ class GradientLearner:
         }
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {i: s for i, s in state.items() if s}, "param_groups": groups})
-
-
-def make_optimizer(weights: list[nn.Parameter], config: TrainConfig, device: torch.device) -> torch.optim.AdamW:
-    """AdamW; on a GPU fused, with a device-side learning rate."""
-    choices: dict[str, Any] = {"betas": (config.beta1, config.beta2), "weight_decay": config.weight_decay}
-    if device.type == "cuda":
-        rate = torch.tensor(config.lr, device=device)
-        return torch.optim.AdamW(weights, lr=rate, fused=True, capturable=True, **choices)
-    return torch.optim.AdamW(weights, lr=config.lr, **choices)
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

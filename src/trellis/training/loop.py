@@ -14,6 +14,7 @@ from typing import Any
 
 from trellis.config import TrainConfig
 from trellis.corpus import Batches
+from trellis.devices import fitting_memory
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner, under
 from trellis.progress import Progress, progress
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
 SHORTEST_WINDOW = 1e-9  # seconds
+SMALLER = "use fewer sequences or tokens per batch (batches.lanes, window or tokens), or fewer states"
 ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
 NO_PATH = "dropout may make a text impossible: lower model.dropout_rate or train.lr, or use more states per word"
 
@@ -102,7 +104,8 @@ class _Run:
         """Train indefinitely; yield after each step whether it ended an epoch."""
         while True:
             for batch in self.batches:
-                self.state.count(self.learner.step(batch))
+                with fitting_memory("A training step", SMALLER):
+                    self.state.count(self.learner.step(batch))
                 self.bar.advance(1)
                 if self.state.batch < len(self.batches):
                     yield False

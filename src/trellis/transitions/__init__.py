@@ -18,5 +18,6 @@ from trellis.transitions.varying import (
     Blocks as Blocks,
     LogitBlocks as LogitBlocks,
     PerStep as PerStep,
+    SetBlocks as SetBlocks,
     TimeVarying as TimeVarying,
 )

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from trellis.kernels.lse import row_logsumexp
 from trellis.kernels.mask import Mask
-from trellis.kernels.pairs import pair_logits
+from trellis.kernels.pairs import block_probabilities
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, invert
 from trellis.transitions.tiled import Tiled, add
-from trellis.transitions.varying import LogitBlocks, TimeVarying
+from trellis.transitions.varying import LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
 
 
@@ -43,6 +43,9 @@ class SoftmaxEntry(Tiled, Entry):
         return total
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        if self.mask is None and before.dim() == 2 and not torch.is_grad_enabled():
+            norms = take(self.log_norm, before)
+            return block_probabilities(take(self.queries, before), take(self.keys, after), norms, self.dtype)
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
         return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
 
@@ -67,9 +70,11 @@ class Softmax(SoftmaxEntry, Samplable):
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         if groups is None:
             return super().between(ids)
-        logits = pair_logits(groups.arrange(self.queries), groups.arrange(self.keys), groups.rows, self.dtype)
-        logits = self.kept(logits, ids[:, :-1], ids[:, 1:])
-        return LogitBlocks(logits, take(groups.arrange(self.log_norm), groups.rows[:, :-1]))
+        queries, keys, norms = (groups.arrange(values) for values in (self.queries, self.keys, self.log_norm))
+        blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype)
+        if self.mask is None:
+            return blocks
+        return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(self.rows(states), uniform)

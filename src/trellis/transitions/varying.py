@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
+from trellis.kernels.pairs import pair_logits
+from trellis.kernels.rows import take
 from trellis.transitions.base import Operator
 from trellis.transitions.dense import DenseStep, cut
 from trellis.types import Groups
@@ -93,3 +96,23 @@ class LogitBlocks(Blocks):
 
     def some(self, sequences: Tensor) -> LogitBlocks:
         return LogitBlocks(self.logits[sequences], self.log_norm[sequences])
+
+
+class SetBlocks(LogitBlocks):
+    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used: queries and keys
+    [G, k, d], normalisers [G, k], and the set of each step, rows [B, T]. Products are in `dtype`."""
+
+    def __init__(self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None) -> None:
+        self.queries, self.keys, self.norms, self.rows, self.dtype = queries, keys, norms, rows, dtype
+        self.num_states = norms.shape[-1]
+
+    @cached_property
+    def logits(self) -> Tensor:  # type: ignore[override]
+        return pair_logits(self.queries, self.keys, self.rows, self.dtype)
+
+    @cached_property
+    def log_norm(self) -> Tensor:  # type: ignore[override]
+        return take(self.norms, self.rows[:, :-1])
+
+    def some(self, sequences: Tensor) -> SetBlocks:
+        return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype)

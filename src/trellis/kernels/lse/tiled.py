@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.kernels.mask import Mask
+from trellis.kernels.optional import recent
 
+MIXED = (2, 11)  # the oldest torch whose products of bfloat16 with a float32 result were run
 ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits in memory at a time
 
 
@@ -55,6 +57,6 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     """A matrix product whose result is at least float32."""
     if left.dtype is not torch.bfloat16:
         return left @ right
-    if left.is_cuda:
+    if left.is_cuda and recent("torch", MIXED):
         return (torch.mm if left.dim() == 2 else torch.bmm)(left, right, out_dtype=torch.float32)
     return left.float() @ right.float()

@@ -1,4 +1,5 @@
-"""Row normalisers on a GPU, tile by tile with an online maximum, as in flash attention.
+"""Row normalisers on a GPU, tile by tile as in flash attention, relative to the largest of the first logits; if others
+are far larger, again with a running maximum.
 
 The forward pass also accumulates the mean key of each row, m_i = sum_j p_ij k_j. Then dQ = g m costs nothing, and the
 backward pass only computes dK = p' (g Q): four products of R S d multiply-adds in total.
@@ -20,6 +21,8 @@ LARGEST_DIM = 256
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
 BUSY = 512  # programs that saturate a GPU; with fewer rows, their columns are split
+JOINED, SCALED = 256, 16  # rows per program that joins parts; that scales rows
+LARGEST = 2.0**100  # sum of exponentials relative to the largest of the first logits
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -29,41 +32,94 @@ def fits(dim: int) -> bool:
 
 
 @triton.jit
+def some_logits(
+    q, keys, own, column_keys, threshold, start, S: tl.constexpr,
+    DIM: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The next few keys, and their logits with all rows, -inf where masked or beyond the last key."""
+    columns, dims = start + tl.arange(0, COLUMNS), tl.arange(0, DIM)
+    if S % COLUMNS == 0:
+        k = tl.load(keys + columns[:, None] * DIM + dims[None, :])
+    else:
+        k = tl.load(keys + columns[:, None] * DIM + dims[None, :], mask=columns[:, None] < S, other=0.0)
+    x = tl.dot(q, tl.trans(k), input_precision="ieee")
+    if S % COLUMNS != 0:
+        x = tl.where((columns < S)[None, :], x, -float("inf"))
+    if MASKED:
+        theirs = tl.load(column_keys + columns, mask=columns < S, other=0)
+        x = tl.where(kept(own, theirs, threshold), x, -float("inf"))
+    return k, x
+
+
+@triton.jit
 def forward_kernel(
     queries, keys, out, means, row_keys, column_keys, threshold, R, S: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
-    MEAN: tl.constexpr,
+    MEAN: tl.constexpr, LARGEST: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     dims = tl.arange(0, DIM)
     q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
-    top = tl.full((ROWS,), -float("inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    mean = tl.zeros((ROWS, DIM), tl.float32)
+    own = rows
     if MASKED:
         own = tl.load(row_keys + rows, mask=rows < R, other=0)
-    for start in range(0, PART, COLUMNS):
-        columns = part * PART + start + tl.arange(0, COLUMNS)
-        k = tl.load(keys + columns[:, None] * DIM + dims[None, :], mask=columns[:, None] < S, other=0.0)
-        x = tl.dot(q, tl.trans(k), input_precision="ieee") * LOG2E
-        inside = (columns < S)[None, :]
-        if MASKED:
-            theirs = tl.load(column_keys + columns, mask=columns < S, other=0)
-            inside = inside & kept(own, theirs, threshold)
-        x = tl.where(inside, x, -float("inf"))
-        higher = tl.maximum(top, tl.max(x, 1))
-        shift = tl.where(higher == -float("inf"), 0.0, higher)
-        shrink = tl.exp2(top - shift)
-        p = tl.exp2(x - shift[:, None])
-        total = total * shrink + tl.sum(p, 1)
+    begin = part * PART
+    end = tl.minimum(begin + PART, S)
+    _, x = some_logits(q, keys, own, column_keys, threshold, begin, S, DIM, COLUMNS, MASKED)
+    top = tl.max(x, 1) * LOG2E
+    top = tl.where(top == -float("inf"), 0.0, top)
+    total = tl.zeros((ROWS,), tl.float32)
+    mean = tl.zeros((ROWS, DIM), tl.float32)
+    for start in range(begin, end, COLUMNS):
+        k, x = some_logits(q, keys, own, column_keys, threshold, start, S, DIM, COLUMNS, MASKED)
+        p = tl.exp2(x * LOG2E - top[:, None])
+        total += tl.sum(p, 1)
         if MEAN:
-            mean = tl.dot(p.to(k.dtype), k, mean * shrink[:, None], input_precision="ieee")
-        top = higher
+            mean = tl.dot(p.to(k.dtype), k, mean, input_precision="ieee")
+    if (
+        tl.max((total < LARGEST).to(tl.int32) ^ 1, 0) > 0
+    ):  # far larger logits than the first: again, with a running maximum
+        top = tl.full((ROWS,), -float("inf"), tl.float32)
+        total = tl.zeros((ROWS,), tl.float32)
+        mean = tl.zeros((ROWS, DIM), tl.float32)
+        for start in range(begin, end, COLUMNS):
+            k, x = some_logits(q, keys, own, column_keys, threshold, start, S, DIM, COLUMNS, MASKED)
+            higher = tl.maximum(top, tl.max(x, 1) * LOG2E)
+            shift = tl.where(higher == -float("inf"), 0.0, higher)
+            shrink = tl.exp2(top - shift)
+            p = tl.exp2(x * LOG2E - shift[:, None])
+            total = total * shrink + tl.sum(p, 1)
+            if MEAN:
+                mean = tl.dot(p.to(k.dtype), k, mean * shrink[:, None], input_precision="ieee")
+            top = higher
     tl.store(out + part * R + rows, (top + tl.log2(total)) / LOG2E, mask=rows < R)
     if MEAN:
         mean = mean / tl.where(total == 0.0, 1.0, total)[:, None]
         tl.store(means + rows[:, None] * DIM + dims[None, :], mean, mask=rows[:, None] < R)
+
+
+@triton.jit
+def join_kernel(parts, out, R, PARTS, SIZE: tl.constexpr):
+    """log sum exp over the parts."""
+    rows = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    top = tl.full((SIZE,), -float("inf"), tl.float32)
+    for part in range(0, PARTS):
+        top = tl.maximum(top, tl.load(parts + part * R + rows, mask=rows < R, other=0.0))
+    shift = tl.where(top == -float("inf"), 0.0, top)
+    total = tl.zeros((SIZE,), tl.float32)
+    for part in range(0, PARTS):
+        total += tl.exp(tl.load(parts + part * R + rows, mask=rows < R, other=0.0) - shift)
+    tl.store(out + rows, shift + tl.log(total), mask=rows < R)
+
+
+@triton.jit
+def scale_kernel(x, scale, out, R, DIM: tl.constexpr, ROWS: tl.constexpr):
+    """Multiply each row by its number."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    place, inside = rows[:, None] * DIM + tl.arange(0, DIM)[None, :], rows[:, None] < R
+    by = tl.load(scale + rows, mask=rows < R, other=0.0)
+    tl.store(out + place, tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * by[:, None], mask=inside)
 
 
 @triton.jit
@@ -79,7 +135,10 @@ def backward_kernel(
         own = tl.load(column_keys + columns, mask=columns < S, other=0)
     for start in range(0, R, ROWS):
         rows = start + tl.arange(0, ROWS)
-        q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
+        if R % ROWS == 0:
+            q = tl.load(queries + rows[:, None] * DIM + dims[None, :])
+        else:
+            q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
         norm = tl.load(out + rows, mask=rows < R, other=0.0) * LOG2E
         weight = tl.load(weights + rows, mask=rows < R, other=0.0)
         p = tl.exp2(tl.dot(k, tl.trans(q), input_precision="ieee") * LOG2E - norm[None, :]) * weight[None, :]
@@ -103,9 +162,9 @@ class RowLogSumExp(torch.autograd.Function):
         means = torch.empty((rows, dim) if mean else (0,), dtype=q.dtype, device=q.device)
         forward_kernel[(tiles, len(out))](
             *(q, k, out, means, *operands(mask, out), rows, columns),
-            **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean} | FORWARD,
+            **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean, "LARGEST": LARGEST} | FORWARD,
         )
-        out = out[0] if len(out) == 1 else out.logsumexp(0)
+        out = out[0] if len(out) == 1 else joined(out)
         ctx.save_for_backward(q, k, out, means)
         ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
         return out
@@ -116,8 +175,10 @@ class RowLogSumExp(torch.autograd.Function):
         q, k, out, means = ctx.saved_tensors
         (rows, dim), columns = q.shape, len(k)
         weights = grads[0].contiguous()
-        d_queries = (means * weights[:, None]).to(ctx.dtypes[0]) if ctx.needs_input_grad[0] else None
-        d_keys = None
+        d_queries = d_keys = None
+        if ctx.needs_input_grad[0]:
+            d_queries = torch.empty_like(means, dtype=ctx.dtypes[0])
+            scale_kernel[(triton.cdiv(rows, SCALED),)](means, weights, d_queries, rows, DIM=dim, ROWS=SCALED)
         if ctx.needs_input_grad[1]:
             d_keys = torch.empty(columns, dim, dtype=ctx.dtypes[1], device=q.device)
             backward_kernel[(triton.cdiv(columns, BACKWARD["COLUMNS"]),)](
@@ -125,6 +186,13 @@ class RowLogSumExp(torch.autograd.Function):
                 **{"DIM": dim, "MASKED": ctx.mask is not None} | BACKWARD,
             )
         return d_queries, d_keys, None, None
+
+
+def joined(parts: Tensor) -> Tensor:
+    """log sum exp over the first axis: [parts, R] -> [R]."""
+    out = torch.empty_like(parts[0])
+    join_kernel[(triton.cdiv(len(out), JOINED),)](parts, out, len(out), len(parts), SIZE=JOINED)
+    return out
 
 
 def operands(mask: Mask | None, unused: Tensor) -> tuple[Tensor, Tensor, int]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from trellis.kernels.optional import installed
 
 WORD = 0xFFFFFFFF
+LARGEST_CLASS = 2048  # ids that a program sorts
 ROWS, COLUMNS, STATES, FEATURES = 0x9E3779B9, 0x7F4A7C15, 0x2545F491, 0x6C8E9CF5  # key purposes
 
 
@@ -44,6 +45,15 @@ def keys(seed: int, step: Tensor, purpose: int, ids: Tensor) -> Tensor:
     if engine is not None:
         return engine.keys((seed * COLUMNS) & WORD, step, purpose, ids, ROWS)
     return mix(mix(mix(step + seed * COLUMNS) + purpose) + ids * ROWS)
+
+
+def choose(seed: int, step: Tensor, purpose: int, classes: int, size: int, kept: int) -> Tensor | None:
+    """In each of the classes of `size` consecutive ids, the `kept` ones with the largest `keys`, ascending:
+    [classes * kept]; None where there is no kernel for it."""
+    engine = installed("kernels.mask.triton") if step.is_cuda and size <= LARGEST_CLASS else None
+    if engine is None:
+        return None
+    return engine.choose((seed * COLUMNS) & WORD, step, purpose, classes, size, kept, ROWS)
 
 
 def draw_mask(seed: int, step: Tensor, rows: Tensor, columns: Tensor, rate: float) -> Mask:

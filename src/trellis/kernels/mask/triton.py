@@ -33,6 +33,28 @@ def keys_kernel(
     tl.store(out + place, mixed(base + own * ROWS).to(tl.int64), mask=place < N)
 
 
+@triton.jit
+def choose_kernel(
+    step, out, N, KEPT, SEED: tl.constexpr, PURPOSE: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr
+):  # fmt: skip
+    """The KEPT of N consecutive ids with the largest keys, ascending."""
+    place = tl.arange(0, SIZE)
+    base = mixed(mixed(tl.load(step).to(tl.uint32) + SEED) + PURPOSE)
+    own = mixed(base + (tl.program_id(0) * N + place).to(tl.uint32) * ROWS)
+    order = tl.sort((0xFFFFFFFF - own.to(tl.int64) << 16) + place + tl.where(place < N, 0, 1 << 50))
+    chosen = tl.sort(tl.where(place < KEPT, order & 0xFFFF, SIZE))
+    tl.store(out + tl.program_id(0) * KEPT + place, tl.program_id(0) * N + chosen, mask=place < KEPT)
+
+
+def choose(base: int, step: Tensor, purpose: int, classes: int, size: int, kept: int, rows: int) -> Tensor:
+    """In each of the classes of `size` consecutive ids, the `kept` ones with the largest `keys`: [classes * kept],
+    ascending."""
+    out = torch.empty(classes * kept, dtype=torch.int64, device=step.device)
+    choices = {"SEED": base, "PURPOSE": purpose, "ROWS": rows, "SIZE": triton.next_power_of_2(size)}
+    choose_kernel[(classes,)](step, out, size, kept, **choices)
+    return out
+
+
 def keys(base: int, step: Tensor, purpose: int, ids: Tensor, rows: int) -> Tensor:
     """mix(mix(mix(step + base) + purpose) + ids * rows): [], [n] -> [n]."""
     ids = ids.contiguous()

@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 from trellis.kernels.rows import sum_rows
 
 ENTRIES = 4096  # entries per tile of rows
-PROGRAMS = 264  # programs of the backward pass: two per multiprocessor of a large GPU
+BACKWARD_ENTRIES = 8192  # the same in the backward pass
+PROGRAMS = 528  # programs of the backward pass: four per multiprocessor of a large GPU
 EPSILON = 1e-5  # torch's default
 
 
@@ -82,14 +83,14 @@ class AddNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, y, scale = ctx.saved_tensors
-        d_sum, sizes = torch.empty_like(x), tile(x)
+        d_sum, sizes = torch.empty_like(x), tile(x, BACKWARD_ENTRIES, 4)
         programs = min(PROGRAMS, triton.cdiv(len(x), sizes["ROWS"]))
         d_scale, d_shift = torch.empty(2, programs, x.shape[1], dtype=torch.float32, device=x.device)
         backward_kernel[(programs,)](x, y, scale, grads[0].contiguous(), d_sum, d_scale, d_shift, *x.shape, **sizes)
         return d_sum, d_sum, sum_rows(d_scale).to(scale.dtype), sum_rows(d_shift).to(scale.dtype)
 
 
-def tile(x: Tensor) -> dict[str, Any]:
+def tile(x: Tensor, entries: int = ENTRIES, warps: int = 8) -> dict[str, Any]:
     """The tiling of rows [n, d]."""
     width = triton.next_power_of_2(x.shape[1])
-    return {"ROWS": max(1, ENTRIES // width), "WIDTH": width, "EPSILON": EPSILON, "num_warps": 8}
+    return {"ROWS": max(1, entries // width), "WIDTH": width, "EPSILON": EPSILON, "num_warps": warps}

@@ -51,7 +51,7 @@ class SetLogits(torch.autograd.Function):
         grad, engine = grads[0], ctx.engine
         if before is None:
             d_queries = engine.gathered_product(grad, k, None, after, q.dtype, q.dtype)
-            d_keys = add_rows(engine.gathered_product(grad.mT, q, None, None, k.dtype, k.dtype), after, len(k))
+            d_keys = engine.summed_product(grad.mT, q, torch.arange(len(q), device=q.device), after, len(k))
         else:
             d_queries = engine.summed_product(grad, k, after, before, len(q))
             d_keys = engine.summed_product(grad.mT, q, before, after, len(k))
@@ -61,6 +61,17 @@ class SetLogits(torch.autograd.Function):
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:
     """q_i . k_j between the sets before[m] (None: m itself) and after[m]: [G, a, d], [H, c, d] -> [M, a, c]."""
     return SetLogits.apply(queries, keys, before, after, dtype)
+
+
+@torch.no_grad()
+def block_probabilities(queries: Tensor, keys: Tensor, norms: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """exp(q_i . k_j - n_i), with products in `dtype`: [M, a, d], [M, c, d], [M, a] -> [M, a, c]."""
+    low = dtype or keys.dtype
+    engine = installed("kernels.pairs.triton") if queries.is_cuda and low is torch.bfloat16 else None
+    if engine is not None:
+        given = queries.to(low), keys.to(low).mT, None, None, torch.float32, low
+        return engine.gathered_product(*given, norms.contiguous())
+    return (product(queries.to(low), keys.to(low).mT) - norms.unsqueeze(-1)).exp()
 
 
 def pair_logits(queries: Tensor, keys: Tensor, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -6,16 +6,17 @@ import triton.language as tl
 from torch import Tensor
 
 TILE, DEPTH = 128, 64
-PARTS = 4  # partial sums, one program each
-WIDE, SUM_DEPTH, SUM_WARPS, SUM_STAGES = 256, 64, 8, 3  # tile parameters of the sum
+CHUNK = 16  # products that a program sums
+CHUNK_SIZE = 4096  # entries of partial sums that a program adds
+WIDE, SUM_DEPTH, SUM = 256, 64, {"num_warps": 8, "num_stages": 4}  # tiles and schedule of the sum
 
 
 @triton.jit
 def product_kernel(
-    left, right, out, rows, columns,
+    left, right, out, rows, columns, norms,
     left_set, left_row, left_inner, right_set, right_inner, right_column, A, B, C,
-    GATHER_LEFT: tl.constexpr, GATHER_RIGHT: tl.constexpr, SIDE: tl.constexpr, INNER: tl.constexpr,
-    STEPS: tl.constexpr,
+    GATHER_LEFT: tl.constexpr, GATHER_RIGHT: tl.constexpr, NORMED: tl.constexpr, SIDE: tl.constexpr,
+    INNER: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * SIDE + tl.arange(0, SIDE)
@@ -31,6 +32,8 @@ def product_kernel(
         p = tl.load(x + b[None, :] * left_inner, mask=(i[:, None] < A) & (b[None, :] < B), other=0.0)
         q = tl.load(y + b[:, None] * right_inner, mask=(b[:, None] < B) & (j[None, :] < C), other=0.0)
         total = tl.dot(p.to(q.dtype), q, total, input_precision="ieee")
+    if NORMED:
+        total = tl.exp(total - tl.load(norms + first * A + i, mask=i < A, other=0.0)[:, None])
     place = out + (m * A + i[:, None]) * C + j[None, :]
     tl.store(place, total, mask=(i[:, None] < A) & (j[None, :] < C))
 
@@ -49,45 +52,100 @@ def members_kernel(index, members, counts, M, SIZE: tl.constexpr):
 
 
 @triton.jit
+def weigh_kernel(blocks, left, right, out, span, A, B, SIDE: tl.constexpr):
+    """Multiply entry (i, j) of block m by left[m, i] right[m, j]."""
+    m = tl.program_id(0).to(tl.int64)
+    place = m + m // span  # each sequence has one step more than blocks
+    i = tl.program_id(1) * SIDE + tl.arange(0, SIDE)
+    j = tl.program_id(2) * SIDE + tl.arange(0, SIDE)
+    at, inside = (m * A + i[:, None]) * B + j[None, :], (i[:, None] < A) & (j[None, :] < B)
+    by_row = tl.load(left + place * A + i, mask=i < A, other=0.0)
+    by_column = tl.load(right + place * B + j, mask=j < B, other=0.0)
+    x = tl.load(blocks + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + at, x * by_row[:, None] * by_column[None, :], mask=inside)
+
+
+def weighted(blocks: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Entry (i, j) of block m = (b, t), multiplied by left[b, t, i] right[b, t, j]: blocks [B (T-1), a, b], and
+    vectors [B, T, a] and [B, T, b], of which the first T - 1 steps are used."""
+    (m, a, b), out = blocks.shape, torch.empty_like(blocks)
+    if m:
+        side = tile_side(max(a, b), TILE)
+        grid = m, triton.cdiv(a, side), triton.cdiv(b, side)
+        weigh_kernel[grid](blocks, left, right, out, m // len(left), a, b, SIDE=side, num_warps=8)
+    return out
+
+
+@triton.jit
 def sum_kernel(
-    left, right, out, members, counts, columns,
-    left_set, left_row, left_inner, right_set, right_inner, right_column, M, A, B, C,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
+    left, right, parts, members, counts, columns,
+    left_set, left_row, left_inner, right_set, right_inner, right_column, M, A, B, C, G,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr,
+    GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """A partial sum of left[m] right[columns[m]] over the members of an index."""
-    g, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
-    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    inner = tl.arange(0, INNER)
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for n in range(part, tl.load(counts + g), PARTS):
-        m = tl.load(members + g * M + n).to(tl.int64)
-        x = left + m * left_set + i[:, None] * left_row
-        y = right + tl.load(columns + m) * right_set + j[None, :] * right_column
-        for step in range(0, STEPS):
-            b = step * INNER + inner
+    """The sum of left[m] right[columns[m]] over a chunk of the members of an index."""
+    chunk = tl.program_id(0)
+    groups = tl.arange(0, GROUPS)
+    chunks = (tl.load(counts + groups, mask=groups < G, other=0) + CHUNK - 1) // CHUNK
+    g = tl.sum((tl.cumsum(chunks, 0) <= chunk).to(tl.int32), 0)
+    if g < G:
+        begin = (chunk - tl.sum(tl.where(groups < g, chunks, 0), 0)) * CHUNK
+        number = tl.minimum(CHUNK, tl.load(counts + g) - begin)
+        turn = tl.arange(0, CHUNK)
+        own = tl.load(members + g.to(tl.int64) * M + begin + turn, mask=turn < number, other=0)
+        theirs = tl.load(columns + own)
+        i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+        j = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+        inner = tl.arange(0, INNER)
+        total = tl.zeros((ROWS, COLUMNS), tl.float32)
+        for step in range(0, number * STEPS):
+            here = turn == step // STEPS
+            x = left + tl.sum(tl.where(here, own, 0), 0).to(tl.int64) * left_set + i[:, None] * left_row
+            y = right + tl.sum(tl.where(here, theirs, 0), 0) * right_set + j[None, :] * right_column
+            b = step % STEPS * INNER + inner
             p = tl.load(x + b[None, :] * left_inner, mask=(i[:, None] < A) & (b[None, :] < B), other=0.0)
             q = tl.load(y + b[:, None] * right_inner, mask=(b[:, None] < B) & (j[None, :] < C), other=0.0)
             total = tl.dot(p.to(q.dtype), q, total, input_precision="ieee")
-    place = out + (tl.program_id(0).to(tl.int64) * A + i[:, None]) * C + j[None, :]
-    tl.store(place, total, mask=(i[:, None] < A) & (j[None, :] < C))
+        place = parts + chunk.to(tl.int64) * A * C
+        tl.store(place + i[:, None] * C + j[None, :], total, mask=(i[:, None] < A) & (j[None, :] < C))
 
 
-def summed_product(left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int) -> Tensor:
-    """out[i] = sum of left[m] right[columns[m]] over all m with index i, in float32:
+@triton.jit
+def chunks_kernel(parts, counts, out, G, N, CHUNK: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr):
+    """The sum of the chunks of an index."""
+    g = tl.program_id(0)
+    groups = tl.arange(0, GROUPS)
+    chunks = (tl.load(counts + groups, mask=groups < G, other=0) + CHUNK - 1) // CHUNK
+    begin = tl.sum(tl.where(groups < g, chunks, 0), 0).to(tl.int64)
+    end = begin + tl.sum(tl.where(groups == g, chunks, 0), 0)
+    n = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    total = tl.zeros((SIZE,), tl.float32)
+    for chunk in range(begin, end):
+        total += tl.load(parts + chunk * N + n, mask=n < N, other=0.0)
+    tl.store(out + g.to(tl.int64) * N + n, total, mask=n < N)
+
+
+def summed_product(
+    left: Tensor, right: Tensor, columns: Tensor, index: Tensor, count: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """out[i] = sum of left[m] right[columns[m]] over all m with index i, accumulated in float32:
     [M, a, b], [H, b, c], [M], [M] -> [count, a, c]."""
-    (m, a, b), c = left.shape, right.shape[2]
-    members = torch.empty(count, m, dtype=torch.int32, device=left.device)
-    counts = torch.empty(count, dtype=torch.int32, device=left.device)
+    (m, a, b), c, device = left.shape, right.shape[2], left.device
+    members = torch.empty(count, m, dtype=torch.int32, device=device)
+    counts = torch.empty(count, dtype=torch.int32, device=device)
     members_kernel[(count,)](index, members, counts, m, SIZE=1024)
-    made = torch.empty(count, PARTS, a, c, dtype=torch.float32, device=left.device)
-    wide = WIDE if not left.is_cuda or roomy(left.device) else WIDE // 2
-    tile = {"ROWS": tile_side(a, TILE), "COLUMNS": tile_side(c, wide), "INNER": SUM_DEPTH, "PARTS": PARTS}
-    sum_kernel[(count * PARTS, triton.cdiv(a, tile["ROWS"]), triton.cdiv(c, tile["COLUMNS"]))](
-        left, right, made, members, counts, columns, *left.stride(), *right.stride(), m, a, b, c,
-        STEPS=triton.cdiv(b, SUM_DEPTH), num_warps=SUM_WARPS, num_stages=SUM_STAGES, **tile,
+    parts = torch.empty(triton.cdiv(m, CHUNK) + count, a, c, dtype=torch.float32, device=device)
+    wide = WIDE if not left.is_cuda or roomy(device) else WIDE // 2
+    tile = {"ROWS": tile_side(a, TILE), "COLUMNS": tile_side(c, wide), "INNER": tile_side(b, SUM_DEPTH)}
+    chunked = {"CHUNK": CHUNK, "GROUPS": triton.next_power_of_2(count)}
+    sum_kernel[(len(parts), triton.cdiv(a, tile["ROWS"]), triton.cdiv(c, tile["COLUMNS"]))](
+        left, right, parts, members, counts, columns, *left.stride(), *right.stride(), m, a, b, c, count,
+        STEPS=triton.cdiv(b, tile["INNER"]), **tile, **chunked, **SUM,
     )  # fmt: skip
-    return made.sum(1)
+    out = torch.empty(count, a, c, dtype=dtype, device=device)
+    grid = count, triton.cdiv(a * c, CHUNK_SIZE)
+    chunks_kernel[grid](parts, counts, out, count, a * c, SIZE=CHUNK_SIZE, **chunked)
+    return out
 
 
 def roomy(device: torch.device) -> bool:
@@ -100,10 +158,11 @@ def tile_side(size: int, most: int) -> int:
 
 
 def gathered_product(
-    left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
-) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (None: m itself), multiplied in the precision `low` of `right`:
-    [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype,
+    norms: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """x_m = left[rows[m]] right[columns[m]] for every m (None: m itself), multiplied in the precision `low` of `right`;
+    with norms n [G, a], exp(x_m - n[rows[m]]): [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     index = rows if rows is not None else columns
     count = len(left) if index is None else len(index)
     (_, a, b), c = left.shape, right.shape[2]
@@ -113,7 +172,7 @@ def gathered_product(
         return made
     product_kernel[(count, triton.cdiv(a, side), triton.cdiv(c, side))](
         left, right.to(low), made, made if rows is None else rows, made if columns is None else columns,
-        *left.stride(), *right.stride(), a, b, c,
-        rows is not None, columns is not None, side, DEPTH, triton.cdiv(b, DEPTH), num_warps=4,
+        made if norms is None else norms, *left.stride(), *right.stride(), a, b, c,
+        rows is not None, columns is not None, norms is not None, side, DEPTH, triton.cdiv(b, DEPTH), num_warps=4,
     )  # fmt: skip
     return made

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
-from trellis.kernels.mask import FEATURES, STATES, Mask, draw_mask, keys
+from trellis.kernels.mask import FEATURES, STATES, Mask, choose, draw_mask, keys
 
 KINDS = ("none", "state", "unstructured")
 STAGES = 8  # steps in which a rate moves from its initial to its final value
@@ -89,11 +89,15 @@ class Dropout(nn.Module):
             return Draw(features=features)
         if self.kind == "unstructured":
             return Draw(step=step, seed=self.seed, rate=self.now, features=features)
+        thin = partition and partition.thinned(self.now)
+        if partition and thin and partition.own is None and thin.own is None:
+            ids = choose(self.seed, step, STATES, partition.num_classes, partition.live, thin.live)
+            if ids is not None:
+                return Draw(ids, thin, features=features)
         scores = self.scores(step, STATES, partition.num_states if partition else self.states)
-        if partition is None:
+        if partition is None or thin is None:
             kept = max(1, round(self.states * (1 - self.now)))
             return Draw(scores.topk(kept).indices.sort().values, features=features)
-        thin = partition.thinned(self.now)
         return Draw(partition.choose(scores, thin), thin, features=features)
 
     def draw_features(self, step: Tensor) -> Tensor | None:

@@ -20,7 +20,8 @@ from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.families.hmm.parameters.nets import Residual, Spelling
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import set_logits
-from trellis.kernels.rows import pick, take, times
+from trellis.kernels.rows import pick, pick_both, take, times
+from trellis.kernels.streams import Beside
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
 from trellis.transitions.softmax import SoftmaxEntry
@@ -53,6 +54,13 @@ class Embedding(nn.Module):
             return own
         return torch.cat([own, take(self.shared, state_class if ids is None else state_class[ids])], -1)
 
+    def both(self, ids: Tensor | None, state_class: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The embeddings of states, ascending, and the same in another precision."""
+        if self.shared is None and ids is not None and dtype is not self.own.dtype:
+            return pick_both(self.own, ids, dtype)
+        found = self(ids, state_class)
+        return found, found.to(dtype)
+
 
 class ClassLogits(nn.Module):
     """Logits q_z . w_x [V, k] of words and the states of their class, computed in tiles of words per class."""
@@ -79,7 +87,7 @@ class ClassLogits(nn.Module):
 
     def forward(self, states: Tensor, words: Tensor, partition: Partition, dtype: torch.dtype) -> Tensor:
         """States [K, d], words [V, d] -> [V, k]."""
-        tiles = pick(words, self.words, self.slots).view(-1, TILE, words.shape[1])
+        tiles = pick(words.to(dtype), self.words, self.slots).view(-1, TILE, words.shape[1])
         logits = set_logits(tiles, partition.groups(self.tile_class).arrange(states), None, self.tile_class, dtype)
         return pick(logits.flatten(0, 1), self.slots)
 
@@ -133,11 +141,16 @@ class NeuralParams(WordParams):
         """Embeddings of states in one role: [n, d]."""
         return self.embeddings[self.roles[role]](ids, self.state_class)
 
-    def embed_roles(self, ids: Tensor | None, *roles: str) -> list[Tensor]:
-        """`embed` for several roles, reading each table once."""
-        first = {self.roles[role]: role for role in roles}
-        tables = {table: self.embed(role, ids) for table, role in first.items()}
-        return [tables[self.roles[role]] for role in roles]
+    def embed_roles(self, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings of states before and after a transition, and of emitting states, reading each table once; those
+        that a net maps, in the precision of products."""
+        low: dict[int, tuple[Tensor, Tensor]] = {}
+        for role in ("in", "emission"):
+            table = self.roles[role]
+            if table not in low:
+                low[table] = self.embeddings[table].both(ids, self.state_class, self.dtype)  # type: ignore[operator]
+        after = low[self.roles["out"]][0] if self.roles["out"] in low else self.embed("out", ids)
+        return low[self.roles["in"]][1], after, low[self.roles["emission"]][1]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -146,18 +159,22 @@ class NeuralParams(WordParams):
         return PRECISIONS[str(self.choices["precision"])] if low else self.words.dtype
 
     def parts(self, draw: Draw = WHOLE) -> Parts:
-        before, after, emitting = self.embed_roles(draw.ids, "in", "out", "emission")
-        transition, emission = self.transition_between(before, after, draw), self.emission(emitting, draw)
-        return Parts(lambda: self.start(draw), transition, emission, lambda ids: self.entry(ids, draw), draw.ids)
+        before, after, emitting = self.embed_roles(draw.ids)
+        with Beside(emitting) as beside:
+            emission = self.emission(emitting, draw)
+        transition = self.transition_between(before, after, draw)
+        beside.join(emission.table)
+        return Parts(lambda: self.start(draw), transition, emission, lambda ids: self.entry(ids, after, draw), draw.ids)
 
     def start(self, draw: Draw) -> Tensor:
         logits = self.start_weight(self.nets["start"](self.embed("start", draw.ids))).squeeze(-1)
         return draw.starts(logits).softmax(-1)
 
     @torch.no_grad()
-    def entry(self, ids: Tensor, draw: Draw) -> Entry:
-        """Transitions from the states `ids` [R] of the full model, without gradient, for a carried distribution."""
-        return self.entry_from(ids, self.embed("in", ids), self.embed("out", draw.ids), draw)
+    def entry(self, ids: Tensor, after: Tensor, draw: Draw) -> Entry:
+        """Transitions from the states `ids` [R] of the full model into those kept by the draw, embedded as `after`,
+        without gradient, for a carried distribution."""
+        return self.entry_from(ids, self.embed("in", ids), after.detach(), draw)
 
     def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
         """Transitions between the states kept by the draw, embedded as `before` and `after`."""

@@ -1,0 +1,1 @@
+"""Some rows of a table, in two precisions, and their gradient, on a GPU."""

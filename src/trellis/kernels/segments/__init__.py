@@ -1,0 +1,1 @@
+"""Sums of rows with the same index on a GPU, in a fixed order."""
