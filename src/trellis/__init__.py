@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an othe
 if TYPE_CHECKING:
     from typing import Any
 
+    from trellis import constraints as constraints
     from trellis.api import evaluate as evaluate, load as load, read_corpus as read_corpus, train as train
     from trellis.config import RunConfig as RunConfig
     from trellis.corpus import Corpus as Corpus, Vocabulary as Vocabulary
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from trellis.families.neural.feedforward import FeedForward as FeedForward
     from trellis.families.neural.rnn import LSTM as LSTM, RNN as RNN
     from trellis.families.ngram.model import NGram as NGram
+    from trellis.models.guide import guide as guide
     from trellis.registry import Family as Family
     from trellis.tasks.scores import Scores as Scores
     from trellis.training.callbacks import Callback as Callback, TensorBoard as TensorBoard
@@ -52,6 +54,7 @@ _HOMES = {
     "families.neural.feedforward": "FeedForward",
     "families.neural.rnn": "LSTM RNN",
     "families.ngram.model": "NGram",
+    "models.guide": "guide",
     "registry": "Family",
     "tasks.scores": "Scores",
     "training.callbacks": "Callback TensorBoard",
@@ -59,11 +62,13 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [*_HOME, "TrellisError"]
+__all__ = [*_HOME, "TrellisError", "constraints"]
 
 
 def __getattr__(name: str) -> "Any":
     """Import public names on first use."""
+    if name == "constraints":
+        return importlib.import_module("trellis.constraints")
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")
     return getattr(importlib.import_module(f"trellis.{_HOME[name]}"), name)

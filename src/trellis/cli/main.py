@@ -15,7 +15,21 @@ from trellis.errors import TrellisError
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
-FIRST = "train", "eval", "sample", "score", "infill", "embed", "states", "draw", "info", "export", "tag", "cluster"
+FIRST = (
+    "train",
+    "eval",
+    "sample",
+    "generate",
+    "score",
+    "infill",
+    "embed",
+    "states",
+    "draw",
+    "info",
+    "export",
+    "tag",
+    "cluster",
+)
 PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # what the module of a command defines: two strings and two functions
 
 

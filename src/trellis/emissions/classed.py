@@ -56,6 +56,10 @@ class Classed:
         assert found is not None
         return found[:, self.place]
 
+    def marginal(self, probs: Tensor) -> Tensor:
+        """sum_z probs[b, z] p(x | z): [B, K] -> [B, V]."""
+        return self.product(probs, slice(None))[:, self.place]
+
     def product(self, probs: Tensor, rows: slice) -> Tensor:
         """[B, K] -> [B, n] for some symbols."""
         weights = self.weights[rows]

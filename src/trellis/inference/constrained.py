@@ -230,7 +230,7 @@ class Product:
 
     def corrections(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far, next token): [B, V]."""
-        alone = self.emission.predict(lambda c: position.ahead).log()
+        alone = self.emission.marginal(position.ahead).log()
         return (self.joint(position) - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
 
     def sample(self, position: Position, generator: torch.Generator | None = None) -> list[list[int]]:

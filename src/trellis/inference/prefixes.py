@@ -32,12 +32,13 @@ class Prefixes:
 
     def positions(self, prefixes: Sequence[Prefix]) -> Position:
         """The positions of B prefixes. Those that need one more token than a prefix in the cache are read together."""
-        found = {prefix: self.kept[prefix] for prefix in prefixes if prefix in self.kept}
+        distinct = dict.fromkeys(prefixes)
+        found = {prefix: self.kept[prefix] for prefix in distinct if prefix in self.kept}
         found[Prefix(())] = self.product.begin()
-        chains = {prefix: self.to_read(prefix, found) for prefix in prefixes}
-        while level := [chain.pop() for chain in chains.values() if chain]:
+        chains = [self.to_read(prefix, found) for prefix in distinct]
+        while level := [chain.pop() for chain in chains if chain]:
             self.extend(list(dict.fromkeys(level)), found)
-        for prefix in prefixes:
+        for prefix in distinct:
             self.kept[prefix] = found[prefix]
             self.kept.move_to_end(prefix)
         while len(self.kept) > self.size:
