@@ -15,7 +15,7 @@ from trellis.errors import TrellisError
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
-FIRST = (
+FIRST = [
     "train",
     "eval",
     "sample",
@@ -29,7 +29,7 @@ FIRST = (
     "export",
     "tag",
     "cluster",
-)
+]
 PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # what the module of a command defines: two strings and two functions
 
 

@@ -19,7 +19,8 @@ LONGEST_LABEL = 26
 STYLE = """
 .automaton { background: #fff; font: 13px system-ui, sans-serif; } .automaton text { fill: #2b2f36; }
 .automaton circle { fill: #fff; stroke: #1c5d8c; stroke-width: 1.5; }
-.automaton .label { fill: #6a6f77; font-size: 11px; } .automaton .edge { stroke: #9aa3ad; fill: none; } .automaton .tip { fill: #9aa3ad; }
+.automaton .label { fill: #6a6f77; font-size: 11px; }
+.automaton .edge { stroke: #9aa3ad; fill: none; } .automaton .tip { fill: #9aa3ad; }
 """
 
 
