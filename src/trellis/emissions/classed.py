@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -10,18 +12,111 @@ from torch import Tensor
 from trellis.emissions.base import ENTRIES, SymbolEmission
 
 
-class Classed:
-    """p(x | z) of V symbols in C classes [V]. Symbols are kept in the order of their classes, so each class is a slice
-    of rows, and every function costs O(V k) per sequence, with k live states per symbol."""
+class Likelihoods(ABC):
+    """p(x | z) of V symbols and K states, computed once for many constraints."""
 
-    def __init__(self, emission: SymbolEmission, classes: Tensor, num_classes: int) -> None:
-        self.emission, self.classes, self.num_classes = emission, classes, num_classes
-        self.order = classes.argsort(stable=True)
-        known = emission.potentials(self.order.unsqueeze(0), all_observed=True)
-        self.weights = known.table[known.rows[0]].exp()  # [V, k], as all that follows in order
-        self.ids = None if known.ids is None else known.ids[0]
-        self.place = self.order.argsort()  # of a symbol in that order
-        self.begins = [0, *torch.bincount(classes, minlength=num_classes).cumsum(0).tolist()]
+    def __init__(self, emission: SymbolEmission) -> None:
+        self.emission, self.num_states, self.num_symbols = emission, emission.num_states, emission.num_symbols
+
+    @classmethod
+    def of(cls, emission: SymbolEmission) -> Likelihoods:
+        return DenseLikelihoods(emission) if emission.support is None else SparseLikelihoods(emission)
+
+    def rows(self, symbols: Tensor) -> Tensor:
+        """p(x | z) of one symbol per sequence: [B] -> [B, K]."""
+        return self.emission.potentials(symbols.unsqueeze(0)).widen(self.num_states).gather()[0].exp()
+
+    @abstractmethod
+    def columns(self, states: Tensor) -> Tensor:
+        """p(x | z) of one state per sequence: [B] -> [B, V]."""
+
+    @abstractmethod
+    def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        """The function sum_z p(z) p(x | z), [B, K] -> [B, n], for some symbols [n] or all."""
+
+    @abstractmethod
+    def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
+        """The sum ("sum") or the maximum ("amax") of p(x | z) over some symbols [n]: [K]."""
+
+
+class DenseLikelihoods(Likelihoods):
+    """All states can emit all symbols: a table by state, so that one state's symbols are adjacent in memory."""
+
+    def __init__(self, emission: SymbolEmission) -> None:
+        super().__init__(emission)
+        self.weights = emission.dense().T.contiguous().exp_()  # [K, V]
+
+    def columns(self, states: Tensor) -> Tensor:
+        return self.weights[states]
+
+    def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        weights = self.weights if symbols is None else self.weights[:, symbols]
+        return lambda probs: probs @ weights
+
+    def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
+        if reduce == "sum":
+            member = self.weights.new_zeros(self.num_symbols).index_fill_(0, symbols, 1.0)
+            return self.weights @ member
+        return torch.cat([self.weights[some][:, symbols].amax(-1) for some in chunks(self.num_states, len(symbols))])
+
+
+class SparseLikelihoods(Likelihoods):
+    """k live states per symbol: O(V k) in memory and time, not O(V K)."""
+
+    def __init__(self, emission: SymbolEmission) -> None:
+        super().__init__(emission)
+        symbols = torch.arange(self.num_symbols, device=emission.log_probs(0).device)
+        known = emission.potentials(symbols.unsqueeze(0), all_observed=True)
+        assert known.ids is not None
+        self.weights, self.ids = known.table[known.rows[0]].exp(), known.ids[0]  # [V, k]
+
+    @cached_property
+    def by_state(self) -> tuple[Tensor, Tensor]:
+        """The entries of the table in the order of their states, and where those of each state begin: [V k], [K + 1]."""
+        order = self.ids.flatten().argsort(stable=True)
+        counts = torch.bincount(self.ids.flatten(), minlength=self.num_states)
+        return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+    def columns(self, states: Tensor) -> Tensor:
+        order, begins = self.by_state
+        counts = begins[states + 1] - begins[states]
+        row = torch.arange(len(states), device=states.device).repeat_interleave(counts)
+        within = torch.arange(len(row), device=states.device) - (counts.cumsum(0) - counts)[row]
+        entry = order[begins[states][row] + within]
+        found = self.weights.new_zeros(len(states), self.num_symbols)
+        found[row, entry // self.ids.shape[1]] = self.weights.flatten()[entry]
+        return found
+
+    def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        weights, ids = self.weights, self.ids
+        if symbols is not None:
+            weights, ids = weights[symbols], ids[symbols]
+
+        def predict(probs: Tensor) -> Tensor:
+            pieces = chunks(len(weights), len(probs) * weights.shape[1])
+            return torch.cat([torch.einsum("bnk,nk->bn", probs[:, ids[some]], weights[some]) for some in pieces], -1)
+
+        return predict
+
+    def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
+        found = self.weights.new_zeros(self.num_states)
+        for some in chunks(len(symbols), self.ids.shape[1]):
+            rows = symbols[some]
+            found.scatter_reduce_(0, self.ids[rows].flatten(), self.weights[rows].flatten(), reduce)
+        return found
+
+
+class Classed:
+    """Symbols in C classes [V]. One product with all symbols predicts those of the largest class; the others have
+    predictors of their own. So every function costs O(V k) per sequence."""
+
+    def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
+        self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes
+        counts = torch.bincount(classes, minlength=num_classes)
+        self.largest = int(counts.argmax())
+        self.members = dict(enumerate(classes.argsort(stable=True).split(counts.tolist())))
+        self.whole = likelihoods.predictor()
+        self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
 
     def totals(self) -> Tensor:
         """sum of p(x | z) over the symbols of each class: [C, K]."""
@@ -32,52 +127,21 @@ class Classed:
         return self.reduced("amax")
 
     def reduced(self, reduce: str) -> Tensor:
-        found = self.weights.new_zeros(self.num_classes * self.emission.num_states)
-        for some in self.chunks():
-            weights = self.weights[some]
-            states = torch.arange(weights.shape[1], device=weights.device) if self.ids is None else self.ids[some]
-            index = self.classes[self.order[some]].unsqueeze(-1) * self.emission.num_states + states
-            found.scatter_reduce_(0, index.flatten(), weights.flatten(), reduce)
-        return found.view(self.num_classes, -1)
+        none = self.likelihoods.rows(self.classes[:1] * 0)[0] * 0
+        found = [self.likelihoods.reduced(m, reduce) if len(m) else none for m in self.members.values()]
+        return torch.stack(found)
 
-    def chunks(self) -> Iterator[slice]:
-        size = max(1, ENTRIES // self.weights.shape[1])
-        return (slice(first, first + size) for first in range(0, len(self.weights), size))
+    def predict(self, probs: Callable[[int], Tensor], alone: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """sum_z probs(c)[b, z] p(x | z), where c is the class of x: [B, V]; and, in the same pass over the symbols,
+        sum_z alone[n, z] p(x | z): [n, V]."""
+        first = probs(self.largest)
+        found = self.whole(first if alone is None else torch.cat([first, alone]))
+        found, others = found[: len(first)], found[len(first) :]
+        for c, predict in self.parts.items():
+            found[:, self.members[c]] = predict(probs(c))
+        return found, others
 
-    def predict(self, probs: Callable[[int], Tensor | None]) -> Tensor:
-        """sum_z probs(c)[b, z] p(x | z), where c is the class of x: [B, V]; None is zero. One product per class."""
-        found = None
-        for c in range(self.num_classes):
-            first, last = self.begins[c : c + 2]
-            given = probs(c) if first < last else None
-            if given is not None:
-                found = given.new_zeros(len(given), len(self.weights)) if found is None else found
-                found[:, first:last] = self.product(given, slice(first, last))
-        assert found is not None
-        return found[:, self.place]
 
-    def marginal(self, probs: Tensor) -> Tensor:
-        """sum_z probs[b, z] p(x | z): [B, K] -> [B, V]."""
-        return self.product(probs, slice(None))[:, self.place]
-
-    def product(self, probs: Tensor, rows: slice) -> Tensor:
-        """[B, K] -> [B, n] for some symbols."""
-        weights = self.weights[rows]
-        if self.ids is None:
-            return probs @ weights.T
-        size = max(1, ENTRIES // (len(probs) * weights.shape[1]))
-        pieces = zip(self.ids[rows].split(size), weights.split(size), strict=True)
-        return torch.cat([torch.einsum("bnk,nk->bn", probs[:, ids], weight) for ids, weight in pieces], -1)
-
-    def likelihoods(self, symbols: Tensor) -> Tensor:
-        """p(x | z) of one symbol per sequence: [B] -> [B, K]."""
-        rows = self.place[symbols]
-        if self.ids is None:
-            return self.weights[rows]
-        found = self.weights.new_zeros(len(rows), self.emission.num_states)
-        return found.scatter_add_(-1, self.ids[rows], self.weights[rows])
-
-    def columns(self, states: Tensor) -> Tensor:
-        """p(x | z) of one state per sequence: [B] -> [B, V]."""
-        distinct, row = states.unique(return_inverse=True)
-        return self.emission.columns(distinct).T.exp()[row]
+def chunks(rows: int, width: int) -> Iterator[slice]:
+    size = max(1, ENTRIES // max(1, width))
+    return (slice(first, first + size) for first in range(0, rows, size))

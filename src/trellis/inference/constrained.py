@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trellis.constraints.automaton import Automaton
 from trellis.devices import draw_uniform
-from trellis.emissions.classed import Classed
+from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
 from trellis.inference.queries import Chain, normalised
@@ -62,7 +62,9 @@ class Product:
     """The product of a chain (prior of one sequence) and an automaton."""
 
     @torch.no_grad()
-    def __init__(self, chain: Chain, automaton: Automaton, span: Span) -> None:
+    def __init__(
+        self, chain: Chain, automaton: Automaton, span: Span, likelihoods: Likelihoods | None = None
+    ) -> None:
         self.transition, self.span = chain.transition, span
         self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
         self.device, self.dtype = self.prior.device, self.prior.dtype
@@ -77,13 +79,18 @@ class Product:
             np.append(automaton.accepting, False),
         )
         self.accepting, self.after = self.tensor(accepting), self.tensor(self.moves)  # [S + 1], [S + 1, C]
-        self.emission = Classed(chain.emission, self.tensor(classes), self.moves.shape[1])
+        self.likelihoods = Likelihoods.of(chain.emission) if likelihoods is None else likelihoods
+        self.emission = Classed(self.likelihoods, self.tensor(classes), self.moves.shape[1])
         self.totals = self.emission.totals()  # [C, K]
-        self.ends = self.emission.likelihoods(self.tensor(np.array([span.end])))[0] if span.end is not None else None
+        self.ends = self.likelihoods.rows(self.tensor(np.array([span.end])))[0] if span.end is not None else None
         self.find_edges()
         self.find_pairs(accepting)
         self.sums = self.masks.to(self.dtype) @ self.totals  # p(a token of the label | z): [L, K]
         self.messages = self.compute(self.sums, relaxed=False)
+
+    @property
+    def num_symbols(self) -> int:
+        return self.likelihoods.num_symbols
 
     def tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, device=self.device)
@@ -191,7 +198,7 @@ class Product:
     def read(self, position: Position, tokens: Tensor, context: bool = False) -> tuple[Position, Tensor]:
         """The position after one more token [B], and log p(token | tokens so far) [B]; the automaton does not read a
         token of the context."""
-        joint = position.ahead * self.emission.likelihoods(tokens)
+        joint = position.ahead * self.likelihoods.rows(tokens)
         total = joint.sum(-1)
         ahead = self.transition.forward(normalised(joint))
         if context:
@@ -205,9 +212,14 @@ class Product:
         return (log_dot(position.ahead, before) + scale).clamp(max=0.0)
 
     def joint(self, position: Position, messages: Messages | None = None) -> Tensor:
-        """log p(next token, constraint | tokens so far): [B, V]. A token is multiplied only with the message of the
-        state of the automaton that it leads to."""
-        messages, (ahead, steps, states) = messages or self.messages, position
+        """log p(next token, constraint | tokens so far): [B, V]."""
+        return self.predict(position, messages or self.messages)[0]
+
+    def predict(self, position: Position, messages: Messages, alone: bool = False) -> tuple[Tensor, Tensor]:
+        """log p(next token, constraint | tokens so far) and, with `alone`, log p(next token | tokens so far): [B, V].
+
+        A token is multiplied only with the message of the state of the automaton that it leads to."""
+        ahead, steps, states = position
         rows = self.place[(steps + 1).clamp(max=self.span.most + 1).unsqueeze(-1), self.after[states]]  # [B, C]
         ends, scales = self.may_end(steps, states), messages.scales[rows]
         top = torch.maximum(scales.amax(-1), torch.where(ends, 0.0, -torch.inf).double())
@@ -217,10 +229,11 @@ class Product:
         def weighted(c: int) -> Tensor:
             return ahead * messages.values[rows[:, c]] * factor[:, c, None]
 
-        found = self.emission.predict(weighted).log() + top.unsqueeze(-1)
+        found, others = self.emission.predict(weighted, ahead if alone else None)
+        found = found.log() + top.unsqueeze(-1)
         if self.span.end is not None:
             found[:, self.span.end] = log_dot(ahead, self.end_weights()).masked_fill(~ends, -torch.inf)
-        return found
+        return found, others.log()
 
     def next_tokens(self, position: Position) -> Tensor:
         """log p(next token | tokens so far, constraint): [B, V]."""
@@ -228,10 +241,14 @@ class Product:
         total = joint.logsumexp(-1, keepdim=True)
         return joint - total.masked_fill(total == -torch.inf, 0.0)
 
+    def next_alone(self, position: Position) -> Tensor:
+        """log p(next token | tokens so far), whatever the constraint: [B, V]."""
+        return self.emission.whole(position.ahead).log()
+
     def corrections(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far, next token): [B, V]."""
-        alone = self.emission.marginal(position.ahead).log()
-        return (self.joint(position) - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+        joint, alone = self.predict(position, self.messages, alone=True)
+        return (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
 
     def sample(self, position: Position, generator: torch.Generator | None = None) -> list[list[int]]:
         """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>.
@@ -249,7 +266,7 @@ class Product:
             active, position, states, choice = active[going], position.some(going), states[going], choice[going]
             if not len(active):
                 break
-            words = self.emission.columns(states) * (self.emission.classes == choice.unsqueeze(-1))
+            words = self.likelihoods.columns(states) * (self.emission.classes == choice.unsqueeze(-1))
             tokens = invert(words, numbers[2, active])
             for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
                 found[row].append(token)

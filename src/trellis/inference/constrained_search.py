@@ -86,7 +86,7 @@ def traced(product: Product, best: tuple[float, int, int, int], trace: Sequence[
         state = int(step.before[row, state])
         edge = int(step.edge[row, state])
         allowed = product.masks[step.label[edge]][product.emission.classes]
-        words = product.emission.columns(torch.tensor([state], device=product.device))[0]
+        words = product.likelihoods.columns(torch.tensor([state], device=product.device))[0]
         tokens.append(int((words * allowed).argmax()))
         states.append(state)
         row = int(step.source[edge])
@@ -104,7 +104,7 @@ def most_probable_tokens(product: Product, position: Position, limit: int = LIMI
     relaxed, dropped = product.compute(product.label_best(), relaxed=True), -torch.inf
     words = torch.zeros(1, 0, dtype=torch.int64, device=product.device)
     known = torch.zeros(1, dtype=torch.float64, device=product.device)
-    size, end = product.emission.emission.num_symbols, product.span.end
+    size, end = product.num_symbols, product.span.end
     while len(words):
         pieces = torch.arange(len(words), device=product.device).split(max(1, ENTRIES // size))
         bounds = torch.cat([product.joint(position.some(rows), relaxed).double() for rows in pieces])

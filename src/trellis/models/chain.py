@@ -12,6 +12,7 @@ from torch import Tensor
 from trellis.constraints import Constraint
 from trellis.corpus import GAP
 from trellis.devices import Draws
+from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.inference.infilling import best_words
@@ -72,6 +73,10 @@ class ChainModel(StateModel):
     @abstractmethod
     def chain(self, batch: int = 1) -> queries.Chain:
         """The chain of `batch` new sentences."""
+
+    def likelihoods(self) -> Likelihoods:
+        """p(word | state), for constraints."""
+        return Likelihoods.of(self.chain().emission)
 
     @torch.no_grad()
     def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:

@@ -42,7 +42,7 @@ class Conditioned:
         self.model, self.constraint = model, constraint
         self.automaton: Automaton = constraint.compile(model.vocab)
         self.span = Span(least if complete else most, most, model.vocab.eos if complete else None)
-        self.product = Product(model.chain(), self.automaton, self.span)
+        self.product = Product(model.chain(), self.automaton, self.span, model.likelihoods())
         self.prefixes = Prefixes(self.product)
 
     def __repr__(self) -> str:

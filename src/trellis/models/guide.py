@@ -95,7 +95,7 @@ class Guide:
             position = self.positions(writer.prefixes())
             uniform = draw_uniform((n,), weights.device, generator)[writer.active]
             tokens = invert(self.product.next_tokens(position).exp(), uniform)
-            ours = self.product.emission.marginal(position.ahead).log()
+            ours = self.product.next_alone(position)
             ratio = (writer.forecast() - ours).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
             weights[writer.active] += ratio.double()
             if bool((weights == -torch.inf).all()):
@@ -138,7 +138,7 @@ def guide(
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
     with torch.no_grad():
-        return Guide(Product(hmm.chain(), constraint.compile(alphabet), Span(least, most, alphabet.end)), alpha, cache)
+        return Guide(Product(hmm.chain(), constraint.compile(alphabet), Span(least, most, alphabet.end), hmm.likelihoods()), alpha, cache)
 
 
 class Writer:
@@ -147,7 +147,7 @@ class Writer:
     def __init__(self, model: LanguageModel, guide: Guide, n: int, prompt: Text) -> None:
         if n < 1:
             raise TrellisError(f"Cannot sample {n} texts; pass 1 or more.")
-        size = guide.product.emission.emission.num_symbols
+        size = guide.product.num_symbols
         if len(model.vocab) != size or model.vocab.eos != guide.product.span.end:
             raise TrellisError(f"The guided model must have the {size:,} tokens of the HMM, with the same <eos>.")
         (ids,) = sentences_of(model, prompt).sentences
@@ -220,7 +220,7 @@ class Processor:
 
     def context(self, number: int, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """The prompt of a row, without padding."""
-        prompt, size = rows[number][: self.width], self.guide.product.emission.emission.num_symbols
+        prompt, size = rows[number][: self.width], self.guide.product.num_symbols
         if self.mask is not None:
             seen = self.mask[number * len(self.mask) // len(rows)]
             prompt = [token for token, real in zip(prompt, seen, strict=True) if real]
