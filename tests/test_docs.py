@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,19 @@ def test_the_library_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     failed, tried = doctest.testfile(str(DOCS / "python.md"), module_relative=False, encoding="utf-8")
     assert failed == 0
     assert tried > 40
+
+
+def test_sentences_under_constraints() -> None:
+    failed, tried = doctest.testfile(str(DOCS / "constraints.md"), module_relative=False, encoding="utf-8")
+    assert failed == 0
+    assert tried > 15
+
+
+def test_the_example_of_constraints(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(DOCS.parent / "examples" / "constrained.py"))
+    out = capsys.readouterr().out
+    assert out.count("p(constraint) =") == 6
+    assert "best: this returns each last line is specified" in out
 
 
 def test_recipes_are_the_files_that_are_tested() -> None:

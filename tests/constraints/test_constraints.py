@@ -135,7 +135,7 @@ def test_large_vocabularies_have_few_classes() -> None:
 @pytest.mark.parametrize(
     ("constraint", "sentence"),
     [
-        (contains("zebra"), "The word 'zebra' is not among the 4 words"),
+        (contains("a") & contains("a zebra"), r"The word 'zebra' is not among .* \(constraint: contains 'a zebra'\)\."),
         (contains("a") & length(2) & banned("a"), "not 'a', together with contains 'a'"),
         (length(0, 1) & contains("a") & contains("b"), "contains 'b', together with 0 to 1 words and contains 'a'"),
         (contains("a") & regex("z"), "No sentence satisfies the constraint: text matches 'z'"),

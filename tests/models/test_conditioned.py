@@ -103,6 +103,7 @@ def test_what_cannot_be(model: Any) -> None:
     with pytest.raises(TrellisError, match="that begins with 'the cat' satisfies"):
         model.constrain(begins("a"), most=5).best("the cat")
     assert model.constrain(begins("a"), most=5).log_prob("the cat") == -np.inf
+    assert model.constrain(anything(), most=2).log_prob("the cat sees the dog") == -np.inf  # too long
     with pytest.raises(TrellisError, match="Cannot generate 3 to 2 words"):
         model.constrain(anything(), 3, 2)
     bigram = trellis.train(SENTENCES, family="bigram").model

@@ -134,8 +134,19 @@ def test_misuse(hmm: trellis.HMM, other: Any) -> None:
         trellis.guide(hmm, CONSTRAINT).sample(random_hmm([*WORDS, "d"]))
     with pytest.raises(TrellisError, match="alphabet has 9 tokens, but the HMM has 4"):
         trellis.guide(hmm, contains("1"), alphabet=Alphabet.of_ids(9, 3))
-    with pytest.raises(TrellisError, match=r"cannot be satisfied after the tokens \[2, 2\]"):
-        trellis.guide(hmm, CONSTRAINT, most=4).corrections([Prefix((2, 2))])
+    with pytest.raises(TrellisError, match="No text after the prompts can satisfy"):
+        trellis.guide(hmm, contains("a", 5), most=4).processor()(torch.tensor([[0]]), scores_of(1, 4))
+    with pytest.raises(TrellisError, match="No token that the constraint allows"):
+        trellis.guide(hmm, contains("a", 5), most=4).sample(hmm)
+
+
+def test_texts_that_cannot_satisfy_the_constraint_end(hmm: trellis.HMM) -> None:
+    """Beam search keeps hypotheses of score -inf if it has no others."""
+    processor = trellis.guide(hmm, CONSTRAINT, most=4).processor()
+    processor(torch.tensor([[0], [0]]), scores_of(2, 4))
+    found = processor(torch.tensor([[0, 2, 2], [0, 0, 1]]), scores_of(2, 4))
+    assert found[0].isfinite().tolist() == [False, False, False, True]
+    assert found[1].isfinite().all()
 
 
 def scores_of(rows: int, size: int = 6) -> Tensor:

@@ -45,17 +45,25 @@ class Constraint:
     def __add__(self, other: Constraint) -> Constraint:
         return Constraint(f"({self.name}) then ({other.name})", lambda a: concatenation(self.build(a), other.build(a)))
 
+    def named_build(self, alphabet: Alphabet) -> Automaton:
+        """Like `build`; errors name the constraint."""
+        try:
+            return self.build(alphabet)
+        except TrellisError as error:
+            raise TrellisError(f"{str(error).removesuffix('.')} (constraint: {self.name}).") from error
+
     def compile(self, vocab: Any) -> Automaton:
         """The minimal automaton over the tokens of a `Vocabulary` or an `Alphabet`; raises if it accepts nothing."""
         alphabet = vocab if isinstance(vocab, Alphabet) else Alphabet.of_vocabulary(vocab)
-        built = minimised(self.build(alphabet))
+        built = minimised(intersection(self.parts or (self,), alphabet))
         if built.is_empty:
             raise TrellisError(contradiction(self.parts or (self,), alphabet))
         return built
 
 
 def intersection(parts: Iterable[Constraint], alphabet: Alphabet) -> Automaton:
-    return reduce(lambda one, other: product(one, other, np.logical_and), (part.build(alphabet) for part in parts))
+    built = (part.named_build(alphabet) for part in parts)
+    return reduce(lambda one, other: product(one, other, np.logical_and), built)
 
 
 def contradiction(parts: Sequence[Constraint], alphabet: Alphabet) -> str:

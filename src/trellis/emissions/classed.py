@@ -34,6 +34,12 @@ class Likelihoods(ABC):
     def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         """The function sum_z p(z) p(x | z), [B, K] -> [B, n], for some symbols [n] or all."""
 
+    @cached_property
+    def totals(self) -> Tensor:
+        """sum of p(x | z) over all symbols: [K]."""
+        everything = torch.arange(self.num_symbols, device=self.emission.log_probs(0).device)
+        return self.reduced(everything, "sum")
+
     @abstractmethod
     def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
         """The sum ("sum") or the maximum ("amax") of p(x | z) over some symbols [n]: [K]."""
@@ -54,10 +60,11 @@ class DenseLikelihoods(Likelihoods):
         return lambda probs: probs @ weights
 
     def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
-        if reduce == "sum":
-            member = self.weights.new_zeros(self.num_symbols).index_fill_(0, symbols, 1.0)
-            return self.weights @ member
-        return torch.cat([self.weights[some][:, symbols].amax(-1) for some in chunks(self.num_states, len(symbols))])
+        member = self.weights.new_zeros(self.num_symbols).index_fill_(0, symbols, 1.0)
+        few = 4 * len(symbols) < self.num_symbols
+        pieces = (self.weights[some] for some in chunks(self.num_states, self.num_symbols))
+        chosen = (piece[:, symbols] if few else piece * member for piece in pieces)
+        return torch.cat([piece.sum(-1) if reduce == "sum" else piece.amax(-1) for piece in chosen])
 
 
 class SparseLikelihoods(Likelihoods):
@@ -72,7 +79,7 @@ class SparseLikelihoods(Likelihoods):
 
     @cached_property
     def by_state(self) -> tuple[Tensor, Tensor]:
-        """The entries of the table in the order of their states, and where those of each state begin: [V k], [K + 1]."""
+        """The entries of the table in the order of their states, and where each state begins: [V k], [K + 1]."""
         order = self.ids.flatten().argsort(stable=True)
         counts = torch.bincount(self.ids.flatten(), minlength=self.num_states)
         return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
@@ -119,16 +126,23 @@ class Classed:
         self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
 
     def totals(self) -> Tensor:
-        """sum of p(x | z) over the symbols of each class: [C, K]."""
-        return self.reduced("sum")
+        """sum of p(x | z) over the symbols of each class: [C, K]. That of the largest class is what the others leave,
+        unless they leave less than half, where the difference would be inaccurate."""
+        none = torch.zeros_like(self.likelihoods.totals)
+        found = torch.stack([self.sums(c) if c in self.parts else none for c in self.members])
+        rest = self.likelihoods.totals - found.sum(0)
+        if bool((rest < 0.5 * self.likelihoods.totals).any()):
+            rest = self.likelihoods.reduced(self.members[self.largest], "sum")
+        found[self.largest] = rest
+        return found
+
+    def sums(self, c: int) -> Tensor:
+        return self.likelihoods.reduced(self.members[c], "sum")
 
     def best(self) -> Tensor:
         """max of p(x | z) over the symbols of each class: [C, K]."""
-        return self.reduced("amax")
-
-    def reduced(self, reduce: str) -> Tensor:
-        none = self.likelihoods.rows(self.classes[:1] * 0)[0] * 0
-        found = [self.likelihoods.reduced(m, reduce) if len(m) else none for m in self.members.values()]
+        none = torch.zeros_like(self.likelihoods.totals)
+        found = [self.likelihoods.reduced(m, "amax") if len(m) else none for m in self.members.values()]
         return torch.stack(found)
 
     def predict(self, probs: Callable[[int], Tensor], alone: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -62,9 +62,7 @@ class Product:
     """The product of a chain (prior of one sequence) and an automaton."""
 
     @torch.no_grad()
-    def __init__(
-        self, chain: Chain, automaton: Automaton, span: Span, likelihoods: Likelihoods | None = None
-    ) -> None:
+    def __init__(self, chain: Chain, automaton: Automaton, span: Span, likelihoods: Likelihoods | None = None) -> None:
         self.transition, self.span = chain.transition, span
         self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
         self.device, self.dtype = self.prior.device, self.prior.dtype
@@ -168,7 +166,8 @@ class Product:
     ) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
         pair, edge = self.edges_of(states)
-        rows, ends = self.place[steps[pair] + 1, self.target[edge]], self.may_end(steps, states)
+        after = (steps[pair] + 1).clamp(max=self.span.most + 1)
+        rows, ends = self.place[after, self.target[edge]], self.may_end(steps, states)
         top = torch.where(ends, 0.0, -torch.inf).double()
         top = top.scatter_reduce(0, pair, messages.scales[rows], "amax")
         top = top.masked_fill(top == -torch.inf, 0.0)
@@ -256,8 +255,8 @@ class Product:
         States and tokens are sampled together, so a step needs one row of the transition and no sum over tokens."""
         found: list[list[int]] = [[] for _ in position.steps]
         active = torch.arange(len(found), device=self.device)
-        uniform = draw_uniform((self.span.most + 1, 3, len(found)), self.device, generator)
-        for numbers in uniform:
+        uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
+        for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n samples do not depend on their number
             states = invert(
                 position.ahead * self.before(self.messages, *position[1:], self.sums)[0], numbers[0, active]
             )

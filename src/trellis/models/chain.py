@@ -74,6 +74,7 @@ class ChainModel(StateModel):
     def chain(self, batch: int = 1) -> queries.Chain:
         """The chain of `batch` new sentences."""
 
+    @torch.no_grad()
     def likelihoods(self) -> Likelihoods:
         """p(word | state), for constraints."""
         return Likelihoods.of(self.chain().emission)

@@ -35,6 +35,7 @@ class Conditioned:
     with `complete=False` they are streams of exactly `most` tokens, in which <eos> is a token like others.
     """
 
+    @torch.no_grad()
     def __init__(self, model: ChainModel, constraint: Constraint, least: int, most: int | None, complete: bool) -> None:
         most = max(least, 100) if most is None else most
         if not 0 <= least <= most or (not complete and most < 1):

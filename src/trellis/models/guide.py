@@ -50,16 +50,14 @@ class Guide:
 
     @torch.no_grad()
     def corrections(self, prefixes: Sequence[Prefix]) -> Tensor:
-        """alpha times log p(constraint | tokens, next token) / p(constraint | tokens): [B, V]; -inf where the
-        constraint cannot be satisfied any more."""
+        """alpha times log p(constraint | tokens, next token) / p(constraint | tokens): [B, V]; -inf for tokens after
+        which the constraint cannot be satisfied."""
         distinct = list(dict.fromkeys(prefixes))
         position = self.positions(distinct)
         found, before = self.product.corrections(position), self.product.log_prob(position)
-        if bool((before == -torch.inf).any()):
-            tokens = distinct[int((before == -torch.inf).nonzero()[0])]
-            raise TrellisError(f"The constraint cannot be satisfied after the tokens {list(tokens.tokens)}.")
         excluded = found == -torch.inf
-        found = (self.alpha * (found - before.unsqueeze(-1))).masked_fill(excluded, -torch.inf)
+        gained = found - before.masked_fill(before == -torch.inf, 0.0).unsqueeze(-1)
+        found = (self.alpha * gained).masked_fill(excluded, -torch.inf)
         number = {prefix: i for i, prefix in enumerate(distinct)}
         return found[[number[prefix] for prefix in prefixes]]
 
@@ -75,7 +73,7 @@ class Guide:
         for _ in range(self.product.span.most + 1):
             log_probs = writer.forecast() + self.corrections(writer.prefixes())
             if bool((log_probs.amax(-1) == -torch.inf).any()):
-                raise TrellisError("The guided model gives probability zero to every token that the constraint allows.")
+                raise TrellisError("No token that the constraint allows has a positive probability under both models.")
             probs = (log_probs - log_probs.amax(-1, keepdim=True)).exp()
             writer.write(invert(probs, draw_uniform((n,), probs.device, generator)[writer.active]))
             if not len(writer.active):
@@ -138,7 +136,11 @@ def guide(
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
     with torch.no_grad():
-        return Guide(Product(hmm.chain(), constraint.compile(alphabet), Span(least, most, alphabet.end), hmm.likelihoods()), alpha, cache)
+        return Guide(
+            Product(hmm.chain(), constraint.compile(alphabet), Span(least, most, alphabet.end), hmm.likelihoods()),
+            alpha,
+            cache,
+        )
 
 
 class Writer:
@@ -212,6 +214,10 @@ class Processor:
             return scores
         prefixes = [Prefix(tuple(rows[i][self.width :]), self.context(i, rows)) for i in going]
         found = self.guide.corrections(prefixes).to(scores)
+        impossible = found.amax(-1) == -torch.inf  # such as beams of score -inf: they end
+        if input_ids.shape[1] == self.width and bool(impossible.all()):
+            raise TrellisError("No text after the prompts can satisfy the constraint.")
+        found[impossible, end] = 0.0
         index = torch.tensor(going, device=scores.device)
         log_probs, size = scores[index].log_softmax(-1), found.shape[1]
         corrected = torch.full_like(log_probs, -torch.inf)

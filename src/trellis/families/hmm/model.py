@@ -175,6 +175,7 @@ class HMM(GradientModel, ChainModel):
         start, transition, emission = self.parts()
         return queries.Chain(self.sentence_start(batch).prior(start, transition), transition, emission)
 
+    @torch.no_grad()
     def likelihoods(self) -> Likelihoods:
         return self.memo("likelihoods", super().likelihoods)
 
