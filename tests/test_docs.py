@@ -36,7 +36,8 @@ def test_sentences_under_constraints() -> None:
     assert tried > 15
 
 
-def test_the_example_of_constraints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_constraints(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["constrained.py"])
     runpy.run_path(str(DOCS.parent / "examples" / "constrained.py"))
     out = capsys.readouterr().out
     assert out.count("p(constraint) =") == 6

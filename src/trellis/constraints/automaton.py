@@ -81,7 +81,7 @@ def label(tokens: np.ndarray, words: Sequence[str]) -> str:
     others = len(words) - len(tokens)
     if not others:
         return "any token"
-    if others <= SHOWN < len(tokens):
+    if others <= 2 * SHOWN < len(tokens):
         rest = np.setdiff1d(np.arange(len(words)), tokens)
         return f"any token but {', '.join(words[i] for i in rest)}"
     shown = ", ".join(words[i] for i in tokens[:SHOWN])

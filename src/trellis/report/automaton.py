@@ -13,7 +13,7 @@ from trellis.report.format import text
 from trellis.report.markup import SVG, Markup, element, join, picture
 from trellis.storage import write_text
 
-COLUMN, ROW, RADIUS, MARGIN = 190, 110, 18, 70  # pixels
+COLUMN, ROW, RADIUS, MARGIN = 190, 110, 18, 90  # pixels
 MOST_STATES = 60
 LONGEST_LABEL = 26
 STYLE = """
