@@ -20,7 +20,8 @@ from benchmarks.report import emit
 from trellis.constraints import Alphabet, Automaton, anything, contains
 from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
-from trellis.inference.constrained import Product, Span
+from trellis.inference.constrained import Product
+from trellis.inference.constrained_lattice import Span
 from trellis.inference.queries import Chain
 from trellis.transitions import Dense
 from trellis.types import Belief

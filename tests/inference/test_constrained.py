@@ -15,7 +15,8 @@ import trellis
 from constrained_cases import CASES
 from trellis.constraints import Automaton, Constraint, contains, length
 from trellis.emissions import Categorical, Partition
-from trellis.inference.constrained import Product, Span
+from trellis.inference.constrained import Product
+from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_search import most_probable_path, most_probable_tokens
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.inference.queries import Chain

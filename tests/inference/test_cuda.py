@@ -15,7 +15,8 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
-from trellis.inference.constrained import Product, Span
+from trellis.inference.constrained import Product
+from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_search import most_probable_tokens
 from trellis.inference.queries import Chain
 from trellis.learning.gradient import GradientLearner

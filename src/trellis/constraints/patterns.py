@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trellis.constraints.alphabet import Alphabet
-from trellis.constraints.automaton import Automaton, explore, minimised
+from trellis.constraints.automaton import Automaton, check_size, explore, minimised
 from trellis.errors import TrellisError
 
 MOST_POSITIONS = 10_000  # of a pattern, with repetitions written out
@@ -293,6 +293,7 @@ def lifted(automaton: Automaton, characters: Sequence[str], alphabet: Alphabet) 
             if after not in place:
                 place[after] = len(found)
                 found.append(after)
+        check_size(len(found))
     at = np.zeros(2 * len(moves), np.int64)
     at[found] = np.arange(len(found))
     accepting = automaton.accepting[np.array(found) // 2]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,19 +24,12 @@ from trellis.devices import draw_uniform
 from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
+from trellis.inference.constrained_lattice import Lattice, Span
 from trellis.inference.queries import Chain, normalised
 from trellis.transitions.base import invert
 
 LARGEST = 1 << 30  # numbers in the stored messages
 ENTRIES = 1 << 24  # numbers in memory at a time, besides
-
-
-class Span(NamedTuple):
-    """How long sequences are, and the token that ends them."""
-
-    least: int
-    most: int
-    end: int | None  # None: a stream of exactly `most` tokens
 
 
 class Position(NamedTuple):
@@ -66,98 +58,41 @@ class Product:
         self.transition, self.span = chain.transition, span
         self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
         self.device, self.dtype = self.prior.device, self.prior.dtype
-        number, live = len(automaton.moves), automaton.live()
-        moves, classes = np.where(live[automaton.moves], automaton.moves, number), automaton.classes
-        if span.end is not None:  # <eos> is a class of its own, which the automaton never reads
-            classes = classes.copy()
-            classes[span.end] = moves.shape[1]
-            moves = np.column_stack([moves, np.full(number, number)])
-        self.moves, accepting = (
-            np.vstack([moves, np.full_like(moves[:1], number)]),
-            np.append(automaton.accepting, False),
-        )
-        self.accepting, self.after = self.tensor(accepting), self.tensor(self.moves)  # [S + 1], [S + 1, C]
+        self.lattice = Lattice(automaton, span, self.device)
+        if self.lattice.size * self.transition.num_states > LARGEST:
+            raise TrellisError(
+                f"The constraint needs {self.lattice.size:,} messages of {self.transition.num_states:,} states, more "
+                "than fit into memory; shorten the sentences or simplify the constraint."
+            )
         self.likelihoods = Likelihoods.of(chain.emission) if likelihoods is None else likelihoods
-        self.emission = Classed(self.likelihoods, self.tensor(classes), self.moves.shape[1])
-        self.totals = self.emission.totals()  # [C, K]
-        self.ends = self.likelihoods.rows(self.tensor(np.array([span.end])))[0] if span.end is not None else None
-        self.find_edges()
-        self.find_pairs(accepting)
-        self.sums = self.masks.to(self.dtype) @ self.totals  # p(a token of the label | z): [L, K]
+        self.emission = Classed(self.likelihoods, self.lattice.classes, self.lattice.after.shape[1])
+        self.totals = self.emission.totals()  # p(a token of the class | z): [C, K]
+        self.sums = self.lattice.labels.to(self.dtype) @ self.totals  # p(a token of the label | z): [L, K]
+        self.ends = torch.ones_like(self.prior[0])
+        if span.end is not None:
+            self.ends = self.likelihoods.rows(torch.tensor([span.end], device=self.device))[0]
         self.messages = self.compute(self.sums, relaxed=False)
 
     @property
     def num_symbols(self) -> int:
         return self.likelihoods.num_symbols
 
-    def tensor(self, values: np.ndarray) -> Tensor:
-        return torch.as_tensor(values, device=self.device)
-
-    def find_edges(self) -> None:
-        """The edges of every state, in order: their sets of classes (labels) and where they lead."""
-        dead, labels, rows, counts = len(self.moves) - 1, dict[bytes, int](), list[tuple[int, int]](), list[int]()
-        masks = list[np.ndarray]()
-        for state in range(dead):
-            targets = [int(target) for target in np.unique(self.moves[state]) if target != dead]
-            for target in targets:
-                mask = self.moves[state] == target
-                number = labels.setdefault(mask.tobytes(), len(labels))
-                masks += [mask] if number == len(masks) else []
-                rows.append((number, target))
-            counts.append(len(targets))
-        edges = np.array(rows, np.int64).reshape(-1, 2)
-        self.label, self.target = self.tensor(edges[:, 0]), self.tensor(edges[:, 1])
-        self.counts = self.tensor(np.array([*counts, 0]))
-        self.begins = self.counts.cumsum(0) - self.counts
-        self.masks = self.tensor(np.stack(masks) if masks else np.zeros((0, self.moves.shape[1]), bool))  # [L, C]
-
-    def find_pairs(self, accepting: np.ndarray) -> None:
-        """The pairs (t, s) that can be reached and can accept: `needed[t]`, and their rows `place[t, s]`."""
-        (least, most, end), dead = self.span, len(self.moves) - 1
-        reach, alive = np.zeros((2, most + 2, dead + 1), bool)
-        reach[0, 0] = True
-        for t in range(most):
-            reach[t + 1, np.unique(self.moves[reach[t]])] = True
-        for t in range(most, -1, -1):
-            ending = accepting if t >= least and (end is not None or t == most) else np.zeros_like(accepting)
-            alive[t] = ending | alive[t + 1][self.moves].any(1)
-        kept = reach & alive
-        kept[:, dead] = False
-        size = int(kept.sum())
-        if size * self.transition.num_states > LARGEST:
-            raise TrellisError(
-                f"The constraint needs {size:,} messages of {self.transition.num_states:,} states, more than fit into "
-                "memory; shorten the sentences or simplify the constraint."
-            )
-        place = np.full(kept.shape, size)
-        place[kept] = np.arange(size)
-        self.needed = [self.tensor(np.flatnonzero(row)) for row in kept[:-1]]
-        self.place = self.tensor(place)
-
     def label_best(self) -> Tensor:
         """p(its most probable token of the label | z): [L, K]."""
         best = self.emission.best()
-        return torch.stack([best[mask].amax(0) for mask in self.masks]) if len(self.masks) else best[:0]
-
-    def may_end(self, steps: Tensor, states: Tensor) -> Tensor:
-        least, most, end = self.span
-        return self.accepting[states] & (steps >= least) & (steps <= most if end is not None else steps == most)
-
-    def end_weights(self) -> Tensor:
-        return torch.ones_like(self.prior[0]) if self.ends is None else self.ends
+        return torch.stack([best[mask].amax(0) for mask in self.lattice.labels]) if len(self.sums) else best[:0]
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
         """The messages of all pairs, from the last step to the first; `relaxed` takes maxima over tokens, not sums."""
-        size = int(sum(len(states) for states in self.needed))
-        values = self.prior.new_zeros(size + 1, self.transition.num_states)
-        scales = torch.full((size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
+        values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
+        scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
         found = Messages(values, scales)
         for t in range(self.span.most, -1, -1):
-            states = self.needed[t]
+            states = self.lattice.needed[t]
             if len(states):
                 steps = torch.full_like(states, t)
                 before, scale = self.before(found, steps, states, weights, relaxed)
-                rows = self.place[t, states]
+                rows = self.lattice.place[t, states]
                 values[rows], scales[rows] = self.transition.backward(before), scale
         return found
 
@@ -165,29 +100,21 @@ class Product:
         self, messages: Messages, steps: Tensor, states: Tensor, weights: Tensor, relaxed: bool = False
     ) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
-        pair, edge = self.edges_of(states)
-        after = (steps[pair] + 1).clamp(max=self.span.most + 1)
-        rows, ends = self.place[after, self.target[edge]], self.may_end(steps, states)
+        pair, edge = self.lattice.edges_of(states)
+        rows, ends = self.lattice.rows(steps[pair] + 1, self.lattice.target[edge]), self.lattice.may_end(steps, states)
         top = torch.where(ends, 0.0, -torch.inf).double()
         top = top.scatter_reduce(0, pair, messages.scales[rows], "amax")
         top = top.masked_fill(top == -torch.inf, 0.0)
         factor = (messages.scales[rows] - top[pair]).exp().to(self.dtype)
-        found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.end_weights()
+        found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
         for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // found.shape[1])):
-            terms = weights[self.label[edge[some]]] * messages.values[rows[some]] * factor[some].unsqueeze(-1)
+            terms = weights[self.lattice.label[edge[some]]] * messages.values[rows[some]] * factor[some].unsqueeze(-1)
             if relaxed:
                 found.scatter_reduce_(0, pair[some].unsqueeze(-1).expand_as(terms), terms, "amax")
             else:
                 found.index_add_(0, pair[some], terms)
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
-
-    def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The edges of some states [n]: the index of the state, and the edge."""
-        counts = self.counts[states]
-        pair = torch.arange(len(states), device=self.device).repeat_interleave(counts)
-        within = torch.arange(len(pair), device=self.device) - (counts.cumsum(0) - counts)[pair]
-        return pair, self.begins[states][pair] + within
 
     def begin(self, batch: int = 1) -> Position:
         """Before the first token."""
@@ -202,7 +129,7 @@ class Product:
         ahead = self.transition.forward(normalised(joint))
         if context:
             return position._replace(ahead=ahead), total.double().log()
-        states = self.after[position.states, self.emission.classes[tokens]]
+        states = self.lattice.after[position.states, self.lattice.classes[tokens]]
         return Position(ahead, position.steps + 1, states), total.double().log()
 
     def log_prob(self, position: Position) -> Tensor:
@@ -218,21 +145,27 @@ class Product:
         """log p(next token, constraint | tokens so far) and, with `alone`, log p(next token | tokens so far): [B, V].
 
         A token is multiplied only with the message of the state of the automaton that it leads to."""
-        ahead, steps, states = position
-        rows = self.place[(steps + 1).clamp(max=self.span.most + 1).unsqueeze(-1), self.after[states]]  # [B, C]
-        ends, scales = self.may_end(steps, states), messages.scales[rows]
-        top = torch.maximum(scales.amax(-1), torch.where(ends, 0.0, -torch.inf).double())
-        top = top.masked_fill(top == -torch.inf, 0.0)
-        factor = (scales - top.unsqueeze(-1)).exp().to(self.dtype)
+        ahead = position.ahead
+        rows, factor, ends, top = self.reached(position, messages)
 
         def weighted(c: int) -> Tensor:
-            return ahead * messages.values[rows[:, c]] * factor[:, c, None]
+            return ahead * messages.values[rows[:, c]] * factor[:, c, None].to(self.dtype)
 
         found, others = self.emission.predict(weighted, ahead if alone else None)
         found = found.log() + top.unsqueeze(-1)
         if self.span.end is not None:
-            found[:, self.span.end] = log_dot(ahead, self.end_weights()).masked_fill(~ends, -torch.inf)
+            found[:, self.span.end] = log_dot(ahead, self.ends).masked_fill(~ends, -torch.inf)
         return found, others.log()
+
+    def reached(self, position: Position, messages: Messages) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """For every class of next tokens, the row of its message and exp of its scale less the largest: [B, C] each;
+        whether the sequence may end, and that largest scale: [B] each."""
+        _, steps, states = position
+        rows = self.lattice.rows(steps.unsqueeze(-1) + 1, self.lattice.after[states])
+        ends, scales = self.lattice.may_end(steps, states), messages.scales[rows]
+        top = torch.maximum(scales.amax(-1), torch.where(ends, 0.0, -torch.inf).double())
+        top = top.masked_fill(top == -torch.inf, 0.0)
+        return rows, (scales - top.unsqueeze(-1)).exp(), ends, top
 
     def next_tokens(self, position: Position) -> Tensor:
         """log p(next token | tokens so far, constraint): [B, V]."""
@@ -257,31 +190,26 @@ class Product:
         active = torch.arange(len(found), device=self.device)
         uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
         for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n samples do not depend on their number
-            states = invert(
-                position.ahead * self.before(self.messages, *position[1:], self.sums)[0], numbers[0, active]
-            )
+            weights, _ = self.before(self.messages, *position[1:], self.sums)
+            states = invert(position.ahead.double() * weights, numbers[0, active])
             choice = invert(self.choices(position, states), numbers[1, active])
             going = choice < self.totals.shape[0]
             active, position, states, choice = active[going], position.some(going), states[going], choice[going]
             if not len(active):
                 break
-            words = self.likelihoods.columns(states) * (self.emission.classes == choice.unsqueeze(-1))
-            tokens = invert(words, numbers[2, active])
+            words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
+            tokens = invert(words.double(), numbers[2, active])
             for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
                 found[row].append(token)
-            after = self.after[position.states, choice]
+            after = self.lattice.after[position.states, choice]
             position = Position(self.transition.rows(states), position.steps + 1, after)
         return found
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
         """Weights of the class of the next token, and last of the end, given the state that emits it: [B, C + 1]."""
-        _, steps, here = position
-        rows = self.place[(steps + 1).clamp(max=self.span.most + 1).unsqueeze(-1), self.after[here]]
-        ends, scales = self.may_end(steps, here), self.messages.scales[rows]
-        top = torch.maximum(scales.amax(-1), torch.where(ends, 0.0, -torch.inf).double())
-        onward = self.totals[:, states].T.double() * self.messages.values[rows, states.unsqueeze(-1)].double()
-        onward = onward * (scales - top.unsqueeze(-1)).exp()
-        ending = self.end_weights()[states].double() * ends * (-top).exp()
+        rows, factor, ends, top = self.reached(position, self.messages)
+        onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
+        ending = self.ends[states] * ends * (-top).exp()
         return torch.cat([onward, ending.unsqueeze(-1)], -1)
 
     def length_probs(self, position: Position) -> Tensor:
@@ -290,9 +218,9 @@ class Product:
         ahead, states, scale = position.ahead, position.states, 0.0
         for t in range(int(position.steps[0]), self.span.most + 1):
             steps = torch.full_like(states, t)
-            ends = self.may_end(steps, states)
-            found[t] = log_dot(ahead, self.end_weights())[ends].logsumexp(0) + scale
-            pair, label, index, states = self.onward(t, states)
+            ends = self.lattice.may_end(steps, states)
+            found[t] = log_dot(ahead, self.ends)[ends].logsumexp(0) + scale
+            pair, label, index, states = self.lattice.onward(t, states)
             joint = ahead.new_zeros(len(states), ahead.shape[1])
             for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // ahead.shape[1])):
                 joint.index_add_(0, index[some], ahead[pair[some]] * self.sums[label[some]])
@@ -302,18 +230,9 @@ class Product:
             ahead, scale = self.transition.forward(joint / total), scale + float(total.double().log())
         return (found - found.logsumexp(0)).exp()
 
-    def onward(self, step: int, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The edges of states [n] after `step` tokens into states that can accept: the index of the state, the label,
-        the index of the next state, and the next states."""
-        pair, edge = self.edges_of(states)
-        keep = self.place[step + 1, self.target[edge]] < len(self.messages.values) - 1
-        pair, edge = pair[keep], edge[keep]
-        after, index = self.target[edge].unique(return_inverse=True)
-        return pair, self.label[edge], index, after
-
     def beyond(self) -> float:
         """p(more than `most` tokens), whatever the constraint: the mass that the limit leaves out."""
-        if self.ends is None:
+        if self.span.end is None:
             return 0.0
         ahead = self.prior[0]
         for _ in range(self.span.most):

@@ -48,14 +48,14 @@ class Step(NamedTuple):
 def most_probable_path(product: Product, position: Position) -> Explained | None:
     """The most probable continuation of one sequence and its states; None if there is none."""
     scores, states, weights = position.ahead.log(), position.states, product.label_best().log()
-    first, ending, trace = int(position.steps[0]), product.end_weights().log(), list[Step]()
+    first, ending, trace = int(position.steps[0]), product.ends.log(), list[Step]()
     best: tuple[float, int, int, int] | None = None  # log p, steps, state of the automaton (its index), state
     for t in range(first, product.span.most + 1):
-        for row in product.may_end(torch.full_like(states, t), states).nonzero().flatten().tolist():
+        for row in product.lattice.may_end(torch.full_like(states, t), states).nonzero().flatten().tolist():
             value, state = (scores[row] + ending).max(0)
             if float(value) > (-torch.inf if best is None else best[0]):
                 best = float(value), len(trace), row, int(state)
-        source, label, index, states = product.onward(t, states)
+        source, label, index, states = product.lattice.onward(t, states)
         if not len(states):
             break
         scores, step = advanced(product, scores, weights, source, label, index)
@@ -85,7 +85,7 @@ def traced(product: Product, best: tuple[float, int, int, int], trace: Sequence[
     for step in reversed(trace[:steps]):
         state = int(step.before[row, state])
         edge = int(step.edge[row, state])
-        allowed = product.masks[step.label[edge]][product.emission.classes]
+        allowed = product.lattice.labels[step.label[edge]][product.lattice.classes]
         words = product.likelihoods.columns(torch.tensor([state], device=product.device))[0]
         tokens.append(int((words * allowed).argmax()))
         states.append(state)
@@ -137,4 +137,4 @@ def log_prob_of(product: Product, position: Position, tokens: Sequence[int]) -> 
     for token in tokens:
         position, log_prob = product.read(position, torch.tensor([token], device=product.device))
         total += float(log_prob)
-    return total + float(log_dot(position.ahead, product.end_weights()))
+    return total + float(log_dot(position.ahead, product.ends))

@@ -9,7 +9,8 @@ import torch
 
 from trellis.constraints import Automaton, Constraint
 from trellis.errors import TrellisError
-from trellis.inference.constrained import Position, Product, Span
+from trellis.inference.constrained import Position, Product
+from trellis.inference.constrained_lattice import Span
 from trellis.inference.constrained_search import Explained, most_probable_path, most_probable_tokens
 from trellis.inference.infilling import LIMIT
 from trellis.inference.prefixes import Prefix, Prefixes

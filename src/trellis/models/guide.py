@@ -16,7 +16,8 @@ from torch import Tensor
 from trellis.constraints import Alphabet, Constraint
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
-from trellis.inference.constrained import Position, Product, Span
+from trellis.inference.constrained import Position, Product
+from trellis.inference.constrained_lattice import Span
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.models.base import LanguageModel
 from trellis.models.chain import ChainModel
