@@ -256,6 +256,28 @@ def test_improbable_constraints_do_not_underflow() -> None:
     np.testing.assert_allclose(product.length_probs(product.begin())[20], 1.0, rtol=1e-6)
 
 
+def test_the_sum_of_a_class_that_states_hardly_emit() -> None:
+    """State 0 emits the words b, c and d, the largest class, with probability 3e-7: not what is left of one."""
+    table = torch.tensor([[1 - 1.3e-6, 1e-7, 1e-7, 1e-7, 1e-6], [0.1, 0.3, 0.2, 0.2, 0.2]], dtype=torch.float32)
+    even = torch.full((2, 2), 0.5)
+    chain = Chain(Belief(even[:1]), Dense(even), Categorical(table.T.log().contiguous(), None, 2))
+    vocab = trellis.Vocabulary(["a", "b", "c", "d", "<eos>"], [1] * 5)
+    product = Product(chain, contains("a").compile(vocab), Span(0, 3, 4))
+    np.testing.assert_allclose(product.totals[product.emission.largest], [3e-7, 0.7], rtol=1e-5)
+
+
+def test_the_search_stops_at_its_limit() -> None:
+    """With one prefix at a time, the search misses the best sentence of this problem, and does not claim it."""
+    problem, automaton = small(58), random_automaton(58, 4)
+    product, expected = Product(problem.chain, automaton, SENTENCES), accepted(problem.sentences, automaton)
+    stopped, ended = (most_probable_tokens(product, product.begin(), limit) for limit in (1, 100))
+    assert stopped is not None
+    assert ended is not None
+    assert (stopped.proved, ended.proved) == (False, True)
+    assert expected[tuple(stopped.tokens)] < max(expected.values()) * (1 - EXACT)
+    np.testing.assert_allclose(expected[tuple(ended.tokens)], max(expected.values()), rtol=EXACT)
+
+
 def test_prefixes_are_kept_within_the_size_of_the_cache() -> None:
     problem, automaton = small(11), contains("a b").compile(VOCAB)
     product, rows = Product(problem.chain, automaton, SENTENCES), [Prefix(row, (2, 1)) for row in ROWS if len(row) < 4]
