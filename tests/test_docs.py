@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,20 @@ def test_estimators_beyond_hmmlearn() -> None:
     failed, tried = doctest.testfile(str(DOCS / "estimators.md"), module_relative=False, encoding="utf-8")
     assert failed == 0
     assert tried > 40
+
+
+def test_sentences_under_constraints() -> None:
+    failed, tried = doctest.testfile(str(DOCS / "constraints.md"), module_relative=False, encoding="utf-8")
+    assert failed == 0
+    assert tried > 15
+
+
+def test_the_example_of_constraints(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["constrained.py"])
+    runpy.run_path(str(DOCS.parent / "examples" / "constrained.py"))
+    out = capsys.readouterr().out
+    assert out.count("p(constraint) =") == 6
+    assert "best: this returns each last line is specified" in out
 
 
 def test_recipes_are_the_files_that_are_tested() -> None:

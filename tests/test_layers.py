@@ -24,6 +24,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "devices": {"errors"},
     "storage": {"errors"},
     "progress": set(),
+    "constraints": {"errors"},
     "kernels": set(),
     "types": {"kernels"},
     "dirichlet": {"kernels"},
@@ -31,12 +32,12 @@ MAY_IMPORT = {  # from the lowest to the highest
     "emissions": {"types", "kernels", "dirichlet", "devices", "errors"},
     "parts": {"types", "dirichlet", "transitions", "emissions", "errors"},
     "engines": {"types", "kernels", "transitions", "errors"},
-    "inference": {"devices", "errors", "engines"} | CORE,
+    "inference": {"constraints", "devices", "errors", "engines"} | CORE,
     "learning": {"config", "errors", "inference", "options"} | CORE,
     "corpus": {"types", "kernels"} | TOOLS,
-    "models": {"corpus", "inference"} | CORE | TOOLS,
+    "models": {"constraints", "corpus", "inference"} | CORE | TOOLS,
     "tasks": {"corpus", "models"} | CORE | TOOLS,
-    "report": {"corpus", "models", "tasks"} | TOOLS,
+    "report": {"constraints", "corpus", "models", "tasks"} | TOOLS,
     "training": {"corpus", "learning", "models", "tasks", "report", "__version__"}
     | TOOLS,  # families by import strings
     "families": {"corpus", "inference", "learning", "models", "tasks", "report", "training"} | CORE | TOOLS,
@@ -44,7 +45,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "hmm": {"estimators"},
     "vhmm": {"estimators"},
     "api": {"corpus", "models", "tasks", "training"} | TOOLS,
-    "cli": {"corpus", "models", "families", "tasks", "training", "report", "__version__"} | TOOLS,
+    "cli": {"constraints", "corpus", "models", "families", "tasks", "training", "report", "__version__"} | TOOLS,
     "testing": {"inference", "learning", "corpus", "models", "tasks", "training", "families", "cli"} | CORE | TOOLS,
 }
 TOP = {"__init__", "__main__"}

@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # as in `typing`, which takes most of the time of an othe
 if TYPE_CHECKING:
     from typing import Any
 
-    from trellis import hmm as hmm, vhmm as vhmm
+    from trellis import constraints as constraints, hmm as hmm, vhmm as vhmm
     from trellis.api import (
         compare as compare,
         evaluate as evaluate,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from trellis.families.neural.feedforward import FeedForward as FeedForward
     from trellis.families.neural.rnn import LSTM as LSTM, RNN as RNN
     from trellis.families.ngram.model import NGram as NGram
+    from trellis.models.guide import guide as guide
     from trellis.registry import Family as Family
     from trellis.tasks.scores import Scores as Scores
     from trellis.training.callbacks import Callback as Callback, TensorBoard as TensorBoard
@@ -75,6 +76,7 @@ _HOMES = {
     "families.neural.feedforward": "FeedForward",
     "families.neural.rnn": "LSTM RNN",
     "families.ngram.model": "NGram",
+    "models.guide": "guide",
     "registry": "Family",
     "tasks.scores": "Scores",
     "training.callbacks": "Callback TensorBoard",
@@ -82,12 +84,12 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [*_HOME, "TrellisError"]
+__all__ = [*_HOME, "TrellisError", "constraints"]
 
 
 def __getattr__(name: str) -> "Any":
     """Import public names on first use."""
-    if name in ("hmm", "vhmm"):
+    if name in ("constraints", "hmm", "vhmm"):
         return importlib.import_module(f"trellis.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'trellis' has no attribute {name!r}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from trellis.config import TrainConfig
+from trellis.constraints import Alphabet, banned, contains
 from trellis.corpus import Vocabulary
-from trellis.emissions import Partition
+from trellis.emissions import Categorical, Partition
 from trellis.families.factorial.config import FHMMTrainConfig
 from trellis.families.factorial.model import FHMM
 from trellis.families.factorial.variational_em import StepwiseVariationalLearner
@@ -14,6 +15,10 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
+from trellis.inference.constrained import Product
+from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_search import most_probable_tokens
+from trellis.inference.queries import Chain
 from trellis.learning.gradient import GradientLearner
 from trellis.transitions import Dense
 from trellis.types import Batch, Belief, Potentials
@@ -174,3 +179,24 @@ def test_low_rank_hmms_learn_alike() -> None:
     for choices in LOW_RANK:
         for here, there in zip(low_rank("cpu", choices), low_rank("cuda", choices), strict=True):
             assert abs(here - there) < HALF_PRECISION * abs(here)
+
+
+def test_constraints() -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix, prior, table = (torch.rand(*shape, generator=generator).double() for shape in ((8, 8), (1, 8), (6, 8)))
+    matrix, prior, table = matrix / matrix.sum(-1, keepdim=True), prior / prior.sum(), (table / table.sum(0)).log()
+    automaton = (contains("1 2") & banned("3 3")).compile(Alphabet.of_ids(6, 0))
+    found = []
+    for device in ("cpu", "cuda"):
+        emission = Categorical(table.to(device), None, 8)
+        chain = Chain(Belief(prior.to(device)), Dense(matrix.to(device)), emission)
+        product = Product(chain, automaton, Span(2, 9, 0))
+        position = product.read(product.begin(3), torch.tensor([1, 2, 3], device=device))[0]
+        best = most_probable_tokens(product, product.begin())
+        samples = product.sample(position, torch.Generator().manual_seed(1))
+        values = [product.log_prob(position), product.next_tokens(position), product.length_probs(product.begin())]
+        found.append((best, samples, values))
+    assert found[0][0] == (found[1][0].tokens, pytest.approx(found[1][0].log_prob), True)  # type: ignore[union-attr]
+    assert found[0][1] == found[1][1]
+    for one, other in zip(found[0][2], found[1][2], strict=True):
+        assert other.cpu().exp().allclose(one.exp(), **CLOSE)

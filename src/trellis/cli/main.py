@@ -15,7 +15,10 @@ from trellis.errors import TrellisError
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
-FIRST = "train", "eval", "sample", "score", "infill", "embed", "states", "draw", "info", "export", "tag", "cluster"
+FIRST = (  # the order in which `trellis --help` lists them
+    "train", "eval", "sample", "generate", "score", "infill", "embed", "states", "draw", "info", "export", "tag",
+    "cluster",
+)  # fmt: skip
 PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # what the module of a command defines: two strings and two functions
 
 

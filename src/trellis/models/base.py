@@ -6,7 +6,7 @@ import pathlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,10 @@ from trellis.errors import TrellisError
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.storage import as_path
 from trellis.transitions.base import invert
+
+if TYPE_CHECKING:
+    from trellis.constraints import Constraint
+    from trellis.models.conditioned import Conditioned
 
 T = TypeVar("T")
 Ranked = list[tuple[str, float]]  # words with their probabilities, most probable first
@@ -262,6 +266,20 @@ class PersistedModel(ABC):
         [2, 2]
         """
         raise self.refusal("infill", *CHAIN)
+
+    def constrain(
+        self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
+    ) -> Conditioned:
+        """The sentences of `least` to `most` words (by default at most 100) that satisfy a constraint: their
+        probability, samples, next words and the most probable one. With `complete=False`, running text of exactly
+        `most` tokens.
+
+        >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
+        >>> ends_in_a = model.constrain(trellis.constraints.ends("a"), most=20)
+        >>> {sentence[-1] for sentence in ends_in_a.sample(10)}
+        {'a'}
+        """
+        raise self.refusal("constrain", *CHAIN)
 
     def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
         """The n most informative states, with their most probable words and successor states.

@@ -9,12 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.constraints import Constraint
 from trellis.corpus import GAP
 from trellis.devices import Draws
+from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.inference.infilling import best_words
 from trellis.models.base import Infilled, LanguageModel, Path, check_sizes
+from trellis.models.conditioned import Conditioned
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
 from trellis.types import Belief, Filtered, Posterior, Potentials
@@ -70,6 +73,11 @@ class ChainModel(StateModel):
     @abstractmethod
     def chain(self, batch: int = 1) -> queries.Chain:
         """The chain of `batch` new sentences."""
+
+    @torch.no_grad()
+    def likelihoods(self) -> Likelihoods:
+        """p(word | state), for constraints."""
+        return Likelihoods.of(self.chain().emission)
 
     @torch.no_grad()
     def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Posterior:
@@ -141,6 +149,11 @@ class ChainModel(StateModel):
             )
             for row, length in enumerate(lengths.tolist())
         ]
+
+    def constrain(
+        self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
+    ) -> Conditioned:
+        return Conditioned(self, constraint, least, most, complete)
 
     def written(self, ids: np.ndarray) -> str:
         """A sentence with gaps as text."""

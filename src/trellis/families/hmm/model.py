@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
+from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.lattice import sentence_trellis
@@ -174,6 +175,10 @@ class HMM(GradientModel, ChainModel):
         """The chain (prior, transition, emission) of `batch` new sentences."""
         start, transition, emission = self.parts()
         return queries.Chain(self.sentence_start(batch).prior(start, transition), transition, emission)
+
+    @torch.no_grad()
+    def likelihoods(self) -> Likelihoods:
+        return self.memo("likelihoods", super().likelihoods)
 
     def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
         return summarise_states(self, n, words)

@@ -1,0 +1,211 @@
+"""Generation under a constraint: preparation, a token of guidance and samples, against the published method (Ctrl-G).
+
+Texts have exactly 32 tokens and contain n keywords in any order, so the automaton has 2^n states."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.large_hmm import fresh_memory, peak_memory, settle
+from benchmarks.report import emit
+from trellis.constraints import Alphabet, Automaton, all_of, anything
+from trellis.emissions import Categorical, Partition
+from trellis.emissions.classed import Likelihoods
+from trellis.inference.constrained import Product
+from trellis.inference.constrained_lattice import Span
+from trellis.inference.queries import Chain
+from trellis.transitions import Dense
+from trellis.types import Belief
+
+BENCH = "constraints"
+LENGTH, ROWS = 32, 8  # tokens of a text, and texts side by side
+AUTOMATA = (1, 4, 16, 64)
+LOWEST = -1e30  # the published method's log of zero
+AGREE, LEAST = 1e-2, -50.0  # nats by which corrections in float32 may differ, where they are above
+
+
+class Published:
+    """Ctrl-G's method with its cost: log space, one product with the vocabulary for every state of the automaton. The
+    exponentials of the emission, which its code computes at every token, are computed once."""
+
+    def __init__(self, matrix: Tensor, emission: Tensor, automaton: Automaton) -> None:
+        device, number = matrix.device, len(automaton.moves)
+        pairs = [(s, int(d)) for s in range(number) for d in np.unique(automaton.moves[s])]
+        masks = np.stack([(automaton.moves[s] == d)[automaton.classes] for s, d in pairs])
+        self.source, self.target = torch.tensor(pairs, device=device).T
+        self.masks = torch.tensor(masks, dtype=matrix.dtype, device=device)  # [E, V]
+        self.leaves = torch.nn.functional.one_hot(self.source, number).T.to(matrix)  # [S, E]
+        self.enters = torch.nn.functional.one_hot(self.target, number).to(matrix)  # [E, S]
+        self.matrix, self.emission, self.accepting = matrix, emission, torch.tensor(automaton.accepting, device=device)
+
+    def prepare(self) -> None:
+        weights = (self.masks @ self.emission.T).log().nan_to_num(neginf=LOWEST)  # [E, H]
+        ends = torch.where(self.accepting, 0.0, LOWEST).to(weights)[:, None].expand(-1, weights.shape[1])
+        message, self.messages = times_log(ends, self.matrix.T), []
+        for _ in range(LENGTH + 1):
+            self.messages.append(message)
+            joined = weights + message[self.target]
+            message = times_log(sum_by(joined, self.source, len(self.accepting)), self.matrix.T)
+
+    def step(self, ahead: Tensor, states: Tensor, left: int) -> Tensor:
+        """log p(constraint | tokens so far, next token): [B, V]."""
+        joint = ahead.log().unsqueeze(1) + self.messages[left - 1]  # [B, S, H]
+        words = times_log(joint.flatten(0, 1), self.emission).view(len(ahead), -1, self.emission.shape[1])
+        edges = (self.leaves[states].unsqueeze(-1) * self.enters).mT  # [B, S, E]
+        allowed = (edges.flatten(0, 1) @ self.masks).view_as(words).log().nan_to_num(neginf=LOWEST)
+        return (words + allowed).logsumexp(1) - (ahead @ self.emission).log()
+
+
+def times_log(values: Tensor, matrix: Tensor) -> Tensor:
+    top = values.amax(-1, keepdim=True)
+    return ((values - top).exp() @ matrix).log() + top
+
+
+def sum_by(values: Tensor, groups: Tensor, number: int) -> Tensor:
+    """logsumexp of rows by group: [E, H] -> [S, H]."""
+    index = groups.unsqueeze(-1).expand_as(values)
+    top = values.new_full((number, values.shape[1]), LOWEST).scatter_reduce(0, index, values, "amax")
+    total = torch.zeros_like(top).scatter_add(0, index, (values - top[groups]).exp())
+    return total.log().nan_to_num(neginf=LOWEST) + top
+
+
+def ctrl_g(path: str, matrix: Tensor, emission: Tensor, automaton: Automaton) -> Any:
+    """Ctrl-G's own processor, from its repository."""
+    sys.path.insert(0, path)
+    import ctrlg
+
+    states, size = emission.shape
+    pairs = [(s, int(d)) for s in range(len(automaton.moves)) for d in np.unique(automaton.moves[s])]
+    edges = [(s, d, (automaton.moves[s] == d)[automaton.classes]) for s, d in pairs]
+    graph = {"edges": edges, "initial_state": 0, "accept_states": set(np.flatnonzero(automaton.accepting).tolist())}
+    hmm = SimpleNamespace(
+        alpha_exp=matrix, beta=emission.log(), gamma=matrix.new_full((states,), 1 / states).log(),
+        hidden_states=states, vocab_size=size, eos_token_id=-1,
+    )  # fmt: skip
+    dfa = ctrlg.DFAModel(graph, size).to(matrix.device)
+    return lambda: ctrlg.ConstraintLogitsProcessor(hmm, dfa, LENGTH, LENGTH, [], hmm_batch_size=ROWS)
+
+
+def once(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """The smallest of several times, after one call."""
+    work()
+    found = []
+    for _ in range(repeats):
+        settle(device)
+        begun = time.perf_counter()
+        work()
+        settle(device)
+        found.append(time.perf_counter() - begun)
+    return min(found)
+
+
+def random_chain(states: int, words: int, classes: int, device: torch.device) -> Chain:
+    """A random chain; with classes, every word has states / classes live states."""
+    generator = torch.Generator(device).manual_seed(0)
+    matrix = torch.rand(states, states, generator=generator, device=device).square_()
+    matrix /= matrix.sum(-1, keepdim=True)
+    table = torch.rand(words, states // max(classes, 1), generator=generator, device=device).square_().add_(1e-3)
+    support = None
+    if classes:
+        word_class = torch.randint(classes, (words,), generator=generator, device=device)
+        support = Partition(word_class, [states // classes] * classes).to(device)
+        totals = table.new_zeros(states).index_add_(0, support.support.flatten(), table.flatten())
+        table /= totals[support.support]
+    else:
+        table /= table.sum(0)
+    prior = matrix.new_full((1, states), 1 / states)
+    return Chain(Belief(prior), Dense(matrix), Categorical(table.log_(), support, states))
+
+
+class Ours(NamedTuple):
+    """Seconds of preparation, of a token of ROWS texts, and of ROWS whole samples; and the corrections to compare."""
+
+    prepared: float
+    step: float
+    samples: float
+    corrections: Tensor
+    memory: float | None
+
+
+def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -> Ours:
+    device, before = tokens.device, fresh_memory(tokens.device)
+    likelihoods, span = Likelihoods.of(chain.emission), Span(LENGTH, LENGTH, None)
+    prepared = once(lambda: Product(chain, automaton, span, likelihoods), device, repeats)
+    product = Product(chain, automaton, span, likelihoods)
+    position = product.begin(ROWS)
+    step = once(lambda: product.corrections(product.read(position, tokens, context=True)[0]), device, repeats)
+    samples = once(lambda: product.sample(position), device, repeats)
+    return Ours(prepared, step, samples, product.corrections(position), peak_memory(device, before))
+
+
+def case(states: int, words: int, size: int, classes: int, options: argparse.Namespace, device: torch.device) -> None:
+    """One size of the automaton."""
+    chain, name = random_chain(states, words, classes, device), f"{states} states, {words} words, automaton of {size}"
+    name += f", {classes} word classes" if classes else ""
+    keywords = map(str, range(size.bit_length() - 1))
+    automaton = (all_of(*keywords) if size > 1 else anything()).compile(Alphabet.of_ids(words))
+    tokens = torch.arange(ROWS, device=device) + words // 2
+    ours = measured(chain, automaton, tokens, options.repeats)
+    emit(BENCH, name, "samples", ROWS * LENGTH / ours.samples, "none", None, None, "tokens/s", memory_gb=ours.memory)
+    if classes:  # the published method has no word classes
+        emit(BENCH, name, "preparation", ours.prepared * 1e3, "none", None, None, "ms")
+        emit(BENCH, name, "a token", ours.step * 1e3 / ROWS, "none", None, None, "ms")
+        return
+    matrix, table = chain.transition.dense(), chain.emission.dense().T.exp().contiguous()  # [H, V]
+    prior, first = chain.prior.probs.expand(ROWS, -1), torch.zeros(ROWS, dtype=torch.int64, device=device)
+    peer = Published(matrix, table, automaton)
+    theirs = once(peer.prepare, device, options.repeats)
+
+    def step() -> Tensor:
+        ahead = prior * table[:, tokens].T
+        return peer.step(ahead / ahead.sum(-1, keepdim=True) @ matrix, first, LENGTH)
+
+    differ = (peer.step(prior, first, LENGTH) - ours.corrections).abs()
+    assert differ[ours.corrections > LEAST].lt(AGREE).all()
+    report(name, "its method", ours, theirs, once(step, device, options.repeats))
+    if options.ctrl_g:
+        beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, options, device)
+
+
+def report(name: str, peer: str, ours: Ours, prepared: float, step: float) -> None:
+    emit(BENCH, name, "preparation", ours.prepared * 1e3, peer, prepared * 1e3, prepared / ours.prepared, "ms")
+    emit(BENCH, name, "a token", ours.step * 1e3 / ROWS, peer, step * 1e3 / ROWS, step / ours.step, "ms")
+
+
+def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace, device: torch.device) -> None:
+    prepared = once(make, device, options.repeats)
+    processor, ranges = make(), [[LENGTH, LENGTH]] * ROWS
+    processor.compute_logits([()] * ROWS, ranges, ROWS)
+    prefixes = [(token,) for token in range(100, 100 + ROWS)]
+    step = once(lambda: processor.compute_logits(prefixes, ranges, ROWS), device, options.repeats)
+    report(name, "Ctrl-G", ours, prepared, step)
+
+
+@torch.no_grad()
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks constraints", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="512 states, 5,000 words")
+    parser.add_argument("--states", type=int, nargs="*", help="default: 4,096; on a GPU also 32,768")
+    parser.add_argument("--words", type=int, default=50_000)
+    parser.add_argument(
+        "--automata", type=int, nargs="*", default=AUTOMATA, help="states of the automaton, powers of two"
+    )
+    parser.add_argument("--classes", type=int, default=0, help="word classes: states / classes are live at a word")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--ctrl-g", metavar="PATH", help="a copy of Ctrl-G's repository")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args(argv)
+    device = torch.device(options.device)
+    sizes = options.states or ([512] if options.quick else [4096, 32768] if device.type == "cuda" else [4096])
+    for states in sizes:
+        for size in options.automata:
+            case(states, 5000 if options.quick else options.words, size, options.classes, options, device)

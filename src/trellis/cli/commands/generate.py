@@ -1,0 +1,121 @@
+"""trellis generate"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trellis.cli.arguments import add_device, add_model, check_picture, positive, seed
+from trellis.cli.console import Answer, Lines
+from trellis.errors import TrellisError
+
+if TYPE_CHECKING:
+    from trellis.constraints import Constraint
+    from trellis.models.conditioned import Conditioned
+
+SUMMARY = "generate sentences that satisfy constraints, by exact inference"
+EXAMPLE = 'trellis generate demo --contains "a list" --not "the" --words 5..12 -n 5'
+SMALLEST = -700.0  # a log-probability of which exp does not underflow
+PARTS = {  # option: placeholder, help, and the constructor in trellis.constraints
+    "contains": ("PHRASE", "sentences with a word or phrase", "contains"),
+    "not": ("PHRASE", "sentences without it", "banned"),
+    "begins": ("PHRASE", "sentences that begin with it", "begins"),
+    "ends": ("PHRASE", "sentences that end with it", "ends"),
+    "template": ("TEXT", "text with gaps: ___ is a word, ___{1,3} one to three", "template"),
+    "tokens": ("PATTERN", "a regular expression over words: '(the | a) .* [list string]'", "tokens"),
+    "regex": ("PATTERN", "a regular expression that the text matches as a whole", "regex"),
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_device(parser)
+    for name, (placeholder, text, _) in PARTS.items():
+        parser.add_argument(f"--{name}", action="append", default=[], metavar=placeholder, help=text)
+    parser.add_argument("--in-order", action="store_true", help="the phrases of --contains occur in this order")
+    parser.add_argument(
+        "--words", type=bounds, default=(0, None), metavar="A..B", help="number of words (default: ..100)"
+    )
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="the beginning of the sentences")
+    parser.add_argument("-n", type=positive, default=1, help="sentences to sample")
+    parser.add_argument("--best", action="store_true", help="the most probable sentence instead of samples")
+    parser.add_argument("--seed", type=seed, default=0)
+    parser.add_argument("--draw", type=Path, metavar="FILE.svg", help="draw the automaton of the constraint")
+
+
+def bounds(text: str) -> tuple[int, int | None]:
+    """Parse 8..15, 8.., ..15 or 8."""
+    match = re.fullmatch(r"(\d*)\.\.(\d*)|(\d+)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of words such as 8..15, 8.. or ..15")
+    if match[3]:
+        return int(match[3]), int(match[3])
+    return int(match[1] or 0), int(match[2]) if match[2] else None
+
+
+def run(args: argparse.Namespace) -> Answer:
+    check_picture(args.draw)
+    constraint = constraint_of(args)
+    from trellis.models.files import load
+
+    model = load(args.model, None, args.device)
+    found = model.constrain(constraint, *args.words)
+    if args.draw is not None:
+        from trellis.report.automaton import AutomatonPicture
+
+        AutomatonPicture(found.automaton, model.vocab.words).save(args.draw)
+    data = described(found, args.prompt)
+    logging.info(summary(data))
+    if args.best:
+        best = found.best(args.prompt)
+        data["sentences"] = [{"text": best.text, "log_prob": best.log_prob, "proved": best.proved}]
+        if not best.proved:
+            logging.info("the search reached its limit: a more probable sentence may exist")
+    else:
+        texts = found.sample(args.n, args.prompt, args.seed)
+        data["sentences"] = [{"text": text} for text in texts]
+    return Answer(data, [Lines([sentence["text"] for sentence in data["sentences"]])])
+
+
+def constraint_of(args: argparse.Namespace) -> Constraint:
+    """The conjunction of all parts."""
+    from trellis import constraints
+
+    given = {name: getattr(args, name.replace("-", "_")) for name in PARTS}
+    if args.in_order and len(given["contains"]) < 2:
+        raise TrellisError("--in-order needs at least two phrases; repeat --contains.")
+    parts = [constraints.ordered(*given.pop("contains"))] if args.in_order else []
+    parts += [getattr(constraints, PARTS[name][2])(text) for name, texts in given.items() for text in texts]
+    total = parts[0] if parts else constraints.anything()
+    for part in parts[1:]:
+        total &= part
+    return total
+
+
+def described(found: Conditioned, prompt: str) -> dict[str, Any]:
+    """The constraint and its exact probability."""
+    log_prob = found.log_prob(prompt)
+    return {
+        "constraint": found.constraint.name,
+        "words": [found.span.least, found.span.most],
+        "prompt": prompt,
+        "log_prob": log_prob,
+        "prob_longer": found.prob_longer,
+        "expected_words": found.expected_length(prompt),
+        "states": len(found.automaton.moves),
+    }
+
+
+def summary(data: dict[str, Any]) -> str:
+    """The probability of the constraint, in one line."""
+    given, log_prob = " | prompt" if data["prompt"] else "", data["log_prob"]
+    least, most = data["words"]
+    prob = f"{math.exp(log_prob):.6g}" if log_prob > SMALLEST else f"exp({log_prob:.6g})"
+    return (
+        f"p(constraint{given}) = {prob} for {least} to {most} words "
+        f"(expected: {data['expected_words']:.1f}); p(more than {most} words) = {data['prob_longer']:.3g}"
+    )

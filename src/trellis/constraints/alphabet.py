@@ -1,0 +1,73 @@
+"""The tokens that automata read: their ids, and the text that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trellis.errors import TrellisError
+
+
+class Alphabet(NamedTuple):
+    """V tokens. Joined to text, two of them are separated by a space unless the first ends, or the second begins,
+    without one."""
+
+    words: Sequence[str]  # the text of each token
+    end: int | None  # the token that ends a sentence
+    encode: Callable[[str], list[int]]  # text to ids; raises if a word is unknown
+    tight_left: np.ndarray  # [V] bool: no space before this token
+    tight_right: np.ndarray  # ... after it
+
+    @classmethod
+    def of_vocabulary(cls, vocab: Any) -> Alphabet:
+        """The tokens of a `trellis.Vocabulary`."""
+
+        def encode(text: str) -> list[int]:
+            tokens = vocab.split(text)
+            unknown = next((token for token in tokens if token not in vocab.index), None)
+            if unknown is not None:
+                raise TrellisError(f"The word {unknown!r} is not among the {len(vocab):,} words of the vocabulary.")
+            return [vocab.index[token] for token in tokens]
+
+        words = ["\n" if i == vocab.eos else word for i, word in enumerate(vocab.words)]
+        left, right = (
+            np.array([word == "\n" or len(vocab.join(pair(word))) <= 1 + len(word) for word in words], bool)
+            for pair in (lambda word: ("a", word), lambda word: (word, "a"))
+        )
+        return cls(words, vocab.eos, encode, left, right)
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer: Any, end: int | None = None) -> Alphabet:
+        """The tokens of a tokenizer of `transformers`, whose tokens contain their own spaces; `end` is its
+        end-of-sequence token by default."""
+        size = len(tokenizer)
+        end = tokenizer.eos_token_id if end is None else end
+        tight = np.ones(size, bool)
+        words = [tokenizer.decode([i]) for i in range(size)]
+        return cls(words, end, lambda text: list(tokenizer.encode(text, add_special_tokens=False)), tight, tight)
+
+    @classmethod
+    def of_ids(cls, size: int, end: int | None = None) -> Alphabet:
+        """Tokens without a text of their own: phrases are ids separated by spaces."""
+
+        def encode(text: str) -> list[int]:
+            ids = [int(word) if word.isdecimal() else -1 for word in text.split()]
+            if any(not 0 <= i < size for i in ids):
+                raise TrellisError(f"The phrase {text!r} has a word that is not an id from 0 to {size - 1}.")
+            return ids
+
+        loose = np.zeros(size, bool)
+        return cls([str(i) for i in range(size)], end, encode, loose, loose)
+
+    @property
+    def any_word(self) -> np.ndarray:
+        """The tokens that do not end a sentence: [V] bool."""
+        return np.arange(len(self.words)) != (-1 if self.end is None else self.end)
+
+    def mask(self, tokens: Sequence[int]) -> np.ndarray:
+        """A set of tokens: [V] bool."""
+        mask = np.zeros(len(self.words), bool)
+        mask[list(tokens)] = True
+        return mask

@@ -1,0 +1,161 @@
+"""Symbols in classes: sums, maxima and predictions of an emission, class by class."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from trellis.emissions.base import ENTRIES, SymbolEmission
+
+
+class Likelihoods(ABC):
+    """p(x | z) of V symbols and K states, computed once for many constraints."""
+
+    def __init__(self, emission: SymbolEmission) -> None:
+        self.emission, self.num_states, self.num_symbols = emission, emission.num_states, emission.num_symbols
+
+    @classmethod
+    def of(cls, emission: SymbolEmission) -> Likelihoods:
+        return DenseLikelihoods(emission) if emission.support is None else SparseLikelihoods(emission)
+
+    def rows(self, symbols: Tensor) -> Tensor:
+        """p(x | z) of one symbol per sequence: [B] -> [B, K]."""
+        return self.emission.potentials(symbols.unsqueeze(0)).widen(self.num_states).gather()[0].exp()
+
+    @abstractmethod
+    def columns(self, states: Tensor) -> Tensor:
+        """p(x | z) of one state per sequence: [B] -> [B, V]."""
+
+    @abstractmethod
+    def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        """The function sum_z p(z) p(x | z), [B, K] -> [B, n], for some symbols [n] or all."""
+
+    @cached_property
+    def totals(self) -> Tensor:
+        """sum of p(x | z) over all symbols: [K]."""
+        everything = torch.arange(self.num_symbols, device=self.emission.log_probs(0).device)
+        return self.reduced(everything, "sum")
+
+    @abstractmethod
+    def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
+        """The sum ("sum") or the maximum ("amax") of p(x | z) over some symbols [n]: [K]."""
+
+
+class DenseLikelihoods(Likelihoods):
+    """All states can emit all symbols: a table by state, so that one state's symbols are adjacent in memory."""
+
+    def __init__(self, emission: SymbolEmission) -> None:
+        super().__init__(emission)
+        self.weights = emission.dense().T.contiguous().exp_()  # [K, V]
+
+    def columns(self, states: Tensor) -> Tensor:
+        return self.weights[states]
+
+    def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        weights = self.weights if symbols is None else self.weights[:, symbols]
+        return lambda probs: probs @ weights
+
+    def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
+        member = self.weights.new_zeros(self.num_symbols).index_fill_(0, symbols, 1.0)
+        few = 4 * len(symbols) < self.num_symbols
+        pieces = (self.weights[some] for some in chunks(self.num_states, self.num_symbols))
+        chosen = (piece[:, symbols] if few else piece * member for piece in pieces)
+        return torch.cat([piece.sum(-1) if reduce == "sum" else piece.amax(-1) for piece in chosen])
+
+
+class SparseLikelihoods(Likelihoods):
+    """k live states per symbol: O(V k) in memory and time, not O(V K)."""
+
+    def __init__(self, emission: SymbolEmission) -> None:
+        super().__init__(emission)
+        symbols = torch.arange(self.num_symbols, device=emission.log_probs(0).device)
+        known = emission.potentials(symbols.unsqueeze(0), all_observed=True)
+        assert known.ids is not None
+        self.weights, self.ids = known.table[known.rows[0]].exp(), known.ids[0]  # [V, k]
+
+    @cached_property
+    def by_state(self) -> tuple[Tensor, Tensor]:
+        """The entries of the table in the order of their states, and where each state begins: [V k], [K + 1]."""
+        order = self.ids.flatten().argsort(stable=True)
+        counts = torch.bincount(self.ids.flatten(), minlength=self.num_states)
+        return order, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+    def columns(self, states: Tensor) -> Tensor:
+        order, begins = self.by_state
+        counts = begins[states + 1] - begins[states]
+        row = torch.arange(len(states), device=states.device).repeat_interleave(counts)
+        within = torch.arange(len(row), device=states.device) - (counts.cumsum(0) - counts)[row]
+        entry = order[begins[states][row] + within]
+        found = self.weights.new_zeros(len(states), self.num_symbols)
+        found[row, entry // self.ids.shape[1]] = self.weights.flatten()[entry]
+        return found
+
+    def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        weights, ids = self.weights, self.ids
+        if symbols is not None:
+            weights, ids = weights[symbols], ids[symbols]
+
+        def predict(probs: Tensor) -> Tensor:
+            pieces = chunks(len(weights), len(probs) * weights.shape[1])
+            return torch.cat([torch.einsum("bnk,nk->bn", probs[:, ids[some]], weights[some]) for some in pieces], -1)
+
+        return predict
+
+    def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
+        found = self.weights.new_zeros(self.num_states)
+        for some in chunks(len(symbols), self.ids.shape[1]):
+            rows = symbols[some]
+            found.scatter_reduce_(0, self.ids[rows].flatten(), self.weights[rows].flatten(), reduce)
+        return found
+
+
+class Classed:
+    """Symbols in C classes [V]. One product with all symbols predicts those of the largest class; the others have
+    predictors of their own. So every function costs O(V k) per sequence."""
+
+    def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
+        self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes
+        counts = torch.bincount(classes, minlength=num_classes)
+        self.largest = int(counts.argmax())
+        self.members = dict(enumerate(classes.argsort(stable=True).split(counts.tolist())))
+        self.whole = likelihoods.predictor()
+        self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
+
+    def totals(self) -> Tensor:
+        """sum of p(x | z) over the symbols of each class: [C, K]. That of the largest class is what the others leave,
+        unless they leave less than half, where the difference would be inaccurate."""
+        none = torch.zeros_like(self.likelihoods.totals)
+        found = torch.stack([self.sums(c) if c in self.parts else none for c in self.members])
+        rest = self.likelihoods.totals - found.sum(0)
+        if bool((rest < 0.5 * self.likelihoods.totals).any()):
+            rest = self.likelihoods.reduced(self.members[self.largest], "sum")
+        found[self.largest] = rest
+        return found
+
+    def sums(self, c: int) -> Tensor:
+        return self.likelihoods.reduced(self.members[c], "sum")
+
+    def best(self) -> Tensor:
+        """max of p(x | z) over the symbols of each class: [C, K]."""
+        none = torch.zeros_like(self.likelihoods.totals)
+        found = [self.likelihoods.reduced(m, "amax") if len(m) else none for m in self.members.values()]
+        return torch.stack(found)
+
+    def predict(self, probs: Callable[[int], Tensor], alone: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """sum_z probs(c)[b, z] p(x | z), where c is the class of x: [B, V]; and, in the same pass over the symbols,
+        sum_z alone[n, z] p(x | z): [n, V]."""
+        first = probs(self.largest)
+        found = self.whole(first if alone is None else torch.cat([first, alone]))
+        found, others = found[: len(first)], found[len(first) :]
+        for c, predict in self.parts.items():
+            found[:, self.members[c]] = predict(probs(c))
+        return found, others
+
+
+def chunks(rows: int, width: int) -> Iterator[slice]:
+    size = max(1, ENTRIES // max(1, width))
+    return (slice(first, first + size) for first in range(0, rows, size))

@@ -1,0 +1,245 @@
+"""Exact inference in the product of a hidden Markov chain and an automaton: sequences that satisfy a constraint.
+
+After t tokens the automaton is in state s. With z the state of the chain that emits the next token,
+
+    b_t(s, z) = [may end] end(z) + sum_c e_c(z) m_{t+1}(s', z),    m_t(s, z) = sum_z' A(z, z') b_t(s, z'),
+
+where s' is the state after s and a token of class c, and e_c(z) the probability that z emits a token of that class. A
+sentence may end after `least` to `most` tokens where the automaton accepts, with end(z) = p(<eos> | z); a stream has
+`most` tokens, with end(z) = 1 after the last. Then p(constraint | x_<=t) = sum_z p(z | x_<=t) b_t(s, z).
+
+Only pairs (t, s) are computed that can be reached from the first state and can still be accepted. The messages m do not
+depend on a prompt. Each is stored with a log-scale of its own, so that improbable constraints do not underflow. Classes
+that lead from s to the same s' are one edge, and equal sets of classes share their sums over tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.constraints.automaton import Automaton
+from trellis.devices import draw_uniform
+from trellis.emissions.classed import Classed, Likelihoods
+from trellis.engines.reference import to_dense
+from trellis.errors import TrellisError
+from trellis.inference.constrained_lattice import Lattice, Span
+from trellis.inference.queries import Chain, normalised
+from trellis.transitions.base import invert
+
+LARGEST = 1 << 30  # numbers in the stored messages
+ENTRIES = 1 << 24  # numbers in memory at a time, besides
+
+
+class Position(NamedTuple):
+    """Where B sequences are."""
+
+    ahead: Tensor  # p(z | tokens so far) of the state that emits the next token: [B, K]
+    steps: Tensor  # tokens so far: [B]
+    states: Tensor  # of the automaton: [B]
+
+    def some(self, rows: Tensor | slice) -> Position:
+        return Position(*(part[rows] for part in self))
+
+
+class Messages(NamedTuple):
+    """m_t(s, z) of every pair (t, s), divided by exp of its scale; the last row, for all other pairs, is zero."""
+
+    values: Tensor  # [R + 1, K]
+    scales: Tensor  # [R + 1] float64
+
+
+class Product:
+    """The product of a chain (prior of one sequence) and an automaton."""
+
+    @torch.no_grad()
+    def __init__(self, chain: Chain, automaton: Automaton, span: Span, likelihoods: Likelihoods | None = None) -> None:
+        self.transition, self.span = chain.transition, span
+        self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
+        self.device, self.dtype = self.prior.device, self.prior.dtype
+        self.lattice = Lattice(automaton, span, self.device)
+        if self.lattice.size * self.transition.num_states > LARGEST:
+            raise TrellisError(
+                f"The constraint needs {self.lattice.size:,} messages of {self.transition.num_states:,} states, more "
+                "than fit into memory; shorten the sentences or simplify the constraint."
+            )
+        self.likelihoods = Likelihoods.of(chain.emission) if likelihoods is None else likelihoods
+        self.emission = Classed(self.likelihoods, self.lattice.classes, self.lattice.after.shape[1])
+        self.totals = self.emission.totals()  # p(a token of the class | z): [C, K]
+        self.sums = self.lattice.labels.to(self.dtype) @ self.totals  # p(a token of the label | z): [L, K]
+        self.ends = torch.ones_like(self.prior[0])
+        if span.end is not None:
+            self.ends = self.likelihoods.rows(torch.tensor([span.end], device=self.device))[0]
+        self.messages = self.compute(self.sums, relaxed=False)
+
+    @property
+    def num_symbols(self) -> int:
+        return self.likelihoods.num_symbols
+
+    def label_best(self) -> Tensor:
+        """p(its most probable token of the label | z): [L, K]."""
+        best = self.emission.best()
+        return torch.stack([best[mask].amax(0) for mask in self.lattice.labels]) if len(self.sums) else best[:0]
+
+    def compute(self, weights: Tensor, relaxed: bool) -> Messages:
+        """The messages of all pairs, from the last step to the first; `relaxed` takes maxima over tokens, not sums."""
+        values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
+        scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
+        found = Messages(values, scales)
+        for t in range(self.span.most, -1, -1):
+            states = self.lattice.needed[t]
+            if len(states):
+                steps = torch.full_like(states, t)
+                before, scale = self.before(found, steps, states, weights, relaxed)
+                rows = self.lattice.place[t, states]
+                values[rows], scales[rows] = self.transition.backward(before), scale
+        return found
+
+    def before(
+        self, messages: Messages, steps: Tensor, states: Tensor, weights: Tensor, relaxed: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
+        pair, edge = self.lattice.edges_of(states)
+        rows, ends = self.lattice.rows(steps[pair] + 1, self.lattice.target[edge]), self.lattice.may_end(steps, states)
+        top = torch.where(ends, 0.0, -torch.inf).double()
+        top = top.scatter_reduce(0, pair, messages.scales[rows], "amax")
+        top = top.masked_fill(top == -torch.inf, 0.0)
+        factor = (messages.scales[rows] - top[pair]).exp().to(self.dtype)
+        found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
+        for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // found.shape[1])):
+            terms = weights[self.lattice.label[edge[some]]] * messages.values[rows[some]] * factor[some].unsqueeze(-1)
+            if relaxed:
+                found.scatter_reduce_(0, pair[some].unsqueeze(-1).expand_as(terms), terms, "amax")
+            else:
+                found.index_add_(0, pair[some], terms)
+        peak = found.amax(-1)
+        return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
+
+    def begin(self, batch: int = 1) -> Position:
+        """Before the first token."""
+        nothing = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        return Position(self.prior.expand(batch, -1), nothing, nothing)
+
+    def read(self, position: Position, tokens: Tensor, context: bool = False) -> tuple[Position, Tensor]:
+        """The position after one more token [B], and log p(token | tokens so far) [B]; the automaton does not read a
+        token of the context."""
+        joint = position.ahead * self.likelihoods.rows(tokens)
+        total = joint.sum(-1)
+        ahead = self.transition.forward(normalised(joint))
+        if context:
+            return position._replace(ahead=ahead), total.double().log()
+        states = self.lattice.after[position.states, self.lattice.classes[tokens]]
+        return Position(ahead, position.steps + 1, states), total.double().log()
+
+    def log_prob(self, position: Position) -> Tensor:
+        """log p(constraint | tokens so far): [B]."""
+        before, scale = self.before(self.messages, position.steps, position.states, self.sums)
+        return (log_dot(position.ahead, before) + scale).clamp(max=0.0)
+
+    def joint(self, position: Position, messages: Messages | None = None) -> Tensor:
+        """log p(next token, constraint | tokens so far): [B, V]."""
+        return self.predict(position, messages or self.messages)[0]
+
+    def predict(self, position: Position, messages: Messages, alone: bool = False) -> tuple[Tensor, Tensor]:
+        """log p(next token, constraint | tokens so far) and, with `alone`, log p(next token | tokens so far): [B, V].
+
+        A token is multiplied only with the message of the state of the automaton that it leads to."""
+        ahead = position.ahead
+        rows, factor, ends, top = self.reached(position, messages)
+
+        def weighted(c: int) -> Tensor:
+            return ahead * messages.values[rows[:, c]] * factor[:, c, None].to(self.dtype)
+
+        found, others = self.emission.predict(weighted, ahead if alone else None)
+        found = found.log() + top.unsqueeze(-1)
+        if self.span.end is not None:
+            found[:, self.span.end] = log_dot(ahead, self.ends).masked_fill(~ends, -torch.inf)
+        return found, others.log()
+
+    def reached(self, position: Position, messages: Messages) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """For every class of next tokens, the row of its message and exp of its scale less the largest: [B, C] each;
+        whether the sequence may end, and that largest scale: [B] each."""
+        _, steps, states = position
+        rows = self.lattice.rows(steps.unsqueeze(-1) + 1, self.lattice.after[states])
+        ends, scales = self.lattice.may_end(steps, states), messages.scales[rows]
+        top = torch.maximum(scales.amax(-1), torch.where(ends, 0.0, -torch.inf).double())
+        top = top.masked_fill(top == -torch.inf, 0.0)
+        return rows, (scales - top.unsqueeze(-1)).exp(), ends, top
+
+    def next_tokens(self, position: Position) -> Tensor:
+        """log p(next token | tokens so far, constraint): [B, V]."""
+        joint = self.joint(position)
+        total = joint.logsumexp(-1, keepdim=True)
+        return joint - total.masked_fill(total == -torch.inf, 0.0)
+
+    def next_alone(self, position: Position) -> Tensor:
+        """log p(next token | tokens so far), whatever the constraint: [B, V]."""
+        return self.emission.whole(position.ahead).log()
+
+    def corrections(self, position: Position) -> Tensor:
+        """log p(constraint | tokens so far, next token): [B, V]."""
+        joint, alone = self.predict(position, self.messages, alone=True)
+        return (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+
+    def sample(self, position: Position, generator: torch.Generator | None = None) -> list[list[int]]:
+        """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>.
+
+        States and tokens are sampled together, so a step needs one row of the transition and no sum over tokens."""
+        found: list[list[int]] = [[] for _ in position.steps]
+        active = torch.arange(len(found), device=self.device)
+        uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
+        for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n samples do not depend on their number
+            weights, _ = self.before(self.messages, *position[1:], self.sums)
+            states = invert(position.ahead.double() * weights, numbers[0, active])
+            choice = invert(self.choices(position, states), numbers[1, active])
+            going = choice < self.totals.shape[0]
+            active, position, states, choice = active[going], position.some(going), states[going], choice[going]
+            if not len(active):
+                break
+            words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
+            tokens = invert(words.double(), numbers[2, active])
+            for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
+                found[row].append(token)
+            after = self.lattice.after[position.states, choice]
+            position = Position(self.transition.rows(states), position.steps + 1, after)
+        return found
+
+    def choices(self, position: Position, states: Tensor) -> Tensor:
+        """Weights of the class of the next token, and last of the end, given the state that emits it: [B, C + 1]."""
+        rows, factor, ends, top = self.reached(position, self.messages)
+        onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
+        ending = self.ends[states] * ends * (-top).exp()
+        return torch.cat([onward, ending.unsqueeze(-1)], -1)
+
+    def length_probs(self, position: Position) -> Tensor:
+        """p(number of tokens | tokens so far, constraint) of one sequence: [most + 1]; by a forward pass."""
+        found = torch.full((self.span.most + 1,), -torch.inf, dtype=torch.float64, device=self.device)
+        ahead, states, scale = position.ahead, position.states, 0.0
+        for t in range(int(position.steps[0]), self.span.most + 1):
+            steps = torch.full_like(states, t)
+            ends = self.lattice.may_end(steps, states)
+            found[t] = log_dot(ahead, self.ends)[ends].logsumexp(0) + scale
+            pair, label, index, states = self.lattice.onward(t, states)
+            joint = ahead.new_zeros(len(states), ahead.shape[1])
+            for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // ahead.shape[1])):
+                joint.index_add_(0, index[some], ahead[pair[some]] * self.sums[label[some]])
+            total = joint.sum()
+            if total == 0:
+                break
+            ahead, scale = self.transition.forward(joint / total), scale + float(total.double().log())
+        return (found - found.logsumexp(0)).exp()
+
+    def beyond(self) -> float:
+        """p(more than `most` tokens), whatever the constraint: the mass that the limit leaves out."""
+        if self.span.end is None:
+            return 0.0
+        ahead = self.prior[0]
+        for _ in range(self.span.most):
+            ahead = self.transition.forward(ahead * (1 - self.ends))
+        return float((ahead * (1 - self.ends)).double().sum())
+
+
+def log_dot(probs: Tensor, weights: Tensor) -> Tensor:
+    """log sum_z p(z) w(z), in float64: [..., K] -> [...]."""
+    return (probs.double() * weights.double()).sum(-1).log()

@@ -1,0 +1,109 @@
+"""The automaton of a constraint over time: its edges, and the pairs (t, s) that sequences can pass through."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.constraints.automaton import Automaton
+
+
+class Span(NamedTuple):
+    """How long sequences are, and the token that ends them."""
+
+    least: int
+    most: int
+    end: int | None  # None: a stream of exactly `most` tokens
+
+
+class Onward(NamedTuple):
+    """Edges from some states of the automaton after t tokens into states that can accept."""
+
+    source: Tensor  # index among the given states: [n]
+    label: Tensor  # the set of classes: [n]
+    target: Tensor  # index among `states`: [n]
+    states: Tensor  # the next states, distinct
+
+
+class Lattice:
+    """States 0 to S - 1 of the automaton, and S, which cannot accept, after t = 0 to `most` tokens.
+
+    Classes that lead from one state to the same other are one edge; its label is the set of these classes. A pair
+    (t, s) that can be reached from (0, 0) and can accept has the row `place[t, s]`; all others have `size`."""
+
+    def __init__(self, automaton: Automaton, span: Span, device: torch.device) -> None:
+        self.span, self.device = span, device
+        dead, live = len(automaton.moves), automaton.live()
+        moves, classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
+        if span.end is not None:  # <eos> is a class of its own, which the automaton never reads
+            classes = classes.copy()
+            classes[span.end] = moves.shape[1]
+            moves = np.column_stack([moves, np.full(dead, dead)])
+        moves, accepting = np.vstack([moves, np.full_like(moves[:1], dead)]), np.append(automaton.accepting, False)
+        self.classes, self.after, self.accepting = map(self.tensor, (classes, moves, accepting))  # [V], [S+1, C], [S+1]
+        self.find_edges(moves)
+        self.find_pairs(moves, accepting)
+
+    def tensor(self, values: np.ndarray) -> Tensor:
+        return torch.as_tensor(values, device=self.device)
+
+    def find_edges(self, moves: np.ndarray) -> None:
+        dead, labels, masks = len(moves) - 1, dict[bytes, int](), list[np.ndarray]()
+        rows, counts = list[tuple[int, int]](), list[int]()
+        for state in range(dead):
+            targets = [int(target) for target in np.unique(moves[state]) if target != dead]
+            for target in targets:
+                mask = moves[state] == target
+                number = labels.setdefault(mask.tobytes(), len(labels))
+                masks += [mask] if number == len(masks) else []
+                rows.append((number, target))
+            counts.append(len(targets))
+        edges = np.array(rows, np.int64).reshape(-1, 2)
+        self.label, self.target = self.tensor(edges[:, 0]), self.tensor(edges[:, 1])  # of each edge, by state
+        self.counts = self.tensor(np.array([*counts, 0]))  # edges of each state
+        self.begins = self.counts.cumsum(0) - self.counts
+        self.labels = self.tensor(np.array(masks, bool).reshape(-1, moves.shape[1]))  # [L, C]
+
+    def find_pairs(self, moves: np.ndarray, accepting: np.ndarray) -> None:
+        (least, most, end), dead = self.span, len(moves) - 1
+        reach, alive = np.zeros((2, most + 2, dead + 1), bool)
+        reach[0, 0] = True
+        for t in range(most):
+            reach[t + 1, np.unique(moves[reach[t]])] = True
+        for t in range(most, -1, -1):
+            ending = accepting if t >= least and (end is not None or t == most) else np.zeros_like(accepting)
+            alive[t] = ending | alive[t + 1][moves].any(1)
+        kept = reach & alive
+        kept[:, dead] = False
+        self.size = int(kept.sum())
+        place = np.full(kept.shape, self.size)
+        place[kept] = np.arange(self.size)
+        self.needed = [self.tensor(np.flatnonzero(row)) for row in kept[:-1]]  # the states of each t
+        self.place = self.tensor(place)  # [most + 2, S + 1]
+
+    def rows(self, steps: Tensor, states: Tensor) -> Tensor:
+        """The rows of pairs; times after the last are like the first of them."""
+        return self.place[steps.clamp(max=self.span.most + 1), states]
+
+    def may_end(self, steps: Tensor, states: Tensor) -> Tensor:
+        """Whether sequences may end after some tokens: [n] bool."""
+        least, most, end = self.span
+        return self.accepting[states] & (steps >= least) & (steps <= most if end is not None else steps == most)
+
+    def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The edges of some states [n]: the index of the state, and the edge."""
+        counts = self.counts[states]
+        source = torch.arange(len(states), device=self.device).repeat_interleave(counts)
+        within = torch.arange(len(source), device=self.device) - (counts.cumsum(0) - counts)[source]
+        return source, self.begins[states][source] + within
+
+    def onward(self, step: int, states: Tensor) -> Onward:
+        """The edges of states after `step` tokens."""
+        source, edge = self.edges_of(states)
+        keep = self.place[step + 1, self.target[edge]] < self.size
+        source, edge = source[keep], edge[keep]
+        after, target = self.target[edge].unique(return_inverse=True)
+        return Onward(source, self.label[edge], target, after)

@@ -1,0 +1,70 @@
+"""Positions of prefixes in a product of chain and automaton, in a small cache."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from trellis.inference.constrained import Position, Product
+
+
+class Prefix(NamedTuple):
+    """Tokens that the automaton reads, after a context that it does not read."""
+
+    tokens: tuple[int, ...]
+    context: tuple[int, ...] = ()
+
+    def parents(self) -> Sequence[Prefix]:
+        """The prefix without its last tokens, longest first; then parts of its context alone."""
+        shorter = [Prefix(self.tokens[:n], self.context) for n in range(len(self.tokens) - 1, -1, -1)]
+        return [*shorter, *(Prefix((), self.context[:n]) for n in range(len(self.context) - 1, -1, -1))]
+
+
+class Prefixes:
+    """The positions of at most `size` prefixes; those that have not been used for longest are dropped."""
+
+    def __init__(self, product: Product, size: int = 256) -> None:
+        self.product, self.size = product, size
+        self.kept: OrderedDict[Prefix, Position] = OrderedDict()
+
+    def positions(self, prefixes: Sequence[Prefix]) -> Position:
+        """The positions of B prefixes. Those that need one more token than a prefix in the cache are read together."""
+        distinct = dict.fromkeys(prefixes)
+        found = {prefix: self.kept[prefix] for prefix in distinct if prefix in self.kept}
+        found[Prefix(())] = self.product.begin()
+        chains = [self.to_read(prefix, found) for prefix in distinct]
+        while level := [chain.pop() for chain in chains if chain]:
+            self.extend(list(dict.fromkeys(level)), found)
+        for prefix in distinct:
+            self.kept[prefix] = found[prefix]
+            self.kept.move_to_end(prefix)
+        while len(self.kept) > self.size:
+            self.kept.popitem(last=False)
+        return stacked([found[prefix] for prefix in prefixes])
+
+    def to_read(self, prefix: Prefix, found: dict[Prefix, Position]) -> list[Prefix]:
+        """The prefixes to compute, longest first, up to the first that is known, whose position is added to `found`."""
+        chain = list[Prefix]()
+        for one in (prefix, *prefix.parents()):
+            if one in found or one in self.kept:
+                found.setdefault(one, self.kept[one] if one in self.kept else found[one])
+                break
+            chain.append(one)
+        return chain
+
+    def extend(self, level: list[Prefix], found: dict[Prefix, Position]) -> None:
+        """Add the positions of prefixes whose parents are known."""
+        for in_context in (True, False):
+            chosen = [one for one in level if one not in found and bool(one.tokens) != in_context]
+            if chosen:
+                ids = [(one.context if in_context else one.tokens)[-1] for one in chosen]
+                before = stacked([found[one.parents()[0]] for one in chosen])
+                after, _ = self.product.read(before, torch.tensor(ids, device=self.product.device), in_context)
+                found |= {one: after.some(slice(i, i + 1)) for i, one in enumerate(chosen)}
+
+
+def stacked(positions: Sequence[Position]) -> Position:
+    return Position(*(torch.cat(parts) for parts in zip(*positions, strict=True)))

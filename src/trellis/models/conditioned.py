@@ -1,0 +1,140 @@
+"""A language model conditioned on a constraint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from trellis.constraints import Automaton, Constraint
+from trellis.errors import TrellisError
+from trellis.inference.constrained import Position, Product
+from trellis.inference.constrained_lattice import Span
+from trellis.inference.constrained_search import Explained, most_probable_path, most_probable_tokens
+from trellis.inference.infilling import LIMIT
+from trellis.inference.prefixes import Prefix, Prefixes
+from trellis.models.base import Path, Ranked
+from trellis.models.text import Text, sentences_of
+
+if TYPE_CHECKING:
+    from trellis.models.chain import ChainModel
+
+
+class BestSentence(NamedTuple):
+    """The most probable sentence that satisfies a constraint."""
+
+    text: str
+    log_prob: float  # log p(text), including <eos> if the sentence is complete
+    proved: bool  # whether no other sentence is more probable; False: the search reached its limit
+
+
+class Conditioned:
+    """The sentences of a model that satisfy a constraint. All queries are exact.
+
+    The constraint is about the whole sentence, and a `prompt` is its beginning. Sentences have `least` to `most` words;
+    with `complete=False` they are streams of exactly `most` tokens, in which <eos> is a token like others.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: ChainModel, constraint: Constraint, least: int, most: int | None, complete: bool) -> None:
+        most = max(least, 100) if most is None else most
+        if not 0 <= least <= most or (not complete and most < 1):
+            raise TrellisError(f"Cannot generate {least} to {most} words; pass 0 <= least <= most.")
+        self.model, self.constraint = model, constraint
+        self.automaton: Automaton = constraint.compile(model.vocab)
+        self.span = Span(least if complete else most, most, model.vocab.eos if complete else None)
+        self.product = Product(model.chain(), self.automaton, self.span, model.likelihoods())
+        self.prefixes = Prefixes(self.product)
+
+    def __repr__(self) -> str:
+        return f"<Conditioned: {self.model!r}, {self.constraint.name}>"
+
+    @torch.no_grad()
+    def at(self, prompt: Text, possible: bool = True) -> tuple[tuple[int, ...], Position]:
+        """The tokens of a prompt, and the position after it; raises if no sentence can follow and `possible` is set."""
+        given = sentences_of(self.model, prompt).sentences
+        if len(given) != 1:
+            raise TrellisError(f"Pass one prompt, not {len(given)}.")
+        tokens = tuple(given[0].tolist())
+        position = self.prefixes.positions([Prefix(tokens)])
+        if possible and float(self.product.log_prob(position)) == -np.inf:
+            begins = f" that begins with {self.text(tokens)!r}" if tokens else ""
+            raise TrellisError(
+                f"No sentence of {self.span.least} to {self.span.most} words{begins} satisfies the constraint under "
+                f"the model: {self.constraint.name}."
+            )
+        return tokens, position
+
+    def text(self, tokens: Any) -> str:
+        return self.model.vocab.join(self.model.vocab.decode(tokens))
+
+    @torch.no_grad()
+    def log_prob(self, prompt: Text = "") -> float:
+        """log p(constraint | the sentence begins with the prompt).
+
+        >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
+        >>> model.constrain(trellis.constraints.length(0), most=0).log_prob() == model.log_prob("")
+        True
+        """
+        return float(self.product.log_prob(self.at(prompt, possible=False)[1]))
+
+    @property
+    def prob(self) -> float:
+        """p(constraint)."""
+        return float(np.exp(self.log_prob()))
+
+    @property
+    @torch.no_grad()
+    def prob_longer(self) -> float:
+        """p(more than `most` words): sentences that are neither counted nor sampled."""
+        return self.product.beyond()
+
+    @torch.no_grad()
+    def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
+        """Sample n sentences from p(sentence | constraint, prompt)."""
+        if n < 1:
+            raise TrellisError(f"Cannot sample {n} sentences; pass 1 or more.")
+        tokens, position = self.at(prompt)
+        many = Position(*(part.expand(n, *part.shape[1:]) for part in position))
+        return [self.text([*tokens, *row]) for row in self.product.sample(many, torch.Generator().manual_seed(seed))]
+
+    @torch.no_grad()
+    def predict(self, prompt: Text = "", n: int = 10) -> Ranked:
+        """The n most probable next words after a prompt, given that the sentence will satisfy the constraint."""
+        return self.model.rank(self.product.next_tokens(self.at(prompt)[1])[0], n)
+
+    def best(self, prompt: Text = "", limit: int = LIMIT) -> BestSentence:
+        """The most probable sentence, by a search with exact upper bounds that keeps at most `limit` prefixes of each
+        length."""
+        tokens, position = self.at(prompt)
+        found = most_probable_tokens(self.product, position, limit)
+        assert found is not None
+        return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
+
+    def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
+        """The sentence and states that are most probable together, after a prompt: the states of the words that follow
+        it, and of <eos>."""
+        tokens, position = self.at(prompt)
+        found: Explained | None = most_probable_path(self.product, position)
+        assert found is not None
+        path = Path(np.array(found.states), found.log_prob + self.read(tokens))
+        return self.text([*tokens, *found.tokens]), path
+
+    @torch.no_grad()
+    def read(self, tokens: tuple[int, ...]) -> float:
+        """log p(the sentence begins with these tokens)."""
+        if not tokens:
+            return 0.0
+        row = torch.tensor([tokens], device=self.model.device)
+        return float(self.model.score(row, self.model.sentence_start(1))[0].double().sum())
+
+    @torch.no_grad()
+    def length_probs(self, prompt: Text = "") -> np.ndarray:
+        """p(number of words | constraint, prompt): [most + 1]."""
+        return self.product.length_probs(self.at(prompt)[1]).cpu().numpy()
+
+    def expected_length(self, prompt: Text = "") -> float:
+        """The expected number of words of a sentence that satisfies the constraint."""
+        probs = self.length_probs(prompt)
+        return float(probs @ np.arange(len(probs)))

@@ -1,0 +1,170 @@
+"""Automata against predicates on all short sequences of tokens, and Python's `re` on their text."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import trellis
+from constrained_cases import CASES, DESCRIBED, END, VOCAB, WORDS, text_like
+from trellis.constraints import Alphabet, Automaton, Constraint, banned, contains, from_fsm, length, regex, tokens
+from trellis.constraints.automaton import minimised
+from trellis.errors import TrellisError
+
+LONGEST = 5
+SEQUENCES = [row for n in range(LONGEST + 1) for row in product(range(4), repeat=n)]
+examples = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_automaton_accepts_what_its_constraint_describes(name: str) -> None:
+    constraint, predicate = DESCRIBED[name]
+    automaton = constraint.compile(VOCAB)
+    assert [row for row in SEQUENCES if automaton.accepts(row)] == [row for row in SEQUENCES if predicate(row)]
+    again = minimised(automaton)
+    assert all(np.array_equal(one, other) for one, other in zip(automaton, again, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_two_states_and_no_two_classes_are_equivalent(name: str) -> None:
+    automaton = CASES[name].compile(VOCAB)
+    futures = {tuple(bool(automaton.accepting[automaton.read(row, s)]) for row in SEQUENCES)
+               for s in range(len(automaton.moves))}  # fmt: skip
+    assert len(futures) == len(automaton.moves)
+    assert len({tuple(column) for column in automaton.moves.T}) == automaton.moves.shape[1]
+
+
+def random_automaton(seed: int, states: int, size: int = 4) -> Automaton:
+    draw = np.random.default_rng(seed)
+    moves = draw.integers(states, size=(states, size))
+    return Automaton(moves, draw.random(states) < 0.4, np.arange(size))
+
+
+automata = st.builds(random_automaton, st.integers(0, 2**31), st.integers(1, 6))
+
+
+@examples
+@given(automata, automata)
+def test_operations_on_random_automata(one: Automaton, other: Automaton) -> None:
+    left, right = (Constraint("given", lambda _, a=a: a) for a in (one, other))
+    built = {"&": left & right, "|": left | right, "~": ~left, "+": left + right, "=": left}
+    alphabet = Alphabet.of_vocabulary(VOCAB)
+    found = {name: minimised(constraint.build(alphabet)) for name, constraint in built.items()}
+    for row in SEQUENCES[:341]:
+        a, b = one.accepts(row), other.accepts(row)
+        split = any(one.accepts(row[:i]) and other.accepts(row[i:]) for i in range(len(row) + 1))
+        expected = {"&": a and b, "|": a or b, "~": not a, "+": split, "=": a}
+        assert {name: automaton.accepts(row) for name, automaton in found.items()} == expected
+
+
+PIECES = st.sampled_from(["a", "b", "c", " ", ".", "[ab ]", "[^a]", r"\w", r"\s", "ab"])
+PATTERNS = st.recursive(
+    PIECES,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "{1,}", "{0,1}"])).map(
+            lambda p: f"({p[0]}){p[1]}"
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@examples
+@given(PATTERNS)
+def test_regular_expressions_match_as_in_python(pattern: str) -> None:
+    automaton = regex(pattern).build(Alphabet.of_vocabulary(VOCAB))
+    for row in SEQUENCES:
+        if END not in row:
+            assert automaton.accepts(row) == text_like(pattern)(row), (pattern, row)
+
+
+SYMBOLS = ["a", "b", ",", "(", ")", "it's", "<eos>", "<unk>"]
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "whitespace", "characters", "symbols"])
+def test_the_text_is_that_of_the_tokenizer(tokenizer: str) -> None:
+    vocab = trellis.Vocabulary(SYMBOLS, [1] * 8, tokenizer)
+    for pattern in (r"a.*b", r"[^ ]*", r".*\(a\).*", r"it's, .*", r".{3,5}", "a b"):
+        automaton = regex(pattern).build(Alphabet.of_vocabulary(vocab))
+        for row in (row for n in range(4) for row in product(range(6), repeat=n)):
+            text = vocab.join(vocab.decode(row))
+            assert automaton.accepts(row) == (re.fullmatch(pattern, text) is not None), (pattern, text)
+
+
+def test_an_automaton_of_interegular() -> None:
+    interegular = pytest.importorskip("interegular", reason="interegular is not installed")
+    machine = interegular.parse_pattern("a( [ab])*").to_fsm()
+    theirs, ours = from_fsm(machine).compile(VOCAB), regex("a( [ab])*").compile(VOCAB)
+    assert all(np.array_equal(one, other) for one, other in zip(theirs, ours, strict=True))
+
+
+class Machine:
+    """An automaton over characters, in the form of interegular's: "a" once or more, separated by spaces."""
+
+    alphabet = {"a": 0, " ": 1, "b": 2, "c": 2, "\n": 2}  # noqa: RUF012
+    map = {0: {0: 1}, 1: {1: 0}}  # noqa: RUF012
+    initial, finals = 0, {1}
+
+
+def test_an_automaton_over_characters_from_outside() -> None:
+    automaton = from_fsm(Machine).compile(VOCAB)
+    assert [row for row in SEQUENCES if automaton.accepts(row)] == [(0,) * n for n in range(1, LONGEST + 1)]
+
+
+def test_ids_without_words() -> None:
+    automaton = contains("7 2").compile(Alphabet.of_ids(10))
+    assert automaton.accepts([1, 7, 2])
+    assert not automaton.accepts([7, 1, 2])
+    with pytest.raises(TrellisError, match="not an id from 0 to 9"):
+        contains("10").compile(Alphabet.of_ids(10))
+
+
+def test_large_vocabularies_have_few_classes() -> None:
+    vocab = trellis.Vocabulary(["<eos>", *(f"w{n}" for n in range(30_000))], [1] * 30_001)
+    automaton = (contains("w5 w6") & banned("w7") & length(3, 9)).compile(vocab)
+    assert automaton.moves.shape[1] == 4
+    assert regex("w1.* w2[0-9]*").compile(vocab).moves.shape[1] == 4  # w1..., w2..., other words, <eos>
+
+
+@pytest.mark.parametrize(
+    ("constraint", "sentence"),
+    [
+        (contains("a") & contains("a zebra"), r"The word 'zebra' is not among .* \(constraint: contains 'a zebra'\)\."),
+        (contains("a") & length(2) & banned("a"), "not 'a', together with contains 'a'"),
+        (length(0, 1) & contains("a") & contains("b"), "contains 'b', together with 0 to 1 words and contains 'a'"),
+        (contains("a") & regex("z"), "No sentence satisfies the constraint: text matches 'z'"),
+        (regex("a("), "is not closed"),
+        (regex("a)"), "closes a parenthesis"),
+        (regex("*a"), "repeats nothing"),
+        (regex(r"\bab"), "Cannot read the pattern"),
+        (regex("(?=a)b"), "repeats nothing"),
+        (tokens("a{3,2}"), r"The repetition \{3,2\}"),
+        (regex("(a{100}){200}"), "more than 10,000 symbols"),
+        (contains(""), "empty phrase"),
+    ],
+)
+def test_what_is_wrong_is_named(constraint: Constraint, sentence: str) -> None:
+    with pytest.raises(TrellisError, match=sentence):
+        constraint.compile(VOCAB)
+
+
+def test_impossible_bounds() -> None:
+    with pytest.raises(TrellisError, match="from 3 to 2 words"):
+        length(3, 2)
+    with pytest.raises(TrellisError, match="between 2 and 1 times"):
+        contains("a", 2, 1)
+
+
+def test_an_automaton_as_text() -> None:
+    shown = contains("a b").compile(VOCAB).text(WORDS)
+    assert shown.splitlines() == [
+        "0 (start)", "  -> 0  b, c, <eos>", "  -> 1  a",
+        "1", "  -> 0  c, <eos>", "  -> 1  a", "  -> 2  b",
+        "2 (accepting)", "  -> 2  any token",
+    ]  # fmt: skip

@@ -1,0 +1,183 @@
+"""Constraints on the sentences of a model, from Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trellis
+from running import run
+from trellis.constraints import anything, banned, begins, contains, length, regex, template
+from trellis.errors import TrellisError
+
+CLOSE = 1e-5
+SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs , and the dog sees"] * 15
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return trellis.train(SENTENCES, states=6, epochs=10, device="cpu", tokenizer="words").model.double()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module", params=["sentences", "streams"])
+def either(request: pytest.FixtureRequest) -> Any:
+    """A model of sentences, and one of running text, whose sentences begin after <eos>."""
+    return trellis.train(SENTENCES, states=5, epochs=5, device="cpu", order=request.param).model
+
+
+def test_samples_satisfy_the_constraint(either: Any) -> None:
+    found = either.constrain(contains("sees") & banned("a") & regex("[tc].*"), 3, 9)
+    for text in found.sample(50):
+        words = text.split()
+        assert "sees" in words
+        assert "a" not in words
+        assert text[0] in "tc"
+        assert 3 <= len(words) <= 9
+    assert found.sample(5, seed=1) == found.sample(5, seed=1) != found.sample(5, seed=2)
+
+
+def test_all_sentences_have_the_probability_of_the_model(either: Any) -> None:
+    text = "the dog runs"
+    one = either.constrain(template("the dog runs"), most=5)
+    np.testing.assert_allclose(one.log_prob(), either.log_prob(text), rtol=CLOSE)
+    assert one.best() == (text, pytest.approx(either.log_prob(text), rel=CLOSE), True)
+    assert one.sample(2) == [text] * 2
+    every = either.constrain(anything(), most=20)
+    np.testing.assert_allclose(every.prob + every.prob_longer, 1.0, rtol=CLOSE)
+
+
+def test_infilling_is_a_template(model: Any) -> None:
+    for text in ("the ___ sees ___ dog", "___ cat ___", "a ___ ___ and the ___"):
+        filled = model.infill(text, complete=True, n=3)
+        found = model.constrain(template(text), most=10)
+        assert found.best().text == filled.best
+        np.testing.assert_allclose(found.best().log_prob, filled.log_prob, rtol=1e-9)
+        prompt = text.split("___")[0].strip()
+        ranked = [(word, p) for word, p in found.predict(prompt, 3)]
+        assert [word for word, _ in ranked] == [word for word, _ in filled.gaps[0]]
+        np.testing.assert_allclose([p for _, p in ranked], [p for _, p in filled.gaps[0]], rtol=1e-8)
+
+
+def test_a_prompt_is_the_beginning_of_the_sentence(model: Any) -> None:
+    found, whole = (
+        model.constrain(contains("cat"), most=12),
+        model.constrain(contains("cat") & begins("the dog"), most=12),
+    )
+    before = model.token_log_probs("the dog")[:-1].sum()
+    np.testing.assert_allclose(found.log_prob("the dog") + before, whole.log_prob(), rtol=1e-9)
+    assert all(text.startswith("the dog") and "cat" in text for text in found.sample(10, "the dog"))
+    one, other = found.best("the dog"), whole.best()
+    assert one.text == other.text
+    assert one.log_prob == pytest.approx(other.log_prob, rel=1e-9)
+    text, path = found.viterbi("the dog")
+    assert text.startswith("the dog")
+    assert whole.viterbi()[1].log_prob <= path.log_prob <= one.log_prob  # the states of the prompt are summed out
+    assert len(path.states) == len(model.vocab.split(text)) - 2 + 1
+    assert found.expected_length("the dog") == pytest.approx(whole.expected_length(), rel=1e-9)
+
+
+def test_the_viterbi_sentence_has_the_viterbi_path_of_the_model(model: Any) -> None:
+    text, path = model.constrain(contains("cat") & contains("runs"), most=8).viterbi()
+    np.testing.assert_allclose(path.log_prob, model.viterbi(text).log_prob, rtol=1e-9)
+    assert path.states[:-1].tolist() == model.viterbi(text).states.tolist()
+
+
+def test_running_text(either: Any) -> None:
+    found = either.constrain(contains("runs <eos> the"), most=6, complete=False)
+    assert found.span == (6, 6, None)
+    tokens = found.product.sample(found.product.begin(20), torch.Generator().manual_seed(0))
+    assert all(len(row) == 6 and found.automaton.accepts(row) for row in tokens)
+
+
+def test_what_cannot_be(model: Any) -> None:
+    with pytest.raises(
+        TrellisError, match=r"No sentence of 0 to 3 words satisfies .*: contains 'cat' at least 5 times"
+    ):
+        model.constrain(contains("cat", 5), most=3).sample()
+    with pytest.raises(TrellisError, match="that begins with 'the cat' satisfies"):
+        model.constrain(begins("a"), most=5).best("the cat")
+    assert model.constrain(begins("a"), most=5).log_prob("the cat") == -np.inf
+    assert model.constrain(anything(), most=2).log_prob("the cat sees the dog") == -np.inf  # too long
+    with pytest.raises(TrellisError, match="Cannot generate 3 to 2 words"):
+        model.constrain(anything(), 3, 2)
+    bigram = trellis.train(SENTENCES, family="bigram").model
+    with pytest.raises(TrellisError, match=r"constrain\(\) is for HMMs"):
+        bigram.constrain(anything())
+
+
+def generated(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run("generate", "demo", "--device", "cpu", *words)
+    return code, *capsys.readouterr()
+
+
+def test_sentences_alone_are_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--contains", "a list", "--not", "the", "--words", "5..12"]
+    code, out, _ = generated(capsys, *options, "-n", "4")
+    assert code == 0
+    assert len(out.splitlines()) == 4
+    assert all("a list" in line and "the" not in re.split(r"\W", line) for line in out.splitlines())
+    code, out, _ = generated(capsys, *options, "-n", "4", "--json")
+    data = json.loads(out)
+    found = trellis.load("demo").constrain(contains("a list") & banned("the"), 5, 12)
+    assert data["log_prob"] == found.log_prob()
+    assert [sentence["text"] for sentence in data["sentences"]] == found.sample(4)
+    code, out, _ = generated(capsys, *options, "--best")
+    assert out == f"{found.best().text}\n"
+
+
+def test_the_probability_is_logged(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        generated(capsys, "--template", "a ___ list", "--words", "..5")
+    (message,) = [record.message for record in caplog.records]
+    assert re.fullmatch(
+        r"p\(constraint\) = [\d.e-]+ for 0 to 5 words \(expected: 3\.0\); p\(more .*\) = 0\.\d+", message
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--contains", "zebra"], "The word 'zebra' is not among the 2,000 words"),
+        (["--contains", "list", "--not", "list"], "not 'list', together with contains 'list'"),
+        (["--regex", "(a"], "is not closed"),
+        (["--contains", "list", "--words", "0"], "No sentence of 0 to 0 words"),
+        (["--words", "9..3"], "Cannot generate 9 to 3 words"),
+        (["--words", "some"], "not a range of words"),
+        (["--in-order", "--contains", "a"], "needs at least two phrases"),
+        (["--draw", "a.png"], "pictures are SVG"),
+    ],
+)
+def test_misuse(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
+    code, out, error = generated(capsys, *words)
+    assert (code, out) == (2, "")
+    assert sentence in error
+
+
+def test_options_are_parts_of_the_constraint(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = generated(
+        capsys, "--begins", "return", "--ends", ".", "--tokens", ".* [list string] .*", "--contains", "a", "--contains",
+        "of", "--in-order", "--words", "20", "--draw", str(tmp_path / "automaton.svg"), "--prompt", "return a",
+    )  # fmt: skip
+    assert code == 0
+    assert out.startswith("return a")
+    assert out.endswith(".\n")
+    assert re.search(r"\b(list|string)\b", out)
+    assert "a" in out.split(" of ")[0].split()
+    picture = (tmp_path / "automaton.svg").read_text()
+    assert picture.count("<circle") == 9  # eight states, one of them accepting
+    assert ">return</text>" in picture
+
+
+def test_an_automaton_too_large_for_a_picture(tmp_path: Path) -> None:
+    from trellis.report.automaton import AutomatonPicture
+
+    vocab = trellis.load("demo").vocab
+    with pytest.raises(TrellisError, match="too large for a picture"):
+        AutomatonPicture(length(100, 101).compile(vocab), vocab.words).save(tmp_path / "a.svg")
