@@ -1,5 +1,5 @@
 """Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
-(numba) for other dense transitions; on a GPU, graphed.py for dense transitions and triton.py for blocks of live states;
+(numba) for other dense transitions, classed.py where the live states are classes of states; on a GPU, graphed.py for dense transitions and triton.py for blocks of live states;
 otherwise homogeneous.py (torch) for a constant transition with all states live, and reference.py (torch) for everything
 else."""
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from trellis.engines import homogeneous, reference, small
 from trellis.engines.reference import AnyTransition
 from trellis.kernels.optional import installed
-from trellis.transitions import Blocks, Dense, LogitBlocks, TimeVarying
+from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, TimeVarying
 from trellis.types import Belief, Potentials
 
 LONG = 256  # steps per sequence of a batch
@@ -20,7 +20,7 @@ LARGEST_ON_HOST = 512  # states for which a matrix fits in a core's cache
 
 
 def optional_engine(name: str) -> ModuleType | None:
-    """The engine `compiled` (numba), `triton` or `graphed`, or None if its dependencies are not installed."""
+    """The engine `compiled` or `classed` (numba), `triton` or `graphed`, or None if its dependencies are not installed."""
     return installed(f"engines.{name}")
 
 
@@ -32,7 +32,7 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
     if not isinstance(transition, Dense | Blocks):
         return plain
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
-        return optional_engine("compiled") or plain
+        return optional_engine("classed" if isinstance(transition, ClassBlocks) else "compiled") or plain
     if values.is_cuda and values.dtype is torch.float32 and optional_engine("triton") is not None:
         if isinstance(transition, Dense):
             return optional_engine("graphed") or plain
