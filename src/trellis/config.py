@@ -165,16 +165,18 @@ class RunConfig(Options):
 
     def is_set(self, name: str) -> bool:
         """Whether an option "section.key" was given, or differs from its default."""
+        return name in self.given or self.value(name) != RunConfig(model=type(self.model)()).value(name)
+
+    def value(self, name: str) -> Any:
+        """The value of the option "section.key"."""
         section, key = name.split(".")
-        plain = RunConfig(model=type(self.model)())
-        return name in self.given or getattr(getattr(self, section), key) != getattr(getattr(plain, section), key)
+        return getattr(getattr(self, section), key)
 
     def filled_from(self, other: RunConfig) -> RunConfig:
-        """This run with the values of another run for all options of the model, batches and training not set here."""
-        sections = {name: fields(getattr(self, name)) for name in ("model", "batches", "train")}
-        unset = [f"{name}.{one.name}" for name in sections for one in sections[name] if one.name != "family"]
-        values = {name: getattr(getattr(other, name.split(".")[0]), name.split(".")[1]) for name in unset}
-        return self.with_options({name: value for name, value in values.items() if not self.is_set(name)})
+        """This run with the values of another one for the options of model, batches and training that are not set."""
+        parts = ("model", "batches", "train")
+        names = [f"{part}.{one.name}" for part in parts for one in fields(getattr(self, part)) if one.name != "family"]
+        return self.with_options({name: other.value(name) for name in names if not self.is_set(name)})
 
     def with_options(self, options: Mapping[str, Any]) -> RunConfig:
         """This run with other values of some options, by dotted name."""

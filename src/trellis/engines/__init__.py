@@ -1,7 +1,7 @@
 """Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
-(numba) for other dense transitions, classed.py where the live states are classes of states; on a GPU, graphed.py for dense transitions and triton.py for blocks of live states;
-otherwise homogeneous.py (torch) for a constant transition with all states live, and reference.py (torch) for everything
-else."""
+(numba) for other dense transitions, or classed.py (numba) if the live states are classes of states; on a GPU,
+graphed.py for dense transitions and triton.py for blocks of live states; otherwise homogeneous.py (torch) for a
+constant transition with all states live, and reference.py (torch) for everything else."""
 
 from types import ModuleType
 
@@ -20,7 +20,7 @@ LARGEST_ON_HOST = 512  # states for which a matrix fits in a core's cache
 
 
 def optional_engine(name: str) -> ModuleType | None:
-    """The engine `compiled` or `classed` (numba), `triton` or `graphed`, or None if its dependencies are not installed."""
+    """The engine `compiled`, `classed`, `triton` or `graphed`, or None if its dependencies are not installed."""
     return installed(f"engines.{name}")
 
 

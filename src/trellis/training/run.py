@@ -88,8 +88,8 @@ def train(
 
 
 def with_choice(config: RunConfig, corpus: Any, device: str, before: Path | None) -> RunConfig:
-    """The run with the options that its family chooses; those of a run that is resumed are the recorded ones. The budget
-    is also a limit of the training time."""
+    """The run with the options that its family chooses. A run that is resumed keeps the recorded ones. The budget also
+    limits the training time."""
     if config.budget and not config.is_set("train.max_seconds"):
         config = config.with_options({"train.max_seconds": seconds_of(config.budget)})
     if not config.family.choose:

@@ -5,9 +5,11 @@ that the user has set is never changed."""
 
 import logging
 import math
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +24,13 @@ from trellis.training.fit import BATCHES
 
 logger = logging.getLogger(__name__)
 
-USUAL_TIME = 600.0  # seconds of training without a budget, on any machine
+USUAL_TIME = 450.0  # seconds of training without a budget, on any machine
 SHARE = 0.85  # of the budget that is planned for; the rest is for evaluation and for errors of the estimate
 FEW_TYPES = 512  # up to this many types, states are contexts of symbols
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # states of a symbol, and of all symbols
 ROW_PSEUDOCOUNT = 5.0  # of the transitions from a state, in tokens of the whole text
-TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 8, 2
-LARGE = {"tying": "but-out", "init_std": 0.1}  # neural parameters of many states
+TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
+KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
 
 
 class Facts(NamedTuple):
@@ -55,22 +57,40 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
     if run.model.states:
         return run
     facts = facts_of(corpus, run.batches.order or corpus.order, device)
-    fixed = {name for name in names(facts) if name != "model.states" and run.is_set(name)}
-
-    def filled(options: dict[str, Any]) -> RunConfig:
-        return run.with_options({name: value for name, value in options.items() if name not in fixed})
+    suited = [one for one in candidates(facts) if suits(one, run)] or [plain(facts, run)]
 
     def speed(options: dict[str, Any]) -> float:
-        return seconds_per_token(filled(options).ordered(corpus.order), corpus, device)
+        return seconds_per_token(filled(run, options).ordered(corpus.order), corpus, device)
 
-    options, reason, seconds = plan(facts, speed, limit_of(run))
-    if run.is_set("model.emission") and run.model.emission != options["model.emission"]:
-        options, reason = {"model.states": 256}, f"model.emission = {run.model.emission}"
-    chosen = filled(options)
+    options, reason, seconds = plan(suited, facts.tokens, speed, limit_of(run))
+    chosen = filled(run, options)
+    shown = {name: value for name, value in options.items() if not run.is_set(name)}
     logger.info(f"model.states = auto: {reason}")
-    logger.info("  " + ", ".join(f"{name} = {value}" for name, value in options.items() if name not in fixed))
+    logger.info("  " + ", ".join(f"{name} = {value}" for name, value in shown.items()))
     logger.info(f"  training will take about {spoken(seconds)}; --budget or any option that you set changes the choice")
     return chosen
+
+
+def suits(candidate: Candidate, run: RunConfig) -> bool:
+    """Whether the candidate is of the kind that the user's own options ask for."""
+    defaults = RunConfig()
+    kinds = {name: candidate.options.get(name, defaults.value(name)) for name in KINDS if run.is_set(name)}
+    return all(run.value(name) == value for name, value in kinds.items())
+
+
+def plain(facts: Facts, run: RunConfig) -> Candidate:
+    """The number of states, and nothing else, for a kind of model that is not among the candidates."""
+    groups = {"brown": run.model.classes, "cloned": facts.types}.get(run.model.emission, 1)
+    options = {"model.states": groups * max(1, 256 // groups)}
+    return Candidate(options, run.train.epochs or 1, 1, "only the number of states is chosen for this kind of model")
+
+
+def filled(run: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """The run with these options, except those that the user has set."""
+    if run.is_set("model.classes") and options.get("model.emission") == "brown":
+        classes = run.model.classes
+        options = options | {"model.states": classes * max(1, options["model.states"] // classes)}
+    return run.with_options({name: value for name, value in options.items() if not run.is_set(name)})
 
 
 def limit_of(run: RunConfig) -> float:
@@ -87,24 +107,16 @@ def facts_of(corpus: Corpus, order: str, device: str) -> Facts:
 
 
 def plan(
-    facts: Facts, speed: Callable[[dict[str, Any]], float], limit: float
-) -> tuple[dict[str, Any], str, float]:  # fmt: skip
-    """The first candidate that can be trained within `limit` seconds, else the last: its options, the reason for it, and
-    the expected time. `speed` returns the seconds per token of some options."""
-    chosen: Candidate | None = None
-    epoch = 0.0
-    for chosen in candidates(facts):
-        epoch = facts.tokens * speed(chosen.options)
-        if chosen.fewest * epoch <= limit:
+    candidates: Sequence[Candidate], tokens: int, speed: Callable[[dict[str, Any]], float], limit: float
+) -> tuple[dict[str, Any], str, float]:
+    """The first candidate that can be trained within `limit` seconds, else the last: its options, the reason for it,
+    and the expected time. `speed` returns the seconds per token of some options."""
+    for chosen in candidates:
+        epoch = tokens * speed(chosen.options)
+        if chosen is candidates[-1] or chosen.fewest * epoch <= limit:
             break
-    assert chosen is not None
     epochs = max(1, min(chosen.epochs, int(limit / max(epoch, 1e-9))))
     return chosen.options | {"train.epochs": epochs}, chosen.reason, epochs * epoch
-
-
-def names(facts: Facts) -> set[str]:
-    """All options that may be chosen."""
-    return {name for candidate in candidates(facts) for name in candidate.options} | {"train.epochs"}
 
 
 def candidates(facts: Facts) -> Iterator[Candidate]:
@@ -167,17 +179,18 @@ def of_large_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a GPU: the recipes of docs/large-hmm.md, with fewer states for less text."""
     states = power_of_two(facts.tokens / 14, 1024, 65536)
     while states >= 1024:
-        dropout = {"model.dropout": "state", "model.dropout_rate": 0.5} if states >= 16384 else {}
-        options = nets(states, min(128, states // 32)) | dropout | {f"model.{key}": value for key, value in LARGE.items()}
-        options |= {
+        options = nets(states, min(128, states // 32)) | {
+            "model.tying": "but-out",
+            "model.init_std": 0.1,
             "batches.lanes": 64,
             "train.weight_decay": 0.3,
             "train.average": 0.999,
             "train.warmup": 200,
             "train.lr_floor": 0.01,
         }
+        options |= {"model.dropout": "state", "model.dropout_rate": 0.5} if states >= 16384 else {}
         reason = f"{facts.tokens:,} tokens on a GPU: nets over embeddings, {states:,} states"
-        yield Candidate(options, int(np.clip(24e6 / facts.tokens, 2, 24)), 4, reason)
+        yield Candidate(options, int(np.clip(24e6 / facts.tokens, 2, 24)), 2, reason)
         states //= 2
 
 
@@ -223,16 +236,15 @@ def seconds_per_token(run: RunConfig, corpus: Corpus, device: str) -> float:
     batches = BATCHES[run.batches.order](corpus["train"], run.batches, run.seed)
     config = replace(run.train, epochs=run.train.epochs or 1)
     learner = resolve(run.family.learners[config.learner])(model, config, config.total_steps(len(batches)))
-    tokens, begun = 0, time.perf_counter()
-    for number, batch in enumerate(batches):
+    times: list[float] = []
+    for batch in islice(batches, UNTIMED_STEPS + TIMED_STEPS):
+        begun = time.perf_counter()
         result = learner.step(batch)
         float(result.log_likelihood)  # waits for the device
-        tokens += result.tokens
-        if number + 1 == UNTIMED_STEPS and len(batches) > UNTIMED_STEPS:
-            tokens, begun = 0, time.perf_counter()
-        if number >= TIMED_STEPS + UNTIMED_STEPS or (tokens and time.perf_counter() - begun > TIMED_SECONDS):
+        times.append((time.perf_counter() - begun) / max(result.tokens, 1))
+        if sum(times[UNTIMED_STEPS:]) * result.tokens > TIMED_SECONDS:
             break
-    return (time.perf_counter() - begun) / max(tokens, 1)
+    return statistics.median(times[UNTIMED_STEPS:] or times)
 
 
 def spoken(seconds: float) -> str:

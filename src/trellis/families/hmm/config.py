@@ -98,7 +98,8 @@ class HMMConfig(ModelConfig):
         yield brown and 0 < size < self.classes, f"model.classes is {self.classes}: there are only {size} states."
         yield brown and self.singletons >= self.classes, "model.singletons must be smaller than model.classes."
         contexts, tables = self.init == "contexts", self.emission == "cloned" and self.params == "table"
-        yield contexts and size > 0 and not tables, (
-            'model.init = "contexts" needs model.emission = "cloned" and model.params = "table".'
+        yield (
+            contexts and size > 0 and not tables,
+            ('model.init = "contexts" needs model.emission = "cloned" and model.params = "table".'),
         )
         yield uniform and 0 < size < k, f"model.states_per_word is {k}: there are only {size} states."

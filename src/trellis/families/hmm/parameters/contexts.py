@@ -79,7 +79,7 @@ def gained(ids: Array, above: Array, parents: Array, tokens: Array, num_symbols:
     their_totals = np.bincount(shorter // num_symbols, their_counts)
     place = np.searchsorted(shorter, parents[contexts] * num_symbols + symbols)
     ratio = counts / totals[contexts] / (their_counts[place] / their_totals[parents[contexts]])
-    return np.bincount(contexts, counts * np.log(ratio) - PRICE, len(parents))
+    return np.bincount(contexts, counts * np.log(ratio) - PRICE, len(parents)).astype(np.float64)
 
 
 def following(ids: Array, tokens: Array, num_symbols: int) -> tuple[Array, Array]:
