@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from trellis.tasks.lm import READINGS, evaluate
 
 TOKENS = 1_111_000  # of text8, of which nine tenths are for training
 BYTES = 2_000_000
-SEARCH = {  # settings of a small search, for words and for other symbols
+SEARCH: dict[bool, list[dict[str, Any]]] = {  # settings of a small search, for words and for other symbols
     False: [
         {"model.states": 2048, "model.emission": "brown", "model.classes": 128},
         {"model.states": 512, "model.emission": "brown", "model.classes": 64},
@@ -102,7 +103,7 @@ def text8(tokenizer: str) -> Callable[[Path], tuple[str, dict[str, Any]]]:
         pieces = text.split() if tokenizer == "whitespace" else list(text)
         join = " ".join if tokenizer == "whitespace" else "".join
         cuts = [0, TOKENS * 9 // 10, TOKENS * 19 // 20, TOKENS]
-        parts = [join(pieces[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        parts = [join(pieces[a:b]) for a, b in pairwise(cuts)]
         return write(folder, *parts), {"tokenizer": tokenizer} | ({"min_count": 2} if tokenizer == "whitespace" else {})
 
     return make
