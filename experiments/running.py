@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from experiments.experiment import Experiment
 from experiments.paper import Job
 from experiments.results import Result, hardware, read_result, result_path, source_hash, write_result
 from trellis.devices import choose_device
+from trellis.options import to_tables
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
         run=run,
         seed=seed,
         corpus=outcome.corpus,
-        config=asdict(config),
+        config=to_tables(config),
         figures=outcome.figures,
         training=outcome.training or {"seconds": time.monotonic() - begun},
         hardware=hardware(device, options.jobs),

@@ -206,7 +206,8 @@ def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunC
         section, path = (kinds[keys[0]], keys[1:]) if keys[0] in kinds else (RunConfig, keys)
         put(changed, keys, parse_value(text, section, path))
     owner = f" of the family {table_of(changed)['family']}"
-    names = [f"{name}.{key}" for name in kinds for key in changed.get(name, {}) if isinstance(changed[name], Mapping)]
+    tables = {name: changed[name] for name in kinds if isinstance(changed.get(name), Mapping)}
+    names = [f"{name}.{key}" for name, table in tables.items() for key in table]
     for name, kind in kinds.items():
         if name in changed:
             changed[name] = build(kind, changed[name], f"{name}.", owner * (name == "model"))

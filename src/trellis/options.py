@@ -5,7 +5,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
@@ -189,6 +189,12 @@ def parse_options(kind: type[T], text: str, where: str) -> T:
     for keys, value in map(split_override, filter(None, (part.strip() for part in text.split(",")))):
         put(table, keys, parse_value(value.strip(), kind, keys))
     return build(kind, table, f"{where}.")
+
+
+def to_tables(config: Any) -> dict[str, Any]:
+    """The options of a dataclass as nested tables."""
+    return {one.name: asdict(value) if is_dataclass(value := getattr(config, one.name)) else value
+            for one in fields(config) if one.compare}  # fmt: skip
 
 
 def to_toml(config: Any, comments: bool = False) -> str:

@@ -21,7 +21,7 @@ LETTERS = Facts(tokens=1_000_000, types=29, records=False, contexts=(192,) * 29)
 SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs"] * 20
 
 
-def pick(facts: Facts, per_token: float, limit: float = 450.0) -> dict[str, Any]:
+def pick(facts: Facts, per_token: float, limit: float = auto.USUAL_TIME) -> dict[str, Any]:
     return plan(list(candidates(facts)), facts.tokens, lambda options: per_token, limit)[0]
 
 

@@ -24,7 +24,7 @@ from trellis.training.fit import BATCHES
 
 logger = logging.getLogger(__name__)
 
-USUAL_TIME = 450.0  # seconds of training without a budget, on any machine
+USUAL_TIME = 540.0  # seconds of training without a budget, on any machine
 SHARE = 0.85  # of the budget that is planned for; the rest is for evaluation and for errors of the estimate
 FEW_TYPES = 512  # up to this many types, states are contexts of symbols
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # states of a symbol, and of all symbols

@@ -70,6 +70,8 @@ class HMM(GradientModel, ChainModel):
     @classmethod
     def build(cls, vocab: Vocabulary, config: HMMConfig, carry: bool, seed: int, support: Support) -> HMM:
         """The untrained HMM of a configuration, with word probabilities near their frequencies."""
+        if config.states < 1:
+            raise TrellisError("model.states is auto, which `trellis.train` resolves; here it must be at least 1.")
         params = find_params(config.params).new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.shift_word_logits(frequency - frequency.mean())
