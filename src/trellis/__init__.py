@@ -1,4 +1,4 @@
-"""Trellis: exact latent-state models of discrete sequences."""
+"""Trellis: latent-state models of discrete sequences, such as hidden Markov models."""
 
 import importlib
 import os

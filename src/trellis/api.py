@@ -44,23 +44,21 @@ def train(
     data
         The name of a corpus, a file or folder, a `Corpus`, or sentences: a list, an array, a pandas column or an
         iterator of strings or lists of tokens. For taggers, the name of a tagged data set, a file, or sentences of
-        (word, tag) pairs. Or a `RunConfig` or TOML file, which determines everything except `run`, `resume` and
-        `callbacks`.
+        (word, tag) pairs. Or a `RunConfig` or TOML file, which determines all other arguments except `run`, `resume`
+        and `callbacks`.
     family
         The model family; `trellis config FAMILY` prints its options.
     run
         A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
-    family
-        The model family; `trellis config FAMILY` prints its options.
     resume
         Resume the run in that folder.
     seed, device
         The random seed; "cpu", "cuda" or "auto" (the GPU if there is one).
     callbacks
-        Called during training, see `Callback`.
+        Objects that are called during training; see `Callback`.
     settings
-        Options by name (`states=512, epochs=3`), or dicts of them (`batches={"window": 32}`). A name goes to the first
-        of `model`, `train`, `batches` and `data` that has it.
+        Options by name (`states=512, epochs=3`), or a dict of options for a section (`batches={"window": 32}`). An
+        option given by name belongs to the first of the sections `model`, `train`, `batches` and `data` that has it.
 
     Examples
     --------
@@ -98,9 +96,10 @@ def fingerprint(data: Any) -> str:
 
 
 def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
-    """Encode a text: the name of a corpus, a file or folder, or a list of sentences (strings, or lists of tokens).
+    """Encode a text as integers, with its vocabulary and splits.
 
-    `settings` are options of [data], such as tokenizer, lower and min_count.
+    `data` is the name of a corpus, a file or folder, or a list of sentences (strings, or lists of tokens). `settings`
+    are options of the section [data], such as `tokenizer`, `lower` and `min_count`.
 
     >>> import trellis
     >>> corpus = trellis.read_corpus(["a b", "b c", "c a"] * 10)
@@ -120,12 +119,12 @@ def evaluate(
     device: str = "cpu",
     reader: str | None = None,
 ) -> Evaluation | TagScores:
-    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger; by default on
-    the test split of the model's training corpus.
+    """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger.
 
-    `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`; for a tagger the name of a
-    tagged data set, a file, or sentences of (word, tag) pairs. A file is read by `reader` (text, fasta, csv), else as
-    its suffix asks, else as the training text.
+    `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, it is the name
+    of a tagged data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test
+    split of its training corpus. `reader` is "text", "fasta" or "csv"; by default, the reader is chosen by the
+    suffix of the file. If no reader claims the suffix, the file is read like the training text.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model

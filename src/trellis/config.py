@@ -23,7 +23,7 @@ class DataConfig(Options):
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
     reader: str | None = option(None, "text | fasta | csv, or a reader of another package")
     column: str | None = option(
-        None, 'csv: header or index of the column of sequences; "user:event" joins the events of each user'
+        None, 'csv: header or index of the column of sequences; "user:event" groups the events by user'
     )
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "document boundaries: file | blank | heading")
@@ -73,8 +73,8 @@ class BatchConfig(Options):
     prefix: ClassVar[str] = "batches."
     order: str = option(
         "",
-        "streams: contiguous, state carried over; sentences: shuffled; documents: shuffled, state carried over; "
-        "empty: sentences for records (FASTA, CSV), else the family's default",
+        "streams: text in order, state carried over; sentences: shuffled; documents: shuffled, state kept within each; "
+        "empty: sentences for FASTA and CSV, or else the family's default",
         choices=("", "streams", "sentences", "documents"),
     )
     lanes: int = option(128, "streams, documents: parallel sequences per batch", within="[1, inf)")
@@ -108,7 +108,7 @@ class TrainConfig(FitConfig):
     beta1: float = option(0.9, "gradient: decay of the first moment", within="[0, 1)")
     beta2: float = option(0.999, "gradient: decay of the second moment", within="[0, 1)")
     weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, inf)")
-    clip: float = option(5.0, "gradient: norm above which it is clipped", within="[0, inf)")
+    clip: float = option(5.0, "gradient: largest norm; longer gradients are scaled down", within="[0, inf)")
     schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
     lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, inf)")
@@ -116,7 +116,7 @@ class TrainConfig(FitConfig):
     lr_patience: int = option(1, "plateau: evaluations without improvement before lr is reduced", within="[0, inf)")
     average: float = option(0.0, "gradient: decay of the exponential moving average of the weights", within="[0, 1)")
     pseudocount: float = option(1e-4, "em: added to each expected count of an epoch or batch", within="[0, inf)")
-    em_power: float = option(0.5, "stepwise-em: step k has rate (k + 2) ** -em_power", within="[0, inf)")
+    em_power: float = option(0.5, "stepwise-em: step k has step size (k + 2) ** -em_power", within="[0, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,7 +190,7 @@ class RunConfig(Options):
         return find_family(self.model.family)
 
     def ordered(self, order: str = "") -> RunConfig:
-        """This run with `batches.order` filled in: as given, else `order` (the reader's), else the family's default."""
+        """This run with `batches.order` set: as given, or else `order` (of the reader), or else the family's."""
         chosen = self.batches.order or order or self.family.order
         return replace(self, batches=replace(self.batches, order=chosen))
 

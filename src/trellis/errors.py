@@ -2,7 +2,7 @@
 
 
 class TrellisError(Exception):
-    """A user error; the command line prints it and exits with code 2.
+    """An error that the user can fix, such as a misspelled option. The command line prints it and exits with code 2.
 
     >>> try:
     ...     trellis.train(["a b"], states=-1)

@@ -193,8 +193,7 @@ def parse_options(kind: type[T], text: str, where: str) -> T:
 
 def to_tables(config: Any) -> dict[str, Any]:
     """The options of a dataclass as nested tables."""
-    return {one.name: asdict(value) if is_dataclass(value := getattr(config, one.name)) else value
-            for one in fields(config) if one.compare}  # fmt: skip
+    return {name: value for name, value in asdict(config).items() if config.__dataclass_fields__[name].compare}
 
 
 def to_toml(config: Any, comments: bool = False) -> str:

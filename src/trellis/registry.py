@@ -28,7 +28,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Family:
-    """A model family; every component is an import string "package.module:name".
+    """A model family, such as `hmm`. Every component is an import string "package.module:name".
 
     >>> from trellis.registry import find_family
     >>> find_family("lds").title

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -52,6 +54,21 @@ def test_pair_logits_and_gradients(steps: int) -> None:
     expected = queries[rows[:, :-1]] @ keys[rows[:, 1:]].mT
     assert_close(pairs.pair_logits(queries, keys, rows), expected)
     assert torch.autograd.gradcheck(lambda q, k: pairs.pair_logits(q, k, rows), [queries, keys])
+
+
+def test_indices_of_two_steps_are_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of a [B, 2] tensor flattens to a strided view, which Triton kernels would read as contiguous."""
+    seen: list[torch.Tensor] = []
+    product = pairs.gathered_product
+
+    def spied(left: torch.Tensor, right: torch.Tensor, *rest: Any) -> torch.Tensor:
+        seen.extend(rest[:2])
+        return product(left, right, *rest)
+
+    monkeypatch.setattr(pairs, "gathered_product", spied)
+    rows = torch.tensor([[0, 2], [1, 1], [2, 0]])
+    pairs.pair_logits(seeded(3, 4, 5), seeded(3, 4, 5, seed=1), rows)
+    assert [index.is_contiguous() for index in seen] == [True, True]
 
 
 def test_gathers() -> None:

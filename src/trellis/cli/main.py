@@ -44,7 +44,7 @@ def load_command(name: str, path: str) -> ModuleType | None:
 def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:
     """Build the parser of all commands."""
     parser = argparse.ArgumentParser(
-        "trellis", description="Latent-state models of discrete sequences, with exact inference."
+        "trellis", description="Train, evaluate and query latent-state models of discrete sequences."
     )
     parser.add_argument("--version", action="version", version=f"trellis {__version__}")
     choices = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -1,4 +1,4 @@
-"""Words and tags as integer ids; rare and unseen words are replaced by word classes derived from their spelling."""
+"""Words and tags as integer ids; an unknown word is replaced by its spelling class."""
 
 from __future__ import annotations
 

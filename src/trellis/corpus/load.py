@@ -41,7 +41,7 @@ class Corpus:
 
     @property
     def order(self) -> str:
-        """The order of batches that its reader asks for; empty: the default of the model's family."""
+        """The order of batches that the reader of this corpus sets; empty if the model's family determines it."""
         return find_reader(self.recipe.reader).order
 
     def __getitem__(self, name: str) -> Split:

@@ -17,7 +17,10 @@ GAP = "___"  # in a query: one missing token, with any tokenizer
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Word i is `words[i]`, seen `counts[i]` times in training; ordered by frequency, then alphabetically.
+    """The words of a model, and the preprocessing that turns text into words.
+
+    The word with id i is `words[i]`; it occurs `counts[i]` times in the training text. Words are ordered by frequency,
+    then alphabetically.
 
     >>> vocab = trellis.Vocabulary.choose({"a": 3, "b": 1, "<eos>": 2})
     >>> vocab.words
@@ -99,16 +102,18 @@ class Vocabulary:
     def split(self, line: str, gap: str | None = None) -> list[str]:
         """Tokenise a line with the preprocessing of the training text.
 
-        Each occurrence of the mark `gap` (usually GAP) is one token, with any tokenizer: a missing word, character,
-        byte or symbol.
+        With any tokenizer, each occurrence of the string `gap` (usually GAP, which is ___) is one token. It stands for
+        a missing word, character, byte or symbol.
         """
         split = TOKENIZERS[self.tokenizer].split
         first, *rest = [split(treat(part, self.lower, self.digits)) for part in (line.split(gap) if gap else [line])]
         return [*first, *(token for part in rest for token in (str(gap), *part))]
 
     def spans(self, line: str) -> list[tuple[int, int]] | None:
-        """The characters [start, end) of each token that `split` returns; None if the preprocessing moves the borders
-        of tokens, as replacing digits does between characters.
+        """The characters [start, end) of each token that `split` returns.
+
+        None if some token does not come from one piece of the line. For example, the tokenizer "characters" with
+        `digits` turns the three characters "123" into the single token "N".
 
         >>> trellis.Vocabulary(["<eos>"], [1], "words").spans("a cat's")
         [(0, 1), (2, 7)]

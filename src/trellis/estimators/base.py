@@ -52,7 +52,8 @@ class BaseHMM(FittedHMM):
         """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Estimate the parameters by EM; those not yet set, or named in `init_params`, are initialised first."""
+        """Estimate the parameters by EM. Parameters that are not set, or that `init_params` names, are initialised
+        first."""
         self._check_settings()
         observed = self._read(X, lengths, fitting=True)
         seeds, train, valid = [self.random_state], observed, None
@@ -88,9 +89,9 @@ class BaseHMM(FittedHMM):
         return self
 
     def partial_fit(self, X: Any, lengths: Any = None) -> Self:
-        """One step of stepwise EM on a mini-batch; running statistics are kept between calls.
+        """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
+        Parameters that are not set are initialised on the first call. The prior counts once, not once per call."""
         self._check_settings()
         first = not all(hasattr(self, name) for name in self.letters.values())
         if not first:
@@ -177,7 +178,7 @@ class BaseHMM(FittedHMM):
 
     @property
     def monitor_(self) -> ConvergenceMonitor:
-        """The convergence monitor of the last fit; to change the stopping rule, assign one before `fit`."""
+        """The convergence monitor of the last fit. To change the stopping rule, assign a monitor before `fit`."""
         return self._own_monitor or self._monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
 
     @monitor_.setter

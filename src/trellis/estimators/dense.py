@@ -46,10 +46,13 @@ class GaussianDenseHMM(DenseChain, GaussianHMM):
 
 @dataclass(repr=False, eq=False)
 class DenseHMM(DenseChain, CategoricalHMM):
-    """A CategoricalHMM parameterised by embeddings, including the emissions: B[i, j] ~ k(w_i, v_j).
+    """A CategoricalHMM whose probabilities are computed from vectors of states and symbols, through a kernel k.
 
-    Fitted embeddings, besides those of the chain: `w_` [K, l'] and `v_` [V, l']. `params` lists the letters to train,
-    `init_params` those to initialise; "zv" trains z and v and keeps u, w and z_start at their initial values.
+    The transition matrix is A[i, j] ∝ k(z_i, u_j), the start distribution pi[i] ∝ k(z_start, u_i), and the emission
+    matrix B[i, j] ∝ k(w_i, v_j). Fitted attributes: `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'],
+    where l is `n_dims` and l' `emission_dims`. `params` lists the vectors to train and `init_params`
+    those to initialise, by letter (s is z_start). For example, `params="zv"` trains z and v, and keeps u, w and z_start
+    at their initial values.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape
@@ -94,7 +97,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return super().partial_fit(X, lengths)
 
     def fit_cooccurrence(self, omega: Any) -> Self:
-        """Estimate the embeddings from precomputed co-occurrence probabilities p(symbol i, then symbol j) [V, V]."""
+        """Estimate the embeddings from co-occurrence probabilities [V, V]: entry [i, j] is p(symbol i, then j)."""
         given = np.asarray(omega, np.float64)
         if given.ndim != 2 or given.shape[0] != given.shape[1] or (given < 0).any() or not np.isclose(given.sum(), 1):
             raise InputError("omega must be a square matrix of probabilities that sum to one.")
@@ -103,7 +106,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return self._match(torch.from_numpy(given))
 
     def nearest_symbols(self, symbol: Any, n: int = 10) -> list[tuple[Any, float]]:
-        """The nearest symbols by cosine similarity of their embeddings, with that similarity."""
+        """The symbols whose embeddings have the highest cosine similarity to that of a symbol, with the similarity."""
         self._check_fitted()
         place = int(self._read([symbol], None).values[0])
         cosines = np.cos(np.radians(self.symbol_angles()[place]))
@@ -117,7 +120,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return np.degrees(np.arccos(np.clip(unit @ unit.T, -1, 1)))
 
     def plot(self, path: str | Path | None = None) -> str:
-        """A 2-D plot of the embeddings as SVG, written to `path` if given; more dimensions are projected by PCA."""
+        """A 2-D plot of the embeddings as SVG, written to `path` if given. PCA projects more than two dimensions."""
         from trellis.report.embeddings import draw_embeddings
 
         self._check_fitted()

@@ -34,7 +34,7 @@ class DenseParts(Parts):
 
 @dataclass(repr=False, eq=False)
 class DenseChain(BaseHMM):
-    """Start and transitions parameterised by embeddings: A[i, j] ~ k(z_i, u_j), pi[i] ~ k(z_start, u_i).
+    """Start and transitions parameterised by embeddings: A[i, j] ∝ k(z_i, u_j), pi[i] ∝ k(z_start, u_i).
 
     Fitted embeddings: `u_`, `z_` [K, l] and `z_start_` [l]; `startprob_` and `transmat_` are computed from them."""
 

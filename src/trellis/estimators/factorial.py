@@ -24,10 +24,14 @@ BATCH_TOKENS = 8192
 
 @dataclass(repr=False, eq=False)
 class FactorialHMM(SymbolInput, BaseEstimator):
-    """A factorial HMM: layers of hidden chains that jointly emit symbols. Takes the same input as CategoricalHMM.
+    """A factorial HMM: several hidden chains (layers) that jointly emit each symbol. Takes the same input as
+    CategoricalHMM.
 
-    Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood by epoch; `symbols_`, the symbol
-    names if the model was fitted to strings.
+    `score` is exact. `fit`, `transform` and `predict` use a mean-field approximation, which is exact only for a single
+    layer with the tilted bound.
+
+    Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood in each epoch; `symbols_`, the
+    names of the symbols if the model was fitted to strings.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.FactorialHMM((2, 2), random_state=0).fit(X).predict(X[:3]).shape
@@ -47,7 +51,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
     device: str = "cpu"  # cpu | cuda | auto
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Fit the model to sequences."""
+        """Fit the model to sequences by variational EM, which maximises a mean-field bound on the likelihood."""
         make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
         split = self._read(X, lengths, fitting=True)
         counts = np.bincount(split.tokens[split.tokens >= 0])
@@ -65,7 +69,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return self
 
     def transform(self, X: Any, lengths: Any = None) -> Array:
-        """Posterior state probabilities of every layer, concatenated: [n_samples, sum of sizes]."""
+        """Approximate (mean-field) posteriors of the states of every layer, concatenated: [n_samples, sum of sizes]."""
         batches = self._batches(X, lengths)
         return np.concatenate(batches.each(lambda batch: self.model_.smooth(batch.tokens, batch.lengths).probs))
 
@@ -73,7 +77,7 @@ class FactorialHMM(SymbolInput, BaseEstimator):
         return self.fit(X, lengths).transform(X, lengths)
 
     def predict(self, X: Any, lengths: Any = None) -> Array:
-        """The most probable states of every layer: [n_samples, layers]."""
+        """The most probable path of each layer under the approximate (mean-field) posterior: [n_samples, layers]."""
         batches = self._batches(X, lengths)
         return np.concatenate(batches.each(lambda batch: self.model_.best_path(batch.tokens, batch.lengths)[0]))
 

@@ -59,7 +59,7 @@ class FittedHMM(BaseEstimator, ABC):
 
     @abstractmethod
     def free_parameters(self) -> dict[str, int]:
-        """The number of free parameters per letter of `params`; emissions add theirs."""
+        """The number of free parameters for each letter of `params`."""
         return {"s": self.n_components - 1, "t": self.n_components * (self.n_components - 1)}
 
     def _emitter(self) -> Emitter:
@@ -92,10 +92,10 @@ class FittedHMM(BaseEstimator, ABC):
         return self.score_samples(X, lengths)[1]
 
     def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Array]:
-        """The states of every observation and their log-probability.
+        """A score, and the decoded state of every observation; `algorithm` is "viterbi" or "map".
 
-        "viterbi" returns the best path and log p(path, X); "map" the best state at each step and, as in hmmlearn, the
-        sum of these states' posterior probabilities."""
+        "viterbi" returns log p(path, X) and the most probable path. "map" returns the most probable state at each step;
+        its score is, as in hmmlearn, the sum of the posterior probabilities of these states."""
         if one_of(ALGORITHMS, algorithm or self.algorithm, "algorithm") == "map":
             posteriors = self.predict_proba(X, lengths)
             return float(posteriors.max(1).sum()), posteriors.argmax(1)
@@ -112,7 +112,9 @@ class FittedHMM(BaseEstimator, ABC):
         return self.decode(X, lengths)[1]
 
     def sample(self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None) -> tuple[Array, Array]:
-        """Sample one sequence: observations [n_samples, n_features] and states, starting in `currstate` if given."""
+        """Sample one sequence: observations [n_samples, n_features] and states [n_samples].
+
+        The first state is `currstate`, if given."""
         self._check_fitted()
         random = check_random_state(self.random_state if random_state is None else random_state)
         start, moves = np.cumsum(self.startprob_), np.cumsum(self.transmat_, axis=1)
@@ -125,17 +127,18 @@ class FittedHMM(BaseEstimator, ABC):
         return np.atleast_2d(observations), np.array(states, int)
 
     def get_stationary_distribution(self) -> Array:
-        """The stationary distribution; if the chain is reducible, the one reached from startprob_."""
+        """The stationary distribution of the states. A reducible chain has several; this is the one reached from
+        `startprob_`."""
         check_is_fitted(self, "transmat_")
         start, transmat = (torch.from_numpy(np.asarray(part, np.float64)) for part in (self.startprob_, self.transmat_))
         return long_run(start, transmat).numpy()
 
     def aic(self, X: Any, lengths: Any = None) -> float:
-        """Akaike information criterion, -2 log p(X) + 2 free parameters; lower is better."""
+        """Akaike information criterion, -2 log p(X) + 2 k with k free parameters; lower is better."""
         return -2 * self.score(X, lengths) + 2 * sum(self.free_parameters().values())
 
     def bic(self, X: Any, lengths: Any = None) -> float:
-        """Bayesian information criterion, -2 log p(X) + free parameters * log(n_samples); lower is better."""
+        """Bayesian information criterion, -2 log p(X) + k log(n_samples) with k free parameters; lower is better."""
         log_prob = self.score(X, lengths)
         samples = len(self._read(X, lengths).values)
         return -2 * log_prob + float(np.log(samples)) * sum(self.free_parameters().values())

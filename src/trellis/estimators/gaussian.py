@@ -23,8 +23,8 @@ class GaussianHMM(BaseHMM):
     """A hidden Markov model whose states emit vectors from normal distributions.
 
     Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `means_` [K, F] and
-    `covars_`, which always returns matrices [K, F, F]; assign it in the shape of its type: spherical [K], diag [K, F],
-    full [K, F, F], tied [F, F].
+    `covars_`. Reading `covars_` always returns matrices [K, F, F]. To set it, assign an array in the shape of
+    `covariance_type`: spherical [K], diag [K, F], full [K, F, F], tied [F, F].
 
     >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
     >>> np.sort(trellis.GaussianHMM(2, random_state=0).fit(X).means_[:, 0]).round()

@@ -22,7 +22,10 @@ from trellis.families.lds.model import LDS
 
 @dataclass(repr=False, eq=False)
 class LDSVectors(BaseEstimator):
-    """Maps sentences (strings, split at blanks, or lists of tokens) to arrays [tokens, dim] of unit vectors.
+    """Computes a unit vector for each token in its context, with a linear dynamical system.
+
+    Sentences are strings, which are split at spaces, or lists of tokens. `transform` returns an array [tokens, dim] for
+    each sentence.
 
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
     >>> trellis.LDSVectors(2).fit_transform(text)[0].shape
@@ -51,7 +54,8 @@ class LDSVectors(BaseEstimator):
         return self
 
     def transform(self, sentences: Iterable[Any]) -> list[np.ndarray]:
-        """The token vectors of each sentence; an unknown word is treated as missing and inferred from its context."""
+        """The vectors of the tokens of each sentence. An unknown word is treated as missing: its vector depends on the
+        context alone."""
         model: LDS | None = getattr(self, "model_", None)
         if model is None:
             raise TrellisError("LDSVectors is not fitted yet; call fit first.")

@@ -136,7 +136,7 @@ class Probabilities(NamedTuple):
 
 
 def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities:
-    """With x_2 in the middle, (L' P3x1 R) (L' P31 R)^-1 = W diag(O_x) W^-1 for every x: eigenvalues are emissions."""
+    """Emission probabilities O_x as eigenvalues: (L' P3x1 R) (L' P31 R)^-1 = W diag(O_x) W^-1 for every symbol x."""
     left, right = subspaces(given.skipping, states, seed)
     operators = given.middle(left, right) @ np.linalg.inv(left.T @ (given.skipping @ right))
     random = np.random.default_rng(seed)
@@ -184,7 +184,8 @@ def misfit(given: Moments, model: Probabilities) -> float:
 
 def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabilities:
     """Assumes that each state has an anchor, a word that no other state emits. The neighbours of a word x are then a
-    mixture of those of the anchors, with weights p(z | x). Anchors are extreme points, of a frequency >= `smallest`."""
+    mixture of those of the anchors, with weights p(z | x), so anchors are extreme points. An anchor must have a
+    frequency of at least `smallest`."""
     contexts = neighbours(given.pairs.toarray())
     frequent = np.flatnonzero(given.single >= smallest)
     if len(frequent) < states:
@@ -199,8 +200,10 @@ def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabili
 def by_cooccurrence(
     given: Moments, states: int, seed: int = 0, penalty: float = PENALTY, starts: int = 10, steps: int = 3000
 ) -> Probabilities:
-    """A model whose pairs are close to the counted ones in KL. Since pairs alone do not identify a model, a penalty
-    prefers a small |det Theta|, Theta being the joint distribution of adjacent states. The best of several starts."""
+    """The model whose pairs of symbols are closest to the counted ones in KL divergence; the best of several starts.
+
+    Since pairs alone do not identify a model, a penalty prefers a small |det Theta|, where Theta is the joint
+    distribution of adjacent states."""
     generator = torch.Generator().manual_seed(seed)
     shapes = (starts, states, states), (starts, states, len(given.single))
     moves, words = (torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes)

@@ -39,14 +39,14 @@ class Infilled(NamedTuple):
     """A sentence with its gaps filled."""
 
     gaps: list[Ranked]  # for each gap, its most probable words given all observed words
-    best: str  # the sentence with its most probable words
+    best: str  # the sentence with the jointly most probable words in its gaps
     samples: list[str]  # sampled jointly from the posterior
     log_prob: float  # log p(best), including <eos> if the sentence is complete
     proved: bool  # whether no other words are more probable; False: the search reached its limit
 
 
 class StateSummary(NamedTuple):
-    """A human-readable summary of one state."""
+    """A summary of one state: how often it occurs, its words and its successors."""
 
     state: int
     occupancy: float  # share of tokens
@@ -124,8 +124,9 @@ class PersistedModel(ABC):
         """Rebuild the model from its saved contents."""
 
     def save(self, path: str | pathlib.Path, half: bool = False) -> None:
-        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it. With
-        `half=True` the file is half as large: float16, read back as float32."""
+        """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it.
+
+        With `half=True`, the file has float16 numbers and is half as large; they are loaded as float32."""
         from trellis.models.files import FILE, save_model
 
         file = as_path(path)
@@ -135,7 +136,7 @@ class PersistedModel(ABC):
         """Write additional files next to the model file."""
 
     def finish(self, train: Split) -> None:  # noqa: B027
-        """After training, estimate what is needed besides the parameters."""
+        """Called after training, to estimate values besides the parameters, such as state occupancy."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Any:
@@ -192,7 +193,9 @@ class PersistedModel(ABC):
         return TrellisError(f"This {self.name} model {lacks}: {verb}() is for {which}.")
 
     def log_prob(self, text: Text) -> float | np.ndarray:
-        """log p of a sentence, including <eos>, or [n] for a list; for a string with several lines, their sum.
+        """log p(sentence), including <eos>; for a list of n sentences, an array [n].
+
+        Each line of a string is a sentence; the result is the sum over its lines.
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.log_prob(["a b", "a a a a"]) > -5
@@ -201,7 +204,7 @@ class PersistedModel(ABC):
         raise self.refusal("log_prob", *PROBABILITIES)
 
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        """log p of every token given the preceding ones, <eos> last: [T + 1].
+        """log p of each of the T tokens given those before it, and then of <eos>: [T + 1].
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.token_log_probs("a b").shape
@@ -210,7 +213,7 @@ class PersistedModel(ABC):
         raise self.refusal("token_log_probs", *PROBABILITIES)
 
     def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
-        """The n most probable next words after a sentence prefix.
+        """The n most probable next words after the beginning of a sentence, with their probabilities.
 
         >>> trellis.train(["a b", "a b c"] * 20, family="bigram").model.predict("a", n=1)[0][0]
         'b'
@@ -218,7 +221,7 @@ class PersistedModel(ABC):
         raise self.refusal("predict", *PROBABILITIES)
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        """Sample n sentences, each up to <eos> or max_tokens.
+        """Sample n sentences. A sentence ends at <eos>, or after `max_tokens` tokens.
 
         >>> len(trellis.train(["a b", "b a"] * 20, family="bigram").model.sample(3))
         3
@@ -226,9 +229,9 @@ class PersistedModel(ABC):
         raise self.refusal("sample", *PROBABILITIES)
 
     def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """Smoothed posteriors p(z_t | x) of every word, [T, K]; the layers of a factorial HMM are concatenated.
+        """The posterior p(state | sentence) of each word, [T, K]; the layers of a factorial HMM are concatenated.
 
-        With `complete=False` the text is a prefix: <eos> is not appended.
+        By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.posterior("a b b").shape
         (3, 4)
@@ -236,7 +239,9 @@ class PersistedModel(ABC):
         raise self.refusal("posterior", *STATES)
 
     def viterbi(self, text: Text, complete: bool = True) -> Path | list[Path]:
-        """The most probable state sequence (Viterbi path) of a sentence.
+        """The most probable sequence of states of a sentence (the Viterbi path), and its log-probability.
+
+        By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [len(path.states) for path in model.viterbi(["a b", "a b b"])]
@@ -247,8 +252,10 @@ class PersistedModel(ABC):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
-        """Fill the gaps of a sentence, written as ___ in text or -1 in an array of ids; never with <eos>. With
-        `complete=True`, <eos> follows the last word.
+        """Fill the gaps of a sentence: for each gap its n most probable words, and sampled completions.
+
+        A gap is written as ___ in text, or -1 in an array of ids. It stands for one word, never for <eos>. By default
+        the sentence may continue after its last word; with `complete=True`, <eos> follows.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [len(ranked) for ranked in model.infill("a ___ b ___", n=2).gaps]
@@ -265,8 +272,9 @@ class PersistedModel(ABC):
         raise self.refusal("states", *CHAIN)
 
     def draw(self, text: Text) -> Picture:
-        """The trellis of a sentence: state posteriors, transitions and the Viterbi path. Notebooks show it; `save`
-        writes an SVG file.
+        """Draw the trellis of a sentence: posteriors of states and transitions, and the Viterbi path.
+
+        Notebooks display the result; its method `save` writes an SVG file.
 
         >>> drawn = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.draw("a b")
         >>> drawn.words
@@ -278,7 +286,7 @@ class PersistedModel(ABC):
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
         """A float32 feature vector for each word, [T, D]; `kind` is one of `embed_kinds` (default: the first).
 
-        With `complete=False` the text is a prefix: <eos> is not appended.
+        By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
         >>> trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.embed("a b b", "viterbi").sum(1)
         array([1., 1., 1.], dtype=float32)
@@ -292,10 +300,11 @@ class PersistedModel(ABC):
         return rows_of(self, text, lambda tokens, lengths: compute(self, tokens, lengths).float(), complete)
 
     def embed_rows(self, text: Text, kind: str | None = None, top: int = 0) -> list[dict[str, Any]]:
-        """The features of `embed` as a table, one dict per token: the numbers of its sentence and of itself (from 1),
-        the token, its characters [start, end) in the text, and its vector, or with `top` its most probable states.
+        """The features of `embed` as a list of dicts, one for each token; `pandas.DataFrame(rows)` makes a data frame.
 
-        `pandas.DataFrame(rows)` makes it a data frame.
+        The keys are `sentence` and `number` (of the token in its sentence), both counted from 1, `token`, `start` and
+        `end` (its character offsets in the text), and `vector`. With `top`, there is instead one dict for each of the
+        `top` most probable states of a token.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]

@@ -47,11 +47,12 @@ def load(path: str | Path, kind: type[M], device: str | torch.device = "cpu") ->
 @overload
 def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu") -> PersistedModel: ...
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
-    """Load a model of any family from a model file, a run folder or an ARPA file. From an unfinished run, its best
-    checkpoint so far is loaded, with a warning. "demo" is a small HMM of Python's documentation that comes with the
-    package, unless a model of that name is in the working directory.
+    """Load a model of any family from a model file, a run folder or an ARPA file.
 
-    `device` is "cpu", "cuda", or "auto" (the GPU if there is one); raises if the model is not an instance of `kind`.
+    From the folder of an unfinished run, its best checkpoint so far is loaded, with a warning. "demo" is a small HMM
+    trained on Python's documentation, which comes with the package; a model of that name in the working directory
+    takes precedence. `device` is "cpu", "cuda", or "auto" (the GPU if there is one). If the model is not an instance
+    of `kind`, an error is raised.
 
     >>> import trellis
     >>> trellis.load("demo").num_states

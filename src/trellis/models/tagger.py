@@ -18,13 +18,13 @@ class Tagger(PersistedModel):
     """A model that assigns a tag to each word."""
 
     labels: list[str]
-    word_counts: Mapping[str, int]  # word counts of the labelled training text
+    word_counts: Mapping[str, int]  # word counts of the tagged training text
 
     def tag(
         self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None, **options: Any
     ) -> list[list[str]]:
-        """Tag sentences; parts of speech are required if the tagger was trained with them. An empty sentence has no
-        tags."""
+        """Tag tokenised sentences: one list of tags for each. `pos` (parts of speech) is required if the tagger was
+        trained with them."""
         sentences = checked_sentences(words, pos)
         order = sorted((i for i, sentence in enumerate(sentences) if sentence), key=lambda i: len(sentences[i]))
         some_pos = None if pos is None else [pos[i] for i in order]

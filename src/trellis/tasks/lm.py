@@ -93,8 +93,8 @@ def load_split(
 ) -> Split:
     """A split of `source` (default: the training corpus), encoded with the model's vocabulary.
 
-    The default split is test, or all of a source without splits. Another source is read by `reader`, else as its suffix
-    asks, else as the training text."""
+    The default split is test, or all of a source without splits. Another source is read by `reader`; by default, its
+    suffix determines the reader, or else it is read like the training text."""
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)

@@ -6,9 +6,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a model by name, and the rows of a table with these scores and any baselines.
+    """The scores of a model by name (`values`), and the rows of a table for reports.
 
-    All rows have the same keys. If rows are models, the last row is the model itself.
+    All rows have the same keys. For a language model, each row is a model: baselines first, this model last. For other
+    models, each row is a split.
 
     >>> trellis.train(["a b", "b a"] * 20, family="bigram").scores["test"] > 1
     True

@@ -18,7 +18,7 @@ from trellis.errors import TrellisError
 from trellis.options import choose
 from trellis.tasks.bootstrap import RESAMPLES, Difference, binomial_p, bootstrap
 
-BUCKETS: dict[str, Callable[[int], bool]] = {  # by a word's count in the labelled training text
+BUCKETS: dict[str, Callable[[int], bool]] = {  # by a word's count in the tagged training text
     "all": lambda count: True,
     "oov": lambda count: count == 0,
     "rare": lambda count: count in (1, 2),
@@ -74,7 +74,7 @@ class TagScores:
 def score_tags(
     data: Tagged, predicted: list[list[str]], units: str = "tokens", known: Mapping[str, int] | None = None
 ) -> TagScores:
-    """Score predicted tags against those of `data`; `known` has the word counts of the labelled training text."""
+    """Score predicted tags against those of `data`; `known` has the word counts of the tagged training text."""
     find = choose(UNITS, units, "The scoring unit")
     check_lengths(data, predicted)
     counts = known if known is not None else {}

@@ -21,10 +21,10 @@ class Callback:
     """
 
     def on_step(self, state: TrainState) -> None:
-        """Called after every step; values in `state` may be on the GPU, and reading them waits for the GPU."""
+        """Called after every step. Values in `state` may be on the GPU; reading them then waits for the GPU."""
 
     def on_evaluation(self, state: TrainState, metrics: Mapping[str, Any]) -> None:
-        """Called after every evaluation with the new line of metrics.jsonl, including the validation metric."""
+        """Called after every evaluation, with the metrics that a run appends to metrics.jsonl."""
 
 
 class TensorBoard(Callback):

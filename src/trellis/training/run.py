@@ -33,7 +33,7 @@ FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, its scores (None if training was interrupted), its metrics, and its run folder.
+    """The result of `train`: the model, its scores (None if training was interrupted), its metrics and its run folder.
 
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> [line["epoch"] for line in trained.history]

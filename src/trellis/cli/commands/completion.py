@@ -24,7 +24,7 @@ class Command(NamedTuple):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="load it from the start-up file of the shell")
+    parser.add_argument("shell", choices=SHELLS, help="your shell; load the script from its start-up file")
 
 
 def run(args: argparse.Namespace) -> Answer:

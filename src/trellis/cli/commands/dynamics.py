@@ -6,7 +6,7 @@ from pathlib import Path
 from trellis.cli.arguments import add_model, check_picture, positive
 from trellis.cli.console import Answer, Table
 
-SUMMARY = "show which words lead to which in an LDS, by singular vectors"
+SUMMARY = "describe the singular vectors of an LDS transition matrix by words"
 EXAMPLE = "trellis dynamics runs/lds -n 20"
 
 

@@ -18,7 +18,7 @@ EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
     parser.add_argument(
-        "--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="which features"
+        "--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="the kind of features"
     )
     parser.add_argument("--top", type=positive, metavar="N", help="the N most probable states instead of the vector")
     parser.add_argument("-o", "--output", type=Path, help=f"output file: {', '.join(FORMATS)}")

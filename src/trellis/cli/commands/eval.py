@@ -41,7 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files or run folders")
     add_corpus(parser)
     add_device(parser)
-    parser.add_argument("--interpolate", action="store_true", help="add their mixture, with weights fitted on valid")
+    parser.add_argument(
+        "--interpolate", action="store_true", help="add their mixture; weights are fitted on the validation set"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
     parser.add_argument("-n", type=positive, default=5, help="words to show with the largest losses (default 5)")
 

@@ -199,7 +199,7 @@ class Action(NamedTuple):
 
 
 ACTIONS = {
-    "train": Action("train a tagger on labelled text", train_arguments, train),
+    "train": Action("train a tagger on tagged text", train_arguments, train),
     "eval": Action("evaluate taggers: accuracy or F1, rare words, confusions, significance", eval_arguments, evaluate),
     "apply": Action("tag sentences", apply_arguments, apply),
 }

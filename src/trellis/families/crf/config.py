@@ -17,7 +17,7 @@ class CRFTaggerConfig(ModelConfig):
     scheme: str = option("IOB2", "encoding of spans in training", choices="IOB1 IOB2 IOBES")
     scale: float = option(0.3, "root mean square of word vectors after scaling", within="(0, inf)")
     pos: bool = option(True, "use parts of speech if the data has them")
-    unseen: bool = option(False, "also give a weight to features and labels that never occur together")
+    unseen: bool = option(False, "also give weights to pairs of feature and tag that never occur together")
     min_count: int = option(1, "minimum count of a feature", within="[1, inf)")
 
 

@@ -29,7 +29,7 @@ Encoded = list[np.ndarray] | list[Attributes]  # vectors [T, D], or attributes, 
 
 
 class Encoder(ABC):
-    """A representation of words, possibly in context, learned from unlabelled text."""
+    """A representation of words, possibly in context, learned from untagged text."""
 
     scaled = False  # whether taggers rescale its vectors; not for probabilities
 

@@ -44,7 +44,7 @@ Words = Sequence[Sequence[str]]
 
 
 class CRFTagger(Tagger):
-    """A linear-chain CRF tagger; returns the most probable tag sequence, argmax_y p(y | x).
+    """A linear-chain CRF tagger. `tag` returns the most probable tag sequence of each sentence, argmax_y p(y | x).
 
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="crf").model.tag([["the", "dog"]])
@@ -67,7 +67,7 @@ class CRFTagger(Tagger):
         cls, data: Tagged, config: CRFTaggerConfig | None = None, train: CRFTrainConfig | None = None,
         device: str = "cpu", seed: int = 0,
     ) -> CRFTagger:  # fmt: skip
-        """Fit a tagger to labelled text."""
+        """Fit a tagger to tagged text."""
         check_data(data)
         spans, config = units_of(data.tag_set()) == "spans", config or CRFTaggerConfig()
         template = config.template or ("chunk" if spans else "pos")

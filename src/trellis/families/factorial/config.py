@@ -48,4 +48,6 @@ class FHMMTrainConfig(TrainConfig):
     inner: str = option(
         "auto", "stepwise-em: emission update; auto: scaling (table) or adam", choices="auto scaling adam lbfgs"
     )
-    inner_steps: int = option(0, "emission steps per batch (em: epoch); 0: 1 (lbfgs: 5, em: 100)", within="[0, inf)")
+    inner_steps: int = option(
+        0, "emission steps per batch (em: epoch); 0 means 1 (lbfgs: 5, em: 100)", within="[0, inf)"
+    )

@@ -32,10 +32,11 @@ SWEEPS = 10  # coordinate ascent sweeps for posteriors and features
 
 
 class FHMM(GradientModel, StateModel):
-    """p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM), with log-linear or noisy-or emissions.
+    """A factorial HMM with M layers: p(x, z) = prod_m p(z_m) prod_t p(x_t | z_t1 ... z_tM).
 
-    Scores, forecasts and perplexities are exact, computed over joint states. Posteriors and paths use a mean-field
-    approximation; with noisy-or emissions they are exact too.
+    Emissions are log-linear or noisy-or. Likelihoods, predictions and perplexities are exact: they are computed over
+    joint states. With noisy-or emissions, posteriors and paths are exact too. With log-linear emissions, they use a
+    mean-field approximation, but `posterior(..., exact=True)` is exact.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape
@@ -142,8 +143,10 @@ class FHMM(GradientModel, StateModel):
     def smooth(
         self, tokens: Tensor, lengths: Tensor | None = None, exact: bool = False, sweeps: int = SWEEPS
     ) -> Posterior:
-        """Concatenated posteriors q(z_m | x) of all layers, [B, T] -> [B, T, S], and the bound on log p(x); with
-        `exact`, p(z_m | x) and log p(x)."""
+        """The posteriors of all layers, concatenated: [B, T] -> [B, T, S].
+
+        By default they are mean-field approximations, returned with the bound on log p(x). With `exact`, they are the
+        posteriors p(z_m | x) themselves, returned with log p(x)."""
         if self.has_bound and not exact:
             result = self.infer(sentences(tokens, lengths), sweeps)
             return Posterior(result.bound, result.field.probs)
@@ -158,8 +161,8 @@ class FHMM(GradientModel, StateModel):
 
     @torch.no_grad()
     def best_path(self, tokens: Tensor, lengths: Tensor | None = None, sweeps: int = SWEEPS) -> tuple[Tensor, Tensor]:
-        """The most probable path of every layer under q, [B, T, M] (-1 in the padding), and the bound on log p(x) [B];
-        with noisy-or emissions, the Viterbi path of joint states and log p(z, x)."""
+        """The most probable path of every layer under the mean field, [B, T, M] (-1 in the padding), and the bound on
+        log p(x) [B]. With noisy-or emissions, the exact Viterbi path and log p(z, x)."""
         if not self.has_bound:
             path, log_prob = discrete.viterbi(*self.exact().sentences(tokens), lengths)
             layers = torch.stack(digits(path.clamp(min=0), self.sizes), -1)

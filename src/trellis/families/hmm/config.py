@@ -28,14 +28,16 @@ class HMMConfig(ModelConfig):
         auto=True,
     )
     emission: str = option(
-        "full", "states that can emit a word: all, its class's, random, its own", choices="full brown uniform cloned"
+        "full",
+        "states that can emit a word: all, its class's, random ones, its own",
+        choices="full brown uniform cloned",
     )
     classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, inf)")
     singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, inf)")
-    class_sizes: str = option("equal", "brown: states of a class, by its token count", choices="equal log root")
+    class_sizes: str = option("equal", "brown: growth of a class's states with its tokens", choices="equal log root")
     init: str = option(
         "random",
-        "initial table: random, or (cloned) from the contexts of each word, at most states / words for each",
+        "initial tables: random, or (cloned) from the contexts of each word, at most states / words of them",
         choices="random contexts",
     )
     states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, inf)")
@@ -44,12 +46,14 @@ class HMMConfig(ModelConfig):
     )
     params_options: str = option("", "options of a parameterisation from another package: key=value, ...")
     dropout: str = option(
-        "none", "training drops states of each class, or single transitions", choices="none state unstructured"
+        "none", "what training drops: states of each class, or transitions", choices="none state unstructured"
     )
     dropout_rate: float = option(0.5, "fraction dropped", within="[0, 1)")
     dropout_end: float | None = option(None, "fraction dropped at the end of training; none: the same", within="[0, 1)")
     dim: int = option(256, "neural, lowrank: size of the embeddings", within="[1, inf)")
-    tying: str = option("all", "neural, lowrank: roles that share an embedding", choices="all in-out but-out none")
+    tying: str = option(
+        "all", "neural, lowrank: state roles that share an embedding", choices="all in-out but-out none"
+    )
     factored: bool = option(False, "neural, lowrank: states of a class share half of their embedding")
     spelling: bool = option(False, "neural, lowrank: character n-gram features of words")
     depth: int = option(1, "neural, lowrank: residual layers of each net", within="[1, inf)")
@@ -60,7 +64,7 @@ class HMMConfig(ModelConfig):
         choices="softmax normAbsLin sigmoid relu rbf",
     )
     init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, inf)")
-    precision: str = option("bfloat16", "neural, lowrank: products in GPU training", choices="bfloat16 float32")
+    precision: str = option("bfloat16", "neural, lowrank: precision of products on a GPU", choices="bfloat16 float32")
     features: int = option(256, "lowrank, lowrank-table: rank of the transitions", within="[1, inf)")
     band: int = option(0, "lowrank, lowrank-table: width of the band of free weights", within="[0, inf)")
     feature_map: str = option("learned", "lowrank: type of feature map", choices="learned random orthogonal taylor")

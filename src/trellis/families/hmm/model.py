@@ -41,7 +41,8 @@ LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory wh
 class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
-    `carry` marks a model trained on a continuous stream: a new sentence starts from the state distribution after <eos>.
+    `carry` is true if the model was trained on a stream of sentences. If so, a sentence that is queried on its own
+    starts from the long-run state distribution after an <eos>. Otherwise it starts from the start distribution.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> model.posterior("a b b").sum(1).round(3)

@@ -9,14 +9,14 @@ from trellis.options import option
 
 @dataclass(frozen=True)
 class HMMTaggerConfig(HMMConfig):
-    """The options of an HMM, and how states relate to tags and to unseen words."""
+    """The options of an HMM, and how states relate to tags. Unknown words are replaced by their spelling class."""
 
     family: str = "hmm-tagger"
     states: int = option(256, "hidden states; 0: one per tag", within="[0, inf)")
     hard_tags: bool = option(False, "each state keeps its initial tag")
-    rare: int = option(2, "words with at most this count train the classes of unseen words", within="[0, inf)")
-    min_kind: int = option(5, "minimum number of tokens in a class of unseen words", within="[0, inf)")
-    backoff: float = option(0.0, "em: pseudocounts of a word from its spelling class", within="[0, inf)")
+    rare: int = option(2, "words seen at most this often train the spelling classes", within="[0, inf)")
+    min_kind: int = option(5, "minimum number of tokens in a spelling class", within="[0, inf)")
+    backoff: float = option(0.0, "em: pseudocounts of a word, spread like its spelling class", within="[0, inf)")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ WORDS = slice(1, None)  # the tags of words: all but that of <eos>
 
 
 class HMMTagger(HMM, Tagger):
-    """An HMM tagger: each observation is a word, with its tag if that is known (see `emissions.Product`).
+    """An HMM tagger: each state emits a word and a tag. A tag that is not observed is summed out.
 
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="hmm-tagger", states=0, epochs=2).model.tag([["the", "dog"]])
@@ -60,7 +60,7 @@ class HMMTagger(HMM, Tagger):
         return cls(lexicon, params, words.dropout)
 
     def encode_words(self, words: Sequence[str]) -> np.ndarray:
-        """Encode words; an unknown word is replaced by its spelling class."""
+        """Encode words as ids; an unknown word gets the id of its spelling class."""
         return self.lexicon.words(words)
 
     def of_words(self, sentences: Sequence[Sentence], answer: Callable[[Batch], Tensor]) -> list[list[int]]:

@@ -12,7 +12,7 @@ class LDSConfig(ModelConfig):
 
     family: str = "lds"
     dim: int = option(256, "size of the hidden vectors", within="[1, inf)")
-    blocks: int = option(4, "number of lags in subspace identification", within="[2, inf)")
+    blocks: int = option(4, "block rows of the Hankel matrix in subspace identification", within="[2, inf)")
     horizon: int = option(7, "lags used by EM", within="[1, inf)")
     pseudocounts: float = option(5.0, "pseudocounts per word in the whitening scale", within="[0, inf)")
     noise_prior: float = option(5.0, "pseudocounts per word in the noise, for rare words", within="[0, inf)")
@@ -27,5 +27,5 @@ class LDSTrainConfig(FitConfig):
     """When to stop training, and how often to write checkpoints."""
 
     epochs: int = option(10, "em: iterations", within="[0, inf)")
-    patience: int = option(0, "em: stop after so many iterations without improved validation", within="[0, inf)")
+    patience: int = option(0, "em: stop after this many iterations without improvement", within="[0, inf)")
     checkpoint_seconds: float = option(300.0, "em: seconds between checkpoints", within="[0, inf)")

@@ -124,12 +124,12 @@ class LDS(PersistedModel):
 
     @torch.no_grad()
     def filter(self, tokens: Tensor, lengths: Tensor | None = None) -> Filtered:
-        """Filtered E[x_t | w_<=t], its covariance and log p(w_t | w_<t) of sequences [B, T]."""
+        """Filtered means E[x_t | w_<=t] of sequences [B, T], their covariances, and log p(w_t | w_<t)."""
         return gaussian.filter(*self.problem(tokens), lengths)
 
     @torch.no_grad()
     def smooth(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Smoothed E[x_t | w]: [B, T, h]."""
+        """Smoothed means E[x_t | w] of sequences [B, T]: [B, T, h]."""
         return gaussian.smoothed_means(*self.problem(tokens), lengths)
 
     @torch.no_grad()
@@ -155,17 +155,17 @@ class LDS(PersistedModel):
         return float(np.where(rows < 0, 0.0, alone[rows]).mean())
 
     def unit(self, vectors: Tensor) -> Tensor:
-        """Whiten by the training text's smoothed vectors and normalise to unit length."""
+        """Whiten vectors by the covariance of the training text's smoothed vectors, and scale them to unit length."""
         return torch.nn.functional.normalize(vectors @ self.tables["whiten"], dim=-1)
 
     def type_vectors(self) -> Tensor:
-        """The Kalman gain of each word as its context-free vector: [V, h], zero for unseen words."""
+        """The vector of each word out of context, which is its Kalman gain: [V, h]; zero for unseen words."""
         vectors = self.unit(self.tables["vectors"] @ self.tables["gain"])
         rows = self.rows.to(self.where)
         return vectors[rows.clamp(min=0)] * (rows >= 0).unsqueeze(-1)
 
     def neighbours(self, text: str, position: int, n: int = 10) -> Ranked:
-        """The words whose context-free vectors are nearest to that of a token in context, with cosine similarities."""
+        """The words whose vectors out of context are nearest to the vector of a token in context, with cosines."""
         vector = torch.from_numpy(cast(np.ndarray, self.embed(text))[position]).to(self.where)
         cosines = self.type_vectors() @ vector.double()
         top = cosines.topk(min(n, len(cosines)))

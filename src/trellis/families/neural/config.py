@@ -13,7 +13,7 @@ class RNNConfig(ModelConfig):
     family: str = "rnn"
     dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, inf)")
     net_dropout: float = option(0.0, "variational dropout of units", within="[0, 1)")
-    init_from: str = option("", "run or TOML file of an LDS with dim - 1 dimensions whose filter initialises it")
+    init_from: str = option("", "run or TOML file of an LDS (dim - 1 dimensions); its filter initialises the RNN")
 
 
 @dataclass(frozen=True)

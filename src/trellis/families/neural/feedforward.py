@@ -10,9 +10,10 @@ from trellis.families.neural.base import NeuralModel, State, at_least_one
 
 
 class FeedForward(NeuralModel):
-    """f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])) over a window of n words; each layer g has d units.
+    """A feed-forward language model: p(x_t | x_<t) = softmax(E f_t + b), where f_t depends on the last n words.
 
-    With `hidden` units instead, a final linear layer projects back to d.
+    f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])), where e(x) is the embedding of a word and each g is a hidden
+    layer of d units. If `hidden` gives another number of units, a final linear layer projects back to d.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="feedforward", dim=4, window=2, epochs=1).model
     >>> model.embed("a b").shape

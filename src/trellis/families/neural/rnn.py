@@ -27,7 +27,7 @@ class Recurrent(NeuralModel):
 
 
 class LSTM(Recurrent):
-    """f_t is the output of the last of `depth` LSTM layers after reading x_<t.
+    """An LSTM language model: p(x_t | x_<t) = softmax(E f_t + b), where f_t is the output of the last LSTM layer.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="lstm", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
@@ -60,11 +60,11 @@ class LSTM(Recurrent):
 
 
 class RNN(Recurrent):
-    """h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t), h_0 = 0: the network of Mikolov (2012).
+    """The simple recurrent network of Mikolov (2012): h_t = sigmoid(A h_{t-1} + B x_{t-1}), x_t ~ softmax(C h_t).
 
-    `embedding` is B', `recurrent` A and `output` C. The steady-state filter of a linear dynamical system (transition
-    A, emission C, gain K) is the same network without the non-linearities, with A - K C A, K and C A in place of
-    A, B and C: h_t, like the filter's forecast, does not depend on x_t.
+    h_0 is zero. The weights are A = `recurrent`, B = `embedding` transposed, and C = `output`. Without the
+    nonlinearities, this is the steady-state filter of a linear dynamical system: with transition F, emission H and gain
+    K, set A = F - K H F, B = K and C = H F.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="rnn", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0

@@ -19,11 +19,11 @@ ORDERS = {name: order for order, name in NAMES.items()}
 
 
 class NGram(LanguageModel):
-    """A backoff model: log p(x | c) is stored for every seen n-gram c x, and is otherwise backoff(c) + log p(x | c'),
-    where c' is c without its first word and backoff(c) is zero if c was never seen.
+    """An n-gram model with backoff. The probability of word x depends on its context c, the last n - 1 words.
 
-    The state is the last n - 1 tokens. Unless contexts cross sentences, no n-gram extends across an <eos>, so the
-    context is reset at each sentence. A new text is scored as if preceded by <eos>.
+    log p(x | c) is stored for every n-gram seen in training. For other n-grams, it is backoff(c) + log p(x | c'), where
+    c' is c without its first word, and backoff(c) is zero if c was never seen. Unless contexts cross sentences, the
+    context is reset at each <eos>. A new text is scored as if preceded by <eos>.
 
     >>> model = trellis.train(["a b", "b a"] * 20, family="ngram", order=3).model
     >>> model.predict("a", n=1)[0][0]
@@ -41,7 +41,7 @@ class NGram(LanguageModel):
 
     @classmethod
     def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, cross_sentences: bool = False) -> NGram:
-        """Fit by interpolated modified Kneser-Ney; with `cross_sentences`, contexts cross sentence boundaries."""
+        """Fit by interpolated modified Kneser-Ney. With `cross_sentences`, contexts cross sentence boundaries."""
         trie, counts = count_ngrams(vocab, split, order, cross_sentences)
         log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
         return cls(vocab, trie, log_probs, backoffs, cross_sentences)

@@ -36,6 +36,7 @@ class SetLogits(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
+        before, after = None if before is None else before.contiguous(), after.contiguous()
         engine = installed("kernels.pairs.triton") if q.is_cuda and dtype is torch.bfloat16 else None
         ctx.engine = engine or sys.modules[__name__]
         ctx.save_for_backward(q, k, before, after)
