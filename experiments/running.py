@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from experiments.results import Result, hardware, read_result, result_path, sour
 from experiments.training import differ
 from trellis.config import RunConfig
 from trellis.devices import choose_device
+from trellis.options import to_tables
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
         run=run,
         seed=seed,
         corpus=outcome.corpus,
-        config=asdict(config),
+        config=to_tables(config),
         figures=outcome.figures,
         training=outcome.training or {"seconds": time.monotonic() - begun},
         hardware=hardware(device, options.jobs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -148,8 +149,10 @@ class EvalConfig(Options):
 class RunConfig(Options):
     """The complete configuration of a run; omitted sections take the family's defaults.
 
-    >>> trellis.RunConfig().model.states
-    256
+    `given` lists the options that were set, by dotted name: those that a family must not choose by itself.
+
+    >>> trellis.RunConfig().train.learner
+    'stepwise-em'
     """
 
     data: Any = None  # the family's: DataConfig or TaggedDataConfig
@@ -158,7 +161,9 @@ class RunConfig(Options):
     train: Any = None  # the family's: TrainConfig, or another FitConfig
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
+    budget: str = option("", "time for training, such as 30s, 5m or 2h; empty: the family's own")
     eval: EvalConfig = EvalConfig()
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Fill in the family's defaults and check that all sections are compatible."""
@@ -169,7 +174,34 @@ class RunConfig(Options):
         for name, value in {"data": data, "train": train}.items():
             object.__setattr__(self, name, value)
         choose(family.learners, train.learner, f"train.learner of the family {family.name}")
+        self.check_budget()
         self.model.check(self)
+
+    def check_budget(self) -> None:
+        if self.budget and seconds_of(self.budget) and not hasattr(self.train, "max_seconds"):
+            raise TrellisError(f"budget: the family {self.family.name} is fitted in one go; it has no time limit.")
+
+    def is_set(self, name: str) -> bool:
+        """Whether an option "section.key" was given, or differs from its default."""
+        return name in self.given or self.value(name) != RunConfig(model=type(self.model)()).value(name)
+
+    def value(self, name: str) -> Any:
+        """The value of the option "section.key"."""
+        section, key = name.split(".")
+        return getattr(getattr(self, section), key)
+
+    def filled_from(self, other: RunConfig) -> RunConfig:
+        """This run with the values of another one for the options of model, batches and training that are not set."""
+        parts = ("model", "batches", "train")
+        names = [f"{part}.{one.name}" for part in parts for one in fields(getattr(self, part)) if one.name != "family"]
+        return self.with_options({name: other.value(name) for name in names if not self.is_set(name)})
+
+    def with_options(self, options: Mapping[str, Any]) -> RunConfig:
+        """This run with other values of some options, by dotted name."""
+        sections: dict[str, dict[str, Any]] = {}
+        for name, value in options.items():
+            put(sections, name.split("."), value)
+        return replace(self, **{name: replace(getattr(self, name), **changed) for name, changed in sections.items()})
 
     @property
     def family(self) -> Family:
@@ -192,10 +224,28 @@ def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunC
         section, path = (kinds[keys[0]], keys[1:]) if keys[0] in kinds else (RunConfig, keys)
         put(changed, keys, parse_value(text, section, path))
     owner = f" of the family {table_of(changed)['family']}"
+    tables = {name: changed[name] for name in kinds if isinstance(changed.get(name), Mapping)}
+    names = [f"{name}.{key}" for name, table in tables.items() for key in table]
     for name, kind in kinds.items():
         if name in changed:
             changed[name] = build(kind, changed[name], f"{name}.", owner * (name == "model"))
-    return build(RunConfig, changed)
+    return replace(build(RunConfig, changed), given=frozenset(names))
+
+
+def seconds_of(duration: str) -> float:
+    """The seconds of a duration such as 90, 30s, 5m or 2h.
+
+    >>> seconds_of("1.5m")
+    90.0
+    """
+    unit = {"s": 1, "m": 60, "h": 3600}.get(duration[-1:], 0)
+    try:
+        seconds = float(duration[:-1] if unit else duration) * (unit or 1)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise TrellisError(f"budget is {duration!r}: write a time such as 30s, 5m or 2h.")
+    return seconds
 
 
 def choose_family(tables: dict[str, Any], family: str) -> None:

@@ -5,10 +5,10 @@ class TrellisError(Exception):
     """An error that the user can fix, such as a misspelled option. The command line prints it and exits with code 2.
 
     >>> try:
-    ...     trellis.train(["a b"], states=0)
+    ...     trellis.train(["a b"], states=-1)
     ... except trellis.TrellisError as error:
     ...     print(error)
-    model.states is 0: it must be at least 1.
+    model.states is -1: it must be at least 0.
     """
 
 

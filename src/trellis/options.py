@@ -5,7 +5,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
@@ -13,6 +13,7 @@ from trellis.errors import TrellisError
 from trellis.extensions import entries
 
 T = TypeVar("T")
+AUTO = "auto"
 TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 RENAMED = {  # former names of families, options and values
     "tag-hmm": "hmm-tagger",
@@ -40,6 +41,7 @@ class Option:
     choices: tuple[str, ...] = ()
     within: str = ""  # an interval, as in "[0, 1)"
     group: str = ""  # a group of entry points whose names are choices too, see `trellis.extensions`
+    auto: bool = False  # whether "auto" may be written for zero
 
     def check(self, value: Any, name: str) -> None:
         """Raise if a value is not among the choices or is out of range."""
@@ -65,10 +67,12 @@ class Option:
         return "; ".join(filter(None, (self.doc, choices, self.within and phrase(self.within))))
 
 
-def option(default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "", group: str = "") -> Any:
+def option(
+    default: Any, doc: str, *, choices: str | Iterable[str] = (), within: str = "", group: str = "", auto: bool = False
+) -> Any:
     """A dataclass field that is an option of a run; choices may be one string, separated by spaces."""
     names = choices.split() if isinstance(choices, str) else choices
-    return field(default=default, metadata={"option": Option(doc, tuple(names), within, group)})
+    return field(default=default, metadata={"option": Option(doc, tuple(names), within, group, auto)})
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,9 @@ def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
     if not isinstance(table, Mapping):
         raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
     hints = get_type_hints(cls)
-    types = {one.name: hints[one.name] for one in fields(cast(Any, cls))}
+    types = {one.name: hints[one.name] for one in fields(cast(Any, cls)) if one.compare}
+    zeros = {one.name for one in fields(cast(Any, cls)) if "option" in one.metadata and one.metadata["option"].auto}
+    table = {key: 0 if key in zeros and value == AUTO else value for key, value in table.items()}
     for key in table:
         if key not in types and RENAMED.get(key) in types:
             raise TrellisError(f"The key {where + key!r} is now {where + RENAMED[key]!r}.")
@@ -185,9 +191,14 @@ def parse_options(kind: type[T], text: str, where: str) -> T:
     return build(kind, table, f"{where}.")
 
 
+def to_tables(config: Any) -> dict[str, Any]:
+    """The options of a dataclass as nested tables."""
+    return {name: value for name, value in asdict(config).items() if config.__dataclass_fields__[name].compare}
+
+
 def to_toml(config: Any, comments: bool = False) -> str:
     """Format a dataclass as TOML; with `comments`, each option is preceded by its description."""
-    lines = [line for one in fields(config) if not is_dataclass(getattr(config, one.name))
+    lines = [line for one in fields(config) if one.compare and not is_dataclass(getattr(config, one.name))
              for line in _toml_lines(config, one, comments)]  # fmt: skip
     for one in fields(config):
         inner = getattr(config, one.name)

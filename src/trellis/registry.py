@@ -41,6 +41,7 @@ class Family:
     model: str  # a subclass of `trellis.models.base.PersistedModel`
     learners: Mapping[str, str]  # keyed by train.learner, default first: (model, TrainConfig, total_steps) -> Learner
     build: str = ""  # (RunConfig, corpus) -> untrained model
+    choose: str = ""  # (RunConfig, corpus, device) -> RunConfig: options chosen from the text and the machine
     read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data is a text passed from Python, or None
     fit: str = "trellis.training.fit:by_steps"  # (Job) -> Fitted
     evaluate: str = "trellis.families.language_model:evaluate"  # (model, corpus, RunConfig) -> Scores

@@ -378,7 +378,7 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["export", arpa(d), "-o", d / "x", "--to", "numpy"], "its formats are arpa"),
         (lambda d: ["train", "--set", "train.learner=adam"], "train.learner"),
         (lambda d: ["train", "--set", "batches.order=random"], "batches.order"),
-        (lambda d: ["train", "--set", "model.states=0"], "must be at least 1"),
+        (lambda d: ["train", "--set", "model.states=-1"], "must be at least 0"),
         (lambda d: ["train", "--device", "mps"], "use auto, cpu or cuda"),
         (lambda d: ["train", "--set", "data.test_fraction=0"], "has no test split"),
         (lambda d: ["train", "--device", "cuda"], "finds no GPU"),

@@ -1,7 +1,7 @@
 """Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
-(numba) for other dense transitions; on a GPU, graphed.py for dense transitions and triton.py for blocks of live states;
-otherwise homogeneous.py (torch) for a constant transition with all states live, and reference.py (torch) for everything
-else."""
+(numba) for other dense transitions, or classed.py (numba) if the live states are classes of states; on a GPU,
+graphed.py for dense transitions and triton.py for blocks of live states; otherwise homogeneous.py (torch) for a
+constant transition with all states live, and reference.py (torch) for everything else."""
 
 from types import ModuleType
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from trellis.engines import homogeneous, reference, small
 from trellis.engines.reference import AnyTransition
 from trellis.kernels.optional import installed
-from trellis.transitions import Blocks, Dense, LogitBlocks, TimeVarying
+from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, TimeVarying
 from trellis.types import Belief, Potentials
 
 LONG = 256  # steps per sequence of a batch
@@ -22,7 +22,7 @@ underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow
 
 
 def optional_engine(name: str) -> ModuleType | None:
-    """The engine `compiled` (numba), `triton` or `graphed`, or None if its dependencies are not installed."""
+    """The engine `compiled`, `classed`, `triton` or `graphed`, or None if its dependencies are not installed."""
     return installed(f"engines.{name}")
 
 
@@ -34,7 +34,7 @@ def engine(transition: AnyTransition, values: Tensor, ids: Tensor | None = None)
     if not isinstance(transition, Dense | Blocks):
         return plain
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
-        return optional_engine("compiled") or plain
+        return optional_engine("classed" if isinstance(transition, ClassBlocks) else "compiled") or plain
     if values.is_cuda and values.dtype is torch.float32 and optional_engine("triton") is not None:
         if isinstance(transition, Dense):
             return optional_engine("graphed") or plain

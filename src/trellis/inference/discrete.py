@@ -25,7 +25,7 @@ from trellis.engines import log_space
 from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
 from trellis.parts import countable
-from trellis.transitions import Samplable, TimeVarying, Transition
+from trellis.transitions import Blocks, ClassBlocks, Samplable, TimeVarying, Transition
 from trellis.transitions.base import invert
 from trellis.types import Belief, Counts, Filtered, Posterior, Potentials
 
@@ -75,6 +75,8 @@ def run(function: str, chain: LiveChain) -> Any:
     lost = lost_sequences(found[0], chain)
     if lost is None:
         return found
+    if isinstance(chain.transition, ClassBlocks):
+        return run(function, chain._replace(transition=Blocks(chain.transition.matrix)))
     again = getattr(log_space, function)(*chain.some(lost)[:4])
     if function == "expect":
         shared = not isinstance(chain.transition, TimeVarying) or again.moves.dim() < 4
@@ -166,7 +168,8 @@ def counts(
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, belief, entry, starts, moves, visits = run("expect", chain)
     if chain.ids is not None:
-        moves = transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)
+        collected = isinstance(chain.transition, ClassBlocks) and moves.dim() == 2
+        moves = moves if collected else transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)
         entry, starts = (to_dense(Belief(w, chain.ids[:, 0]), transition.num_states) for w in (entry, starts))
     if fresh is not None and carried is not None and not bool(fresh.all()):
         if isinstance(transition, TimeVarying):

@@ -24,6 +24,8 @@ from trellis.parts import Parts, Prior
 from trellis.transitions import Stacked
 from trellis.types import Batch, Belief, Counts, Potentials
 
+SMALLEST = 4  # a batch counts as at least this fraction of the first
+
 
 def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None = None) -> tuple[Counts, Carry]:
     """The E-step: expected starts, transitions and emission statistics of a batch, and the state to carry over.
@@ -168,19 +170,28 @@ class EMLearner:
 
 class StepwiseEMLearner(EMLearner):
     """Online EM for large texts: re-estimates the parameters from the running statistics (`Running`) after each batch,
-    with the pseudocounts of a single batch."""
+    with the pseudocounts of a single batch. A batch much smaller than the first, such as the last of an epoch, counts
+    as a quarter of it: its pseudocounts would otherwise outweigh the statistics."""
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)
         self.power = config.em_power
+        self.usual = 0  # tokens of the first batch
 
     def absorb(self, counts: Counts, tokens: int) -> None:
         self.rate = step_rate(self.steps, self.power)
         before = None if self.totals is None else Running(self.totals, self.steps)
         running = Running.absorb(before, counts, tokens, self.power)
-        self.totals = running.mean
-        self.params.maximise(running.counts(tokens), self.prior)
+        self.totals, self.usual = running.mean, self.usual or tokens
+        self.params.maximise(running.counts(max(tokens, self.usual // SMALLEST)), self.prior)
 
     def end_epoch(self) -> None:
         """Keep the statistics; only the carried state is reset."""
         self.carried = None
+
+    def state_json(self) -> dict[str, Any]:
+        return super().state_json() | {"usual": self.usual}
+
+    def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
+        super().restore(tensors, json)
+        self.usual = json.get("usual", 0)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 from trellis import __version__
-from trellis.config import RunConfig, load_config
+from trellis.config import RunConfig, load_config, seconds_of
 from trellis.corpus import Corpus
 from trellis.devices import choose_device, describe_device
 from trellis.errors import TrellisError
@@ -68,7 +68,7 @@ def train(
     corpus = family.load("read")(config, data)
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
-    config = with_order(config, corpus)
+    config = with_order(with_choice(config, corpus, device, folder if resume else None), corpus)
     with nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
         about = {"corpus": corpus.description, "order": config.batches.order}
@@ -87,6 +87,18 @@ def train(
         if folder is not None:
             save(trained, folder)
     return trained
+
+
+def with_choice(config: RunConfig, corpus: Any, device: str, before: Path | None) -> RunConfig:
+    """The run with the options that its family chooses. A run that is resumed keeps the recorded ones. The budget also
+    limits the training time."""
+    if config.budget and not config.is_set("train.max_seconds"):
+        config = config.with_options({"train.max_seconds": seconds_of(config.budget)})
+    if not config.family.choose:
+        return config
+    if before is not None and (before / CONFIG).exists():
+        return config.filled_from(load_config(before / CONFIG))
+    return config.family.load("choose")(config, corpus, device)
 
 
 def with_order(config: RunConfig, corpus: Any) -> RunConfig:

@@ -16,6 +16,7 @@ from trellis.transitions.stacked import Stacked as Stacked
 from trellis.transitions.sum import Sum as Sum
 from trellis.transitions.varying import (
     Blocks as Blocks,
+    ClassBlocks as ClassBlocks,
     LogitBlocks as LogitBlocks,
     PerStep as PerStep,
     SetBlocks as SetBlocks,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
 from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, select
+from trellis.types import Groups
+
+if TYPE_CHECKING:
+    from trellis.transitions.varying import TimeVarying
 
 
 class DenseEntry(Entry):
@@ -27,6 +33,14 @@ class Dense(DenseEntry, Countable, Samplable):
 
     def backward(self, message: Tensor) -> Tensor:
         return message @ self.matrix.T
+
+    def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
+        """As `Transition.between`; on a CPU, without a gradient, the blocks of classes of states are not copied."""
+        if groups is None or self.matrix.is_cuda or (self.matrix.requires_grad and torch.is_grad_enabled()):
+            return super().between(ids, groups)
+        from trellis.transitions.varying import ClassBlocks
+
+        return ClassBlocks(self.matrix, ids, groups)
 
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
         return self.matrix * (left.reshape(-1, self.num_states).T @ right.reshape(-1, self.num_states))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trellis.kernels.pairs import pair_logits
 from trellis.kernels.rows import take
@@ -116,3 +116,21 @@ class SetBlocks(LogitBlocks):
 
     def some(self, sequences: Tensor) -> SetBlocks:
         return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype)
+
+
+class ClassBlocks(Blocks):
+    """The blocks of a dense matrix A [K, K] between classes of consecutive states, the live states of each step.
+
+    `begins` [C + 1] holds the first state of each class. Engines that cannot read the blocks from the matrix use copies
+    of them (`matrix`)."""
+
+    def __init__(self, whole: Tensor, ids: Tensor, groups: Groups) -> None:
+        self.whole, self.ids, self.groups, self.num_states = whole, ids, groups, ids.shape[-1]
+        self.begins = nn.functional.pad(groups.sets[:, 0], (0, 1), value=len(whole))
+
+    @cached_property
+    def matrix(self) -> Tensor:  # type: ignore[override]
+        return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
+
+    def some(self, sequences: Tensor) -> Blocks:
+        return Blocks(self.matrix[sequences])

@@ -3,12 +3,12 @@
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from trellis.cli.console import Answer, Lines
 from trellis.config import BatchConfig, EvalConfig, RunConfig
-from trellis.options import to_toml
+from trellis.options import to_tables, to_toml
 from trellis.registry import FAMILIES, find_family
 
 SUMMARY = "print a family's options and defaults as TOML"
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> Answer:
         lines = list(page())
         return Answer("\n".join(lines), [Lines(lines)])
     defaults = RunConfig(model=find_family(args.family).load("config")())
-    return Answer(asdict(defaults), [Lines(to_toml(defaults, comments=True).splitlines())])
+    return Answer(to_tables(defaults), [Lines(to_toml(defaults, comments=True).splitlines())])
 
 
 def page() -> Iterator[str]:

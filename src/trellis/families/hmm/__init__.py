@@ -8,6 +8,7 @@ FAMILY = Family(
     config="trellis.families.hmm.config:HMMConfig",
     model="trellis.families.hmm.model:HMM",
     build="trellis.families.hmm.model:build",
+    choose="trellis.families.hmm.auto:choose",
     learners={
         "stepwise-em": "trellis.learning.em:StepwiseEMLearner",
         "em": "trellis.learning.em:EMLearner",

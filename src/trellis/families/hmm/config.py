@@ -21,7 +21,12 @@ class HMMConfig(ModelConfig):
     """The structure and size of an HMM."""
 
     family: str = "hmm"
-    states: int = option(256, "number of hidden states", within="[1, inf)")
+    states: int = option(
+        0,
+        "number of hidden states; auto (0): chosen from the text and the machine, as are other options not set",
+        within="[0, inf)",
+        auto=True,
+    )
     emission: str = option(
         "full",
         "states that can emit a word: all, its class's, random ones, its own",
@@ -30,6 +35,11 @@ class HMMConfig(ModelConfig):
     classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, inf)")
     singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, inf)")
     class_sizes: str = option("equal", "brown: growth of a class's states with its tokens", choices="equal log root")
+    init: str = option(
+        "random",
+        "initial tables: random, or (cloned) from the contexts of each word, at most states / words of them",
+        choices="random contexts",
+    )
     states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, inf)")
     params: str = option(
         "table", "parameterisation: tables, nets over embeddings, or low-rank", choices=PARAMS, group=PARAMETERS
@@ -91,4 +101,9 @@ class HMMConfig(ModelConfig):
         yield uniform and drops == "state", 'State dropout needs classes, which model.emission = "uniform" lacks.'
         yield brown and 0 < size < self.classes, f"model.classes is {self.classes}: there are only {size} states."
         yield brown and self.singletons >= self.classes, "model.singletons must be smaller than model.classes."
+        contexts, tables = self.init == "contexts", self.emission == "cloned" and self.params == "table"
+        yield (
+            contexts and size > 0 and not tables,
+            ('model.init = "contexts" needs model.emission = "cloned" and model.params = "table".'),
+        )
         yield uniform and 0 < size < k, f"model.states_per_word is {k}: there are only {size} states."

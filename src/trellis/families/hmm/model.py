@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import Any, cast
 
@@ -10,12 +11,14 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
+from trellis.emissions import Partition
 from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.lattice import sentence_trellis
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
 from trellis.families.hmm.parameters.base import WHOLE, find_params
+from trellis.families.hmm.parameters.contexts import context_states, initialise
 from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.families.hmm.states import estimate_long_run, summarise_states
 from trellis.inference import discrete, queries
@@ -69,6 +72,8 @@ class HMM(GradientModel, ChainModel):
     @classmethod
     def build(cls, vocab: Vocabulary, config: HMMConfig, carry: bool, seed: int, support: Support) -> HMM:
         """The untrained HMM of a configuration, with word probabilities near their frequencies."""
+        if config.states < 1:
+            raise TrellisError("model.states is auto, which `trellis.train` resolves; here it must be at least 1.")
         params = find_params(config.params).new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.shift_word_logits(frequency - frequency.mean())
@@ -217,9 +222,22 @@ class HMM(GradientModel, ChainModel):
 
 def build(run: RunConfig, corpus: Corpus) -> HMM:
     """The untrained HMM of a run."""
-    config = cast(HMMConfig, run.model)
+    config, carry = cast(HMMConfig, run.model), run.batches.order != "sentences"
+    if config.init == "contexts":
+        return build_from_contexts(config, corpus, carry, run.seed)
     support = SUPPORTS[config.emission](corpus, config, run.seed)
-    return HMM.build(corpus.vocab, config, run.batches.order != "sentences", run.seed, support)
+    return HMM.build(corpus.vocab, config, carry, run.seed, support)
+
+
+def build_from_contexts(config: HMMConfig, corpus: Corpus, carry: bool, seed: int) -> HMM:
+    """An HMM with cloned states whose transitions are those of the contexts of the text. A word with few contexts has
+    fewer states than others."""
+    words = len(corpus.vocab)
+    states, sizes = context_states(corpus["train"].tokens, words, max(1, config.states // words))
+    partition = Partition(torch.arange(words), sizes.tolist())
+    model = HMM.build(corpus.vocab, replace(config, states=partition.num_states), carry, seed, partition)
+    initialise(cast(TableParams, model.params), partition, states)
+    return model
 
 
 def written_out(parts: Parts) -> Parts:

@@ -1,0 +1,251 @@
+"""The options of an HMM chosen from the text and the speed of the machine, for `model.states = "auto"`.
+
+`candidates` lists the settings for a text, best first; `plan` takes the first that can be trained in time. An option
+that the user has set is never changed."""
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from trellis.config import RunConfig, seconds_of
+from trellis.corpus import Corpus
+from trellis.families.hmm.model import build
+from trellis.families.hmm.parameters.contexts import context_states
+from trellis.registry import resolve
+from trellis.training.fit import BATCHES
+
+logger = logging.getLogger(__name__)
+
+USUAL_TIME = 540.0  # seconds of training without a budget, on any machine
+SHARE = 0.85  # of the budget that is planned for; the rest is for evaluation and for errors of the estimate
+FEW_TYPES = 512  # up to this many types, states are contexts of symbols
+MOST_CLONES, MOST_CONTEXTS = 192, 4096  # states of a symbol, and of all symbols
+ROW_PSEUDOCOUNT = 5.0  # of the transitions from a state, in tokens of the whole text
+TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
+KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
+
+
+class Facts(NamedTuple):
+    """What the choice depends on, besides the speed."""
+
+    tokens: int
+    types: int
+    records: bool  # independent sequences rather than a stream
+    gpu: bool = False
+    contexts: tuple[int, ...] = ()  # the number of useful contexts of each symbol, if there are few types
+
+
+class Candidate(NamedTuple):
+    """Settings by dotted name; `epochs` may be reduced to `fewest` if time is short."""
+
+    options: dict[str, Any]
+    epochs: int
+    fewest: int
+    reason: str
+
+
+def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
+    """The run with all options filled in, if `model.states` is auto; the choice is logged."""
+    if run.model.states:
+        return run
+    facts = facts_of(corpus, run.batches.order or corpus.order, device)
+    suited = [one for one in candidates(facts) if suits(one, run)] or [plain(facts, run)]
+
+    def speed(options: dict[str, Any]) -> float:
+        return seconds_per_token(filled(run, options).ordered(corpus.order), corpus, device)
+
+    options, reason, seconds = plan(suited, facts.tokens, speed, limit_of(run))
+    chosen = filled(run, options)
+    shown = {name: value for name, value in options.items() if not run.is_set(name)}
+    logger.info(f"model.states = auto: {reason}")
+    logger.info("  " + ", ".join(f"{name} = {value}" for name, value in shown.items()))
+    logger.info(f"  training will take about {spoken(seconds)}; --budget or any option that you set changes the choice")
+    return chosen
+
+
+def suits(candidate: Candidate, run: RunConfig) -> bool:
+    """Whether the candidate is of the kind that the user's own options ask for."""
+    defaults = RunConfig()
+    kinds = {name: candidate.options.get(name, defaults.value(name)) for name in KINDS if run.is_set(name)}
+    return all(run.value(name) == value for name, value in kinds.items())
+
+
+def plain(facts: Facts, run: RunConfig) -> Candidate:
+    """The number of states, and nothing else, for a kind of model that is not among the candidates."""
+    groups = {"brown": run.model.classes, "cloned": facts.types}.get(run.model.emission, 1)
+    options = {"model.states": groups * max(1, 256 // groups)}
+    return Candidate(options, run.train.epochs or 1, 1, "only the number of states is chosen for this kind of model")
+
+
+def filled(run: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """The run with these options, except those that the user has set."""
+    if run.is_set("model.classes") and options.get("model.emission") == "brown":
+        classes = run.model.classes
+        options = options | {"model.states": classes * max(1, options["model.states"] // classes)}
+    return run.with_options({name: value for name, value in options.items() if not run.is_set(name)})
+
+
+def limit_of(run: RunConfig) -> float:
+    """The seconds to plan for."""
+    return SHARE * seconds_of(run.budget) if run.budget else USUAL_TIME
+
+
+def facts_of(corpus: Corpus, order: str, device: str) -> Facts:
+    tokens, types = corpus["train"].tokens, len(corpus.vocab)
+    contexts: tuple[int, ...] = ()
+    if types <= FEW_TYPES:
+        contexts = tuple(context_states(tokens, types, MOST_CLONES)[1].tolist())
+    return Facts(tokens.size, types, order == "sentences", device.startswith("cuda"), contexts)
+
+
+def plan(
+    candidates: Sequence[Candidate], tokens: int, speed: Callable[[dict[str, Any]], float], limit: float
+) -> tuple[dict[str, Any], str, float]:
+    """The first candidate that can be trained within `limit` seconds, else the last: its options, the reason for it,
+    and the expected time. `speed` returns the seconds per token of some options."""
+    for chosen in candidates:
+        epoch = tokens * speed(chosen.options)
+        if chosen is candidates[-1] or chosen.fewest * epoch <= limit:
+            break
+    epochs = max(1, min(chosen.epochs, int(limit / max(epoch, 1e-9))))
+    return chosen.options | {"train.epochs": epochs}, chosen.reason, epochs * epoch
+
+
+def candidates(facts: Facts) -> Iterator[Candidate]:
+    """Settings for a text, best first."""
+    if facts.contexts:
+        yield from of_contexts(facts)
+    else:
+        yield from (of_large_nets if facts.gpu else of_nets)(facts)
+        yield of_tables(facts)
+
+
+def of_contexts(facts: Facts) -> Iterator[Candidate]:
+    """Few types: a state is a symbol in a context. Records are learned by batch EM, which keeps rare contexts."""
+    clones = MOST_CLONES
+    while clones > 1 and num_contexts(facts, clones) > MOST_CONTEXTS:
+        clones = clones * 3 // 4
+    batch = min(facts.tokens, 8192)
+    while True:
+        states = num_contexts(facts, clones)
+        tokens = facts.tokens if facts.records else batch
+        options = {
+            "model.states": clones * facts.types,
+            "model.emission": "cloned",
+            "model.init": "contexts",
+            "train.learner": "em" if facts.records else "stepwise-em",
+            "train.pseudocount": ROW_PSEUDOCOUNT * tokens / (facts.tokens * states),
+            "train.patience": 2,
+        }
+        reason = f"{facts.types} types: a state is a symbol in a context, {states:,} states, at most {clones} a symbol"
+        yield Candidate(options, 10 if facts.records else 8, 3, reason)
+        if clones <= 8:
+            return
+        clones = clones * 2 // 3
+
+
+def num_contexts(facts: Facts, clones: int) -> int:
+    """The number of states with at most this many for each symbol."""
+    return int(np.minimum(facts.contexts, clones).sum())
+
+
+def of_nets(facts: Facts) -> Iterator[Candidate]:
+    """Words on a CPU: nets over embeddings generalise best; more states for more text."""
+    states = power_of_two(2.3 * math.sqrt(facts.tokens), 256, 4096)
+    large = facts.tokens > 300_000
+    while states >= 256:
+        options = nets(states, states // 16) | {
+            "model.dim": 128 if large else 64,
+            "batches.lanes": power_of_two(facts.tokens / 15_000, 8, 64),
+            "train.weight_decay": 0.1 if large else 0.3,
+            "train.average": 0.99,
+            "train.warmup": 100,
+            "train.patience": 3,
+        }
+        reason = f"{facts.tokens:,} tokens of {facts.types:,} types: nets over embeddings, {states:,} states"
+        yield Candidate(options, 8 if large else 16, 4, reason)
+        states //= 2
+
+
+def of_large_nets(facts: Facts) -> Iterator[Candidate]:
+    """Words on a GPU: the recipes of docs/large-hmm.md, with fewer states for less text."""
+    states = power_of_two(facts.tokens / 14, 1024, 65536)
+    while states >= 1024:
+        options = nets(states, min(128, states // 32)) | {
+            "model.tying": "but-out",
+            "model.init_std": 0.1,
+            "batches.lanes": 64,
+            "train.weight_decay": 0.3,
+            "train.average": 0.999,
+            "train.warmup": 200,
+            "train.lr_floor": 0.01,
+        }
+        options |= {"model.dropout": "state", "model.dropout_rate": 0.5} if states >= 16384 else {}
+        reason = f"{facts.tokens:,} tokens on a GPU: nets over embeddings, {states:,} states"
+        yield Candidate(options, int(np.clip(24e6 / facts.tokens, 2, 24)), 2, reason)
+        states //= 2
+
+
+def nets(states: int, classes: int) -> dict[str, Any]:
+    """What neural models of any size share."""
+    return {
+        "model.states": states,
+        "model.emission": "brown",
+        "model.classes": classes,
+        "model.params": "neural",
+        "model.factored": True,
+        "batches.window": 32,
+        "batches.rotate": True,
+        "train.learner": "gradient",
+        "train.lr": 0.006,
+        "train.schedule": "cosine",
+    }
+
+
+def of_tables(facts: Facts) -> Candidate:
+    """Words if nets would take too long: tables by stepwise EM, an epoch of which takes seconds."""
+    classes = power_of_two(math.sqrt(facts.tokens) / 7.5, 16, 128)
+    options = {
+        "model.states": 16 * classes,
+        "model.emission": "brown",
+        "model.classes": classes,
+        "train.learner": "stepwise-em",
+        "train.patience": 2,
+    }
+    reason = f"{facts.tokens:,} tokens, too many for nets in this time: tables, {16 * classes:,} states"
+    return Candidate(options, 6, 1, reason)
+
+
+def power_of_two(value: float, low: int, high: int) -> int:
+    """The nearest power of two within bounds."""
+    return int(np.clip(2 ** round(math.log2(max(value, 1.0))), low, high))
+
+
+def seconds_per_token(run: RunConfig, corpus: Corpus, device: str) -> float:
+    """Measured on the first batches of a new model."""
+    torch.manual_seed(run.seed)
+    model = build(run, corpus).to(device)
+    batches = BATCHES[run.batches.order](corpus["train"], run.batches, run.seed)
+    config = replace(run.train, epochs=run.train.epochs or 1)
+    learner = resolve(run.family.learners[config.learner])(model, config, config.total_steps(len(batches)))
+    times: list[float] = []
+    for batch in islice(batches, UNTIMED_STEPS + TIMED_STEPS):
+        begun = time.perf_counter()
+        result = learner.step(batch)
+        float(result.log_likelihood)  # waits for the device
+        times.append((time.perf_counter() - begun) / max(result.tokens, 1))
+        if sum(times[UNTIMED_STEPS:]) * result.tokens > TIMED_SECONDS:
+            break
+    return statistics.median(times[UNTIMED_STEPS:] or times)
+
+
+def spoken(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
