@@ -59,7 +59,7 @@ def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -
     >>> from matplotlib.figure import Figure
     >>> X = np.array([0, 1, 0, 1, 2, 2])
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)
-    >>> trellis.plot_posterior(model, X, ax=Figure().subplots()).get_ylim()
+    >>> tuple(map(float, trellis.plot_posterior(model, X, ax=Figure().subplots()).get_ylim()))
     (0.0, 1.0)
     """
     posterior, observed = model.predict_proba(X, lengths), model._observe(X, lengths)
