@@ -22,7 +22,8 @@ SYMBOLS = [0, 1, 2, 1, 0, 2] * 5
 NUMBERS = np.random.default_rng(0).normal(size=(40, 2))
 MODELS = ["FHMM", "HMM", "LDS", "LSTM", "RNN", "CRFTagger", "FeedForward", "HMMTagger", "NGram"]  # made by `train`
 RESULTS = ["Corpus", "Family", "RunConfig", "Scores", "Trained", "Vocabulary"]
-WITHOUT_DATA = [*MODELS, *RESULTS, "Callback", "TensorBoard", "TrellisError"]
+MASKS = ["ergodic", "first_state", "left_right"]
+WITHOUT_DATA = [*MODELS, *RESULTS, *MASKS, "Callback", "TensorBoard", "TrellisError"]
 
 
 def column(values: Any, index: int = 7) -> Any:
@@ -172,10 +173,12 @@ COLUMNS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["CategoricalHMM", "DenseHMM", "PoissonHMM", "FactorialHMM"])
+@pytest.mark.parametrize(
+    "name", ["CategoricalHMM", "DenseHMM", "PoissonHMM", "FactorialHMM", "VariationalCategoricalHMM", "MultinomialHMM"]
+)
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_estimators_of_symbols(name: str, kind: str) -> None:
-    if name == "PoissonHMM" and kind in ("lists", "tensors", "columns", "column of lists"):
+    if name in ("PoissonHMM", "MultinomialHMM") and kind in ("lists", "tensors", "columns", "column of lists"):
         pytest.skip("for counts, a list with one list is a row of several features")
     make: Any = getattr(trellis, name)
     options: dict[str, Any] = {"epochs": 1} if name == "FactorialHMM" else {"n_iter": 2, "tol": 0.0}
@@ -195,7 +198,7 @@ def test_estimators_of_strings(name: str, make: Callable[[Any], Any]) -> None:
     assert fitted.score(make([*text])) == pytest.approx(fitted.score(text))
 
 
-@pytest.mark.parametrize("name", ["GaussianHMM", "GaussianDenseHMM"])
+@pytest.mark.parametrize("name", ["GaussianHMM", "GaussianDenseHMM", "GMMHMM", "VariationalGaussianHMM"])
 @pytest.mark.parametrize("kind", ["list", "tensor", "frame", "lists", "tensors", "iterator"])
 def test_estimators_of_numbers(name: str, kind: str) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -210,6 +213,29 @@ def test_estimators_of_numbers(name: str, kind: str) -> None:
     options: dict[str, Any] = {"random_state": 0, "n_iter": 2, "tol": 0.0}
     fitted = getattr(trellis, name)(2, **options).fit(NUMBERS)
     assert fitted.score(kinds[kind](NUMBERS)) == pytest.approx(fitted.score(NUMBERS))
+
+
+@pytest.mark.parametrize("kind", ["tuple", "array", "column"])
+def test_selection_and_plots(kind: str) -> None:
+    figure = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed").Figure()
+    fitted = trellis.CategoricalHMM(2, random_state=0, n_iter=2).fit(SYMBOLS)
+    given = COLUMNS[kind](SYMBOLS)
+    for plot in (trellis.plot_posterior, trellis.plot_states):
+        assert plot(fitted, given, ax=figure.subplots()).get_xlabel()
+    assert trellis.plot_transitions(fitted, ax=figure.subplots()).get_xlabel()
+    options = {"n_components": [1, 2], "random_state": 0}
+    chosen = [trellis.select_states(trellis.CategoricalHMM, x, **options) for x in (SYMBOLS, given)]
+    assert isinstance(chosen[0], trellis.Selection)
+    assert chosen[0].best.n_components == chosen[1].best.n_components
+
+
+@pytest.mark.parametrize("kind", ["tuple", "array", "column"])
+def test_filters_and_forecasts(kind: str) -> None:
+    fitted = trellis.CategoricalHMM(2, random_state=0, n_iter=2).fit(SYMBOLS)
+    assert same([fitted.filter(COLUMNS[kind](SYMBOLS))], [fitted.filter(SYMBOLS)])
+    state = fitted.filter_step(None, SYMBOLS[0])
+    assert isinstance(state, trellis.FilterState)
+    assert isinstance(fitted.forecast(2, state), trellis.Forecast)
 
 
 @pytest.mark.parametrize("kind", ["tuple", "array", "column", "iterator"])

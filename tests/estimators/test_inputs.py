@@ -63,7 +63,8 @@ def test_one_array_with_lengths(X: Any) -> None:
 
 
 def test_rows_are_sequences() -> None:
-    read = read_symbols(np.arange(6).reshape(2, 3))
+    with pytest.warns(UserWarning, match="read as 2 sequences of 3 symbols"):
+        read = read_symbols(np.arange(6).reshape(2, 3))
     assert (read.values.tolist(), read.lengths.tolist()) == ([0, 1, 2, 3, 4, 5], [3, 3])
 
 

@@ -57,7 +57,7 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
         if flat.ndim == 2 and flat.shape[1] != 1:
             sequences, steps = flat.shape
             text = f"X is read as {sequences} sequences of {steps} symbols; for one sequence pass X.reshape(-1, 1)"
-            warnings.warn(f"{text}, and to silence this warning list(X).", stacklevel=5)
+            warnings.warn(f"{text}, and to silence this warning list(X).", stacklevel=caller_level())
             parts = list(flat)
     if parts is not None and any(size(part) != 1 for part in parts):
         lengths = own_lengths([size(part) for part in parts], lengths)
