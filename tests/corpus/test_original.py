@@ -60,6 +60,16 @@ def test_characters_and_bytes_keep_the_whole_file(
         ).count("\n")
 
 
+@pytest.mark.parametrize("block", range(4, 14))
+def test_documents_do_not_depend_on_blocks(tmp_path: Path, cache: Path, block: int) -> None:
+    (tmp_path / "text.txt").write_text("\na\n\n\n\n\nb\nb\n\nc\n \n\n\n")
+    with patch.object(read, "BLOCK", block):
+        corpus = load_corpus(DataConfig(str(tmp_path / "text.txt"), tokenizer="characters", **WHOLE), cache)
+    split = corpus["train"]
+    shown = [decoded(split._replace(tokens=split.tokens[a:b]), corpus) for a, b in pairwise(split.documents)]
+    assert shown == ["\n", "a\n\n\n\n\n", "b\nb\n\n", "c\n \n\n\n"]
+
+
 @no_fixture_check
 @given(st.binary(min_size=1, max_size=60))
 @example(b"\xff\xfe\0\n\n\x80\r\n")
