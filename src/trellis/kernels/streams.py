@@ -1,12 +1,14 @@
 """Work that a GPU does beside other work."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Self
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+Long = TypeVar("Long")
+Short = TypeVar("Short")
 
 
 @cache
@@ -15,29 +17,19 @@ def second_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device, priority=-1)
 
 
-class Beside:
-    """A context whose work, and its gradient, a GPU does beside the work that follows it, until `join`; on a CPU it is
-    done in order. `given` are the tensors that it uses, parameters apart."""
-
-    def __init__(self, *given: Tensor) -> None:
-        self.given, self.on_gpu = given, given[0].is_cuda
-
-    def __enter__(self) -> Self:
-        if self.on_gpu:
-            self.first, self.second = torch.cuda.current_stream(), second_stream(self.given[0].device)
-            self.second.wait_stream(self.first)
-            self.inside = torch.cuda.stream(self.second)
-            self.inside.__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        if self.on_gpu:
-            self.inside.__exit__(*raised)
-            for tensor in self.given:
-                tensor.record_stream(self.second)
-
-    def join(self, made: Tensor) -> None:
-        """Wait for the work, which made this tensor."""
-        if self.on_gpu:
-            self.first.wait_stream(self.second)
-            made.record_stream(self.first)
+def side_by_side(
+    long: Callable[[], Long], short: Callable[[], Short], given: Tensor, made: Callable[[Short], Tensor]
+) -> tuple[Long, Short]:
+    """(long(), short()). On a GPU, the kernels of `short` and of its gradient run on a second stream. `given` is the
+    tensor that it uses, parameters apart; `made` returns the tensor in its result."""
+    if not given.is_cuda:
+        return long(), short()
+    first, second = torch.cuda.current_stream(given.device), second_stream(given.device)
+    second.wait_stream(first)
+    with torch.cuda.stream(second):
+        quick = short()
+    given.record_stream(second)
+    slow = long()
+    first.wait_stream(second)
+    made(quick).record_stream(first)
+    return slow, quick

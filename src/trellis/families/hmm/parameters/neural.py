@@ -21,7 +21,7 @@ from trellis.families.hmm.parameters.nets import Residual, Spelling
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import pick, pick_both, take, times
-from trellis.kernels.streams import Beside
+from trellis.kernels.streams import side_by_side
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
 from trellis.transitions.softmax import SoftmaxEntry
@@ -160,10 +160,12 @@ class NeuralParams(WordParams):
 
     def parts(self, draw: Draw = WHOLE) -> Parts:
         before, after, emitting = self.embed_roles(draw.ids)
-        with Beside(emitting) as beside:
-            emission = self.emission(emitting, draw)
-        transition = self.transition_between(before, after, draw)
-        beside.join(emission.table)
+        transition, emission = side_by_side(
+            lambda: self.transition_between(before, after, draw),
+            lambda: self.emission(emitting, draw),
+            given=emitting,
+            made=lambda emission: emission.table,
+        )
         return Parts(lambda: self.start(draw), transition, emission, lambda ids: self.entry(ids, after, draw), draw.ids)
 
     def start(self, draw: Draw) -> Tensor:
