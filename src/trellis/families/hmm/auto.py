@@ -160,7 +160,7 @@ def num_contexts(facts: Facts, clones: int) -> int:
 def of_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a CPU: nets over embeddings generalise best; more classes, of 16 states each, for more text."""
     classes, large = num_classes(facts), facts.tokens > 300_000
-    for size in (16, 8, 4):
+    for size in (16, 8):
         states = size * classes
         options = nets(states, classes) | {
             "model.dim": 128 if large else 64,
