@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import trellis
+from running import run
 from trellis.config import RunConfig, load_config, run_config, seconds_of
 from trellis.errors import TrellisError
 from trellis.families.hmm import auto
@@ -97,8 +98,8 @@ def test_other_kinds_of_models_get_a_number_of_states(settings: dict[str, Any], 
 
 
 def test_classes_that_were_set_divide_the_states() -> None:
-    run = run_config({"model": {"classes": 100}})
-    options = auto.filled(run, pick(WORDS, 1e-6))
+    given = run_config({"model": {"classes": 100}})
+    options = auto.filled(given, pick(WORDS, 1e-6))
     assert (options.model.classes, options.model.states % 100) == (100, 0)
 
 
@@ -145,8 +146,8 @@ def test_the_choice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_speed_is_measured_on_real_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     corpus = trellis.read_corpus(SENTENCES, tokenizer="whitespace")
-    run = run_config({"model": {"states": 4}, "batches": {"lanes": 4, "window": 8}}).ordered()
-    assert 0 < auto.seconds_per_token(run, corpus, "cpu") < 1
+    given = run_config({"model": {"states": 4}, "batches": {"lanes": 4, "window": 8}}).ordered()
+    assert 0 < auto.seconds_per_token(given, corpus, "cpu") < 1
 
 
 def test_auto_is_written_as_a_word() -> None:
@@ -165,14 +166,22 @@ def test_a_budget_is_a_time() -> None:
         run_config({"model": {"family": "ngram"}, "budget": "5m"})
 
 
+def test_the_command_takes_auto_and_a_budget(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES))
+    arguments = ["--data", str(tmp_path / "text.txt"), "--run", str(tmp_path / "run"), "--set", "train.epochs=1"]
+    assert run("train", "--states", "auto", "--budget", "1m", *arguments) == 0
+    config = load_config(tmp_path / "run" / "config.toml")
+    assert (config.budget, config.train.max_seconds, config.model.init) == ("1m", 60.0, "contexts")
+
+
 def test_a_budget_limits_the_time_of_any_family(tmp_path: Path) -> None:
     trellis.train(SENTENCES, tmp_path / "run", family="lstm", dim=2, epochs=1, budget="100s")
     assert load_config(tmp_path / "run" / "config.toml").train.max_seconds == 100.0
 
 
 def test_what_was_set_is_not_an_option_of_the_file() -> None:
-    run = run_config({"train": {"epochs": 10}})
-    assert "train.epochs" in run.given
-    assert "given" not in to_toml(run)
+    given = run_config({"train": {"epochs": 10}})
+    assert "train.epochs" in given.given
+    assert "given" not in to_toml(given)
     with pytest.raises(TrellisError, match="given"):
         run_config({"given": ["train.epochs"]})

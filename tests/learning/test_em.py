@@ -132,3 +132,18 @@ def test_a_short_text_learned_by_heart(seed: int, dtype: torch.dtype) -> None:
             reached.append(float(found.log_likelihood))
             params.maximise(found, Prior())
     assert all(later >= earlier - FALL[dtype] for earlier, later in itertools.pairwise(reached))
+
+
+def test_the_pseudocounts_of_a_small_batch_do_not_outweigh_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, scales = StepwiseEMLearner(hmm(carry=True), CONFIG), []
+    monkeypatch.setattr(
+        learner.params, "maximise", lambda counts, prior: scales.append(float(counts.emission.sum())), raising=False
+    )
+    wide, narrow = next(iter(Streams(split(), 4, 16))), next(iter(Streams(split(), 1, 2)))
+    for batch in (wide, narrow):
+        learner.carried = None
+        learner.step(batch)
+    assert scales == pytest.approx([64.0, 16.0])  # not 2: a quarter of the first batch
+    again = StepwiseEMLearner(hmm(carry=True), CONFIG)
+    again.restore(learner.state_tensors(), learner.state_json())
+    assert again.usual == 64

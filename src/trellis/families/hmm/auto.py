@@ -18,7 +18,7 @@ import torch
 from trellis.config import RunConfig, seconds_of
 from trellis.corpus import Corpus
 from trellis.families.hmm.model import build
-from trellis.families.hmm.parameters.contexts import context_states
+from trellis.families.hmm.parameters.contexts import MOST_TOKENS, context_states
 from trellis.registry import resolve
 from trellis.training.fit import BATCHES
 
@@ -102,7 +102,7 @@ def facts_of(corpus: Corpus, order: str, device: str) -> Facts:
     tokens, types = corpus["train"].tokens, len(corpus.vocab)
     contexts: tuple[int, ...] = ()
     if types <= FEW_TYPES:
-        contexts = tuple(context_states(tokens, types, MOST_CLONES)[1].tolist())
+        contexts = tuple(context_states(tokens[:MOST_TOKENS], types, MOST_CLONES)[1].tolist())
     return Facts(tokens.size, types, order == "sentences", device.startswith("cuda"), contexts)
 
 
@@ -158,11 +158,11 @@ def num_contexts(facts: Facts, clones: int) -> int:
 
 
 def of_nets(facts: Facts) -> Iterator[Candidate]:
-    """Words on a CPU: nets over embeddings generalise best; more states for more text."""
-    states = power_of_two(2.3 * math.sqrt(facts.tokens), 256, 4096)
-    large = facts.tokens > 300_000
-    while states >= 256:
-        options = nets(states, states // 16) | {
+    """Words on a CPU: nets over embeddings generalise best; more classes, of 16 states each, for more text."""
+    classes, large = num_classes(facts), facts.tokens > 300_000
+    for size in (16, 8):
+        states = size * classes
+        options = nets(states, classes) | {
             "model.dim": 128 if large else 64,
             "batches.lanes": power_of_two(facts.tokens / 15_000, 8, 64),
             "train.weight_decay": 0.1 if large else 0.3,
@@ -172,7 +172,6 @@ def of_nets(facts: Facts) -> Iterator[Candidate]:
         }
         reason = f"{facts.tokens:,} tokens of {facts.types:,} types: nets over embeddings, {states:,} states"
         yield Candidate(options, 8 if large else 16, 4, reason)
-        states //= 2
 
 
 def of_large_nets(facts: Facts) -> Iterator[Candidate]:
@@ -212,7 +211,7 @@ def nets(states: int, classes: int) -> dict[str, Any]:
 
 def of_tables(facts: Facts) -> Candidate:
     """Words if nets would take too long: tables by stepwise EM, an epoch of which takes seconds."""
-    classes = power_of_two(math.sqrt(facts.tokens) / 7.5, 16, 128)
+    classes = num_classes(facts)
     options = {
         "model.states": 16 * classes,
         "model.emission": "brown",
@@ -222,6 +221,11 @@ def of_tables(facts: Facts) -> Candidate:
     }
     reason = f"{facts.tokens:,} tokens, too many for nets in this time: tables, {16 * classes:,} states"
     return Candidate(options, 6, 1, reason)
+
+
+def num_classes(facts: Facts) -> int:
+    """The number of Brown classes, which grows with the square root of the text."""
+    return power_of_two(math.sqrt(facts.tokens) / 7.5, 16, 256)
 
 
 def power_of_two(value: float, low: int, high: int) -> int:

@@ -18,7 +18,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.lattice import sentence_trellis
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support, TableParams
 from trellis.families.hmm.parameters.base import WHOLE, find_params
-from trellis.families.hmm.parameters.contexts import context_states, initialise
+from trellis.families.hmm.parameters.contexts import MOST_TOKENS, context_states, initialise
 from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.families.hmm.states import estimate_long_run, summarise_states
 from trellis.inference import discrete, queries
@@ -233,7 +233,8 @@ def build_from_contexts(config: HMMConfig, corpus: Corpus, carry: bool, seed: in
     """An HMM with cloned states whose transitions are those of the contexts of the text. A word with few contexts has
     fewer states than others."""
     words = len(corpus.vocab)
-    states, sizes = context_states(corpus["train"].tokens, words, max(1, config.states // words))
+    tokens = corpus["train"].tokens[:MOST_TOKENS]
+    states, sizes = context_states(tokens, words, max(1, config.states // words))
     partition = Partition(torch.arange(words), sizes.tolist())
     model = HMM.build(corpus.vocab, replace(config, states=partition.num_states), carry, seed, partition)
     initialise(cast(TableParams, model.params), partition, states)

@@ -14,6 +14,7 @@ from trellis.transitions import Dense
 
 Array = NDArray[np.int64]
 DEEPEST, RAREST = 8, 8  # maximum length of a context, and its minimum count
+MOST_TOKENS = 4_000_000  # of the text that contexts are taken from
 PRICE = 3.0  # nats that a context must gain for every symbol that follows it
 
 
