@@ -74,7 +74,7 @@ def test_samples_have_the_names_of_the_symbols() -> None:
 )  # fmt: skip
 def test_bad_input(X, lengths, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        FactorialHMM().fit(X, lengths)
+        FactorialHMM().fit(X, lengths=lengths)
 
 
 def test_what_was_never_fitted() -> None:
