@@ -145,10 +145,9 @@ def run_examples(source: Path, package: Path) -> dict[str, str]:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks hmmlearn-suite")
     parser.add_argument("--source", type=Path, help="unpacked source distribution (default: the installed package)")
-    parser.add_argument("--tests", nargs="*", default=[], help="more arguments for pytest, such as -k gmm")
     parser.add_argument("--no-examples", action="store_true")
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
-    chosen, _ = parser.parse_known_args(argv)
+    chosen, more = parser.parse_known_args(argv)  # more: for pytest, such as -k gmm
     spec = importlib.util.find_spec("hmmlearn")
     if spec is None or spec.origin is None:
         print("hmmlearn-suite: skipped, since hmmlearn is not installed.", file=sys.stderr)
@@ -156,7 +155,7 @@ def main(argv: list[str]) -> None:
     source = chosen.source or Path(spec.origin).parent
     with tempfile.TemporaryDirectory() as folder:
         package = shadow(source, Path(folder))
-        result = run_tests(package, chosen.tests)
+        result = run_tests(package, more)
         examples = {} if chosen.no_examples else run_examples(source, package)
     tests = result["tests"]
     failed = {name.split("tests/")[-1]: message for name, (outcome, message) in tests.items() if outcome == "failed"}

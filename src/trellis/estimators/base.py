@@ -162,7 +162,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         """The prior of that name; raises if it cannot be broadcast to the shape."""
         try:
             value = np.asarray(getattr(self, name), np.float64)
-            np.broadcast_to(value, shape)
+            if value.ndim:
+                np.broadcast_to(value, shape)
         except (TypeError, ValueError) as error:
             raise InputError(f"{name} must be a number or an array of shape {shape}.") from error
         return self._tensor(value)
