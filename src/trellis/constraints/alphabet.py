@@ -11,14 +11,12 @@ from trellis.errors import TrellisError
 
 
 class Alphabet(NamedTuple):
-    """V tokens. Joined to text, two of them are separated by a space unless the first ends, or the second begins,
-    without one."""
+    """V tokens, and how they make a text: joined, with or without a space between two of them."""
 
     words: Sequence[str]  # the text of each token
     end: int | None  # the token that ends a sentence
     encode: Callable[[str], list[int]]  # text to ids; raises if a word is unknown
-    tight_left: np.ndarray  # [V] bool: no space before this token
-    tight_right: np.ndarray  # ... after it
+    join: Callable[[Sequence[str]], str]
 
     @classmethod
     def of_vocabulary(cls, vocab: Any) -> Alphabet:
@@ -32,21 +30,15 @@ class Alphabet(NamedTuple):
             return [vocab.index[token] for token in tokens]
 
         words = ["\n" if i == vocab.eos else word for i, word in enumerate(vocab.words)]
-        left, right = (
-            np.array([word == "\n" or len(vocab.join(pair(word))) <= 1 + len(word) for word in words], bool)
-            for pair in (lambda word: ("a", word), lambda word: (word, "a"))
-        )
-        return cls(words, vocab.eos, encode, left, right)
+        return cls(words, vocab.eos, encode, vocab.join)
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Any, end: int | None = None) -> Alphabet:
         """The tokens of a tokenizer of `transformers`, whose tokens contain their own spaces; `end` is its
         end-of-sequence token by default."""
-        size = len(tokenizer)
+        words = [tokenizer.decode([i]) for i in range(len(tokenizer))]
         end = tokenizer.eos_token_id if end is None else end
-        tight = np.ones(size, bool)
-        words = [tokenizer.decode([i]) for i in range(size)]
-        return cls(words, end, lambda text: list(tokenizer.encode(text, add_special_tokens=False)), tight, tight)
+        return cls(words, end, lambda text: list(tokenizer.encode(text, add_special_tokens=False)), "".join)
 
     @classmethod
     def of_ids(cls, size: int, end: int | None = None) -> Alphabet:
@@ -58,13 +50,19 @@ class Alphabet(NamedTuple):
                 raise TrellisError(f"The phrase {text!r} has a word that is not an id from 0 to {size - 1}.")
             return ids
 
-        loose = np.zeros(size, bool)
-        return cls([str(i) for i in range(size)], end, encode, loose, loose)
+        return cls([str(i) for i in range(size)], end, encode, " ".join)
 
     @property
     def any_word(self) -> np.ndarray:
         """The tokens that do not end a sentence: [V] bool."""
         return np.arange(len(self.words)) != (-1 if self.end is None else self.end)
+
+    def tight(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens without a space before them, and without one after them, whatever the other token: [V] bool."""
+        ends = ~self.any_word
+        before = [len(self.join(("a", word))) <= 1 + len(word) for word in self.words]
+        after = [len(self.join((word, "a"))) <= 1 + len(word) for word in self.words]
+        return np.array(before) | ends, np.array(after) | ends
 
     def mask(self, tokens: Sequence[int]) -> np.ndarray:
         """A set of tokens: [V] bool."""

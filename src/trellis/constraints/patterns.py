@@ -278,13 +278,13 @@ def lifted(automaton: Automaton, characters: Sequence[str], alphabet: Alphabet) 
     for token, word in enumerate(alphabet.words):
         letters[: len(word), token] = automaton.classes[[number[character] for character in word]] if word else ()
     moves = np.column_stack([automaton.moves, np.arange(len(automaton.moves))])
-    space = automaton.classes[number[SPACE]]
+    space, (tight_left, tight_right) = automaton.classes[number[SPACE]], alphabet.tight()
 
     def row(state: int, spaced: bool) -> np.ndarray:
-        here = np.where(alphabet.tight_left | ~np.bool_(spaced), state, moves[state, space])
+        here = np.where(tight_left | ~np.bool_(spaced), state, moves[state, space])
         for letter in letters:
             here = moves[here, letter]
-        return here * 2 + ~alphabet.tight_right
+        return here * 2 + ~tight_right
 
     rows, found, place = list[np.ndarray](), [0], {0: 0}
     for code in found:  # grows in the loop

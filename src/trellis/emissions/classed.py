@@ -35,6 +35,11 @@ class Likelihoods(ABC):
         """The function sum_z p(z) p(x | z), [B, K] -> [B, n], for some symbols [n] or all."""
 
     @cached_property
+    def whole(self) -> Callable[[Tensor], Tensor]:
+        """The predictor of all symbols."""
+        return self.predictor()
+
+    @cached_property
     def totals(self) -> Tensor:
         """sum of p(x | z) over all symbols: [K]."""
         everything = torch.arange(self.num_symbols, device=self.emission.log_probs(0).device)
@@ -95,6 +100,8 @@ class SparseLikelihoods(Likelihoods):
         return found
 
     def predictor(self, symbols: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        if symbols is None and getattr(self.emission, "partition", None) is not None:
+            return self.by_class()
         weights, ids = self.weights, self.ids
         if symbols is not None:
             weights, ids = weights[symbols], ids[symbols]
@@ -104,6 +111,14 @@ class SparseLikelihoods(Likelihoods):
             return torch.cat([torch.einsum("bnk,nk->bn", probs[:, ids[some]], weights[some]) for some in pieces], -1)
 
         return predict
+
+    def by_class(self) -> Callable[[Tensor], Tensor]:
+        """The predictor of all symbols of a partition: one product for each class, whose words share their states."""
+        word_class = self.emission.partition.word_class  # type: ignore[attr-defined]
+        order = word_class.argsort(stable=True)
+        members = [some for some in order.split(torch.bincount(word_class).tolist()) if len(some)]
+        parts, place = [(self.ids[some[0]], self.weights[some].T) for some in members], order.argsort()
+        return lambda probs: torch.cat([probs[:, ids] @ weights for ids, weights in parts], -1)[:, place]
 
     def reduced(self, symbols: Tensor, reduce: str) -> Tensor:
         found = self.weights.new_zeros(self.num_states)
@@ -122,7 +137,6 @@ class Classed:
         counts = torch.bincount(classes, minlength=num_classes)
         self.largest = int(counts.argmax())
         self.members = dict(enumerate(classes.argsort(stable=True).split(counts.tolist())))
-        self.whole = likelihoods.predictor()
         self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
 
     def totals(self) -> Tensor:
@@ -149,7 +163,7 @@ class Classed:
         """sum_z probs(c)[b, z] p(x | z), where c is the class of x: [B, V]; and, in the same pass over the symbols,
         sum_z alone[n, z] p(x | z): [n, V]."""
         first = probs(self.largest)
-        found = self.whole(first if alone is None else torch.cat([first, alone]))
+        found = self.likelihoods.whole(first if alone is None else torch.cat([first, alone]))
         found, others = found[: len(first)], found[len(first) :]
         for c, predict in self.parts.items():
             found[:, self.members[c]] = predict(probs(c))

@@ -175,7 +175,7 @@ class Product:
 
     def next_alone(self, position: Position) -> Tensor:
         """log p(next token | tokens so far), whatever the constraint: [B, V]."""
-        return self.emission.whole(position.ahead).log()
+        return self.likelihoods.whole(position.ahead).log()
 
     def corrections(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far, next token): [B, V]."""
