@@ -225,7 +225,7 @@ def of_tables(facts: Facts) -> Candidate:
 
 def num_classes(facts: Facts) -> int:
     """The number of Brown classes, which grows with the square root of the text."""
-    return power_of_two(math.sqrt(facts.tokens) / 7.5, 16, 256)
+    return power_of_two(math.sqrt(facts.tokens) / 7, 16, 256)
 
 
 def power_of_two(value: float, low: int, high: int) -> int:
