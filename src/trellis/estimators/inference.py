@@ -13,17 +13,20 @@ from trellis.parts import Parts
 from trellis.transitions import Dense
 from trellis.types import Belief, Counts, Potentials
 
+underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow, whatever NumPy is set to raise
 Arrays = tuple[banded.Sequences, Array, Array, Array]
 
 
+@underflows
 def log_likelihood(parts: Parts, block: Block) -> float:
     """log p(x), summed over the sequences."""
     if run := solved(parts, block):
         return float(np.add.reduce(run.log_likelihood()))
-    log_probs = discrete.log_likelihood(*problem(parts, block))
-    return float(log_probs.sum() if block.weights is None else log_probs @ block.weights)
+    found = discrete.log_likelihood(*problem(parts, block))
+    return float(found.sum() if block.weights is None else found @ block.weights)
 
 
+@underflows
 def smooth(parts: Parts, block: Block) -> tuple[float, Array]:
     """log p(x), summed over the sequences, and p(z_t | x) [B, T, K]."""
     if run := solved(parts, block):
@@ -32,6 +35,7 @@ def smooth(parts: Parts, block: Block) -> tuple[float, Array]:
     return float(answer.log_likelihood.sum()), answer.probs.cpu().numpy()
 
 
+@underflows
 def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
     """The log-probability of the Viterbi paths, summed over the sequences, and the paths [B, T]."""
     if (arrays := small(parts, block, viterbi=True)) and (found := banded.viterbi(*arrays)):
@@ -40,6 +44,7 @@ def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
     return float(scores.sum()), path.cpu().numpy()
 
 
+@underflows
 def expect(parts: Parts, block: Block) -> Counts:
     """The E-step."""
     if not (run := solved(parts, block)):
