@@ -123,9 +123,7 @@ def verdicts(name: str, row: Row) -> list[str]:
         tested = ((what, getattr(row.against_first, key)) for key, what in TESTED.items())
         found = [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
     if row.unknown and not row.unk_is_trained:
-        found.append(
-            f"{name} was trained without <unk>, so its probability of unknown words is arbitrary."
-        )
+        found.append(f"{name} was trained without <unk>, so its probability of unknown words is arbitrary.")
     return found
 
 
