@@ -46,7 +46,7 @@ lint: .venv/developed
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: .venv/peers
 	$(BIN)/python -m benchmarks all
