@@ -14,6 +14,8 @@ def rows(counts: Tensor, pseudocount: Any, old: Tensor, keep_zeros: bool) -> Ten
     if keep_zeros:
         weights *= before > 0
     total = np.add.reduce(weights, -1, keepdims=True)
+    if np.minimum.reduce(total, None) > 0:
+        return torch.from_numpy(weights / total)
     return torch.from_numpy(np.divide(weights, total, out=before.copy(), where=total > 0))
 
 
@@ -23,6 +25,8 @@ def log_columns(counts: Tensor, pseudocount: Any, old: Tensor) -> Tensor:
     total = np.add.reduce(weights)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(weights) - np.log(total)
+    if np.minimum.reduce(total) > 0:
+        return torch.from_numpy(logs)
     return torch.from_numpy(np.where(total > 0, logs, old.numpy()))
 
 
