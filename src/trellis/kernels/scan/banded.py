@@ -12,6 +12,7 @@ estimated from their first steps or from the previous E-step, can be divided out
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
 from operator import add
@@ -60,15 +61,20 @@ class Sequences:
 
     def solve(self, prior: Array, matrix: Array, table: Array) -> Run | None:
         """Run both passes in one piece, or else in pieces; None if s_t underflows even in these."""
-        problem, long = (prior, matrix, table), self.steps > PIECES[0]
-        rate = (self.rate or Run(self.beginning, *problem).rate()) if long else 0.0
-        found = Run(self, *problem, rate)
-        if found.reliable:
-            self.rate = found.rate() if long else None
-            return found
+        problem = prior, matrix, table
+        for rate in self.rates(*problem):
+            if (found := Run(self, *problem, rate)).reliable:
+                self.rate = found.rate() if self.steps > PIECES[0] else None
+                return found
         self.rate = None
         runs = (Run(cut, *problem) for cut in self.cuts)
         return next((found for found in runs if found.reliable), None)
+
+    def rates(self, *problem: Array) -> Iterator[float]:
+        """Estimates of the rate, zero for few steps: that of the last solution, and that of the first steps."""
+        if self.rate is not None:
+            yield self.rate
+        yield Run(self.beginning, *problem).rate() if self.steps > PIECES[0] else 0.0
 
     @cached_property
     def beginning(self) -> Sequences:
@@ -138,7 +144,7 @@ class Run:
         return band
 
     def solve(self, piece: int, values: Array, transposed: bool = False) -> None:
-        """Compute f_t, or b_t, of a piece [B, steps, K] in place: the first, or the last, is given, the others are 0."""
+        """Compute f_t, or b_t, of a piece [B, steps, K] in place; the first, or the last, is given."""
         width = 2 * len(self.matrix)
         columns = self.band[piece].reshape(-1, width).T
         dtbsv(width - 1, columns, values.reshape(-1), lower=1, diag=1, trans=transposed, overwrite_x=1)
@@ -215,6 +221,7 @@ class Run:
 
 def scaled(table: Array, rate: float) -> tuple[Array, Array]:
     """The scale, which is the maximum of each row plus the rate, and exp(row - scale)."""
+    table = np.asfortranarray(table)  # the maximum along the axis of the smallest stride takes ten times as long
     scale = np.maximum(np.maximum.reduce(table, -1), LOWEST) + rate
     return scale, np.exp(table - scale[..., None])
 
