@@ -338,7 +338,9 @@ def outer(left: Array, right: Array) -> Array:
 def diagonal_log_density(x: Array, means: Array, variances: Array) -> Array:
     """log N(x; mean_z, diag(variances_z)) with all features at once: [N, F] -> [N, K]."""
     off = x.T[:, None] - means.T[..., None]  # [F, K, N]
-    squares = np.add.reduce(off * off / variances.T[..., None])
+    off *= off
+    off *= (1 / variances).T[..., None]
+    squares = np.add.reduce(off)
     constant = x.shape[1] * math.log(2 * math.pi) + np.add.reduce(np.log(variances), -1)
     return (-0.5 * (constant[:, None] + squares)).T
 
@@ -347,10 +349,12 @@ def where(condition: Array, chosen: Array, other: Array) -> Array:
     return (np if isinstance(condition, np.ndarray | np.bool_) else torch).where(condition, chosen, other)
 
 
-def light(*tensors: Tensor) -> tuple[Any, ...]:
-    """Few float64 numbers on a CPU as NumPy arrays, unless gradients are needed; otherwise the tensors."""
-    plain = all(one.dtype is torch.float64 and not (one.is_cuda or one.requires_grad) for one in tensors)
-    return tuple(one.numpy() for one in tensors) if plain and sum(map(Tensor.numel, tensors)) <= SMALL else tensors
+def light(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
+    """Tensors of one device and type as NumPy arrays, if the first, the largest, has few float64 numbers on a CPU and
+    none has gradients; otherwise the tensors."""
+    few = first.dtype is torch.float64 and not first.is_cuda and first.numel() <= SMALL
+    given = first, *others
+    return tuple([one.numpy() for one in given]) if few and not any(one.requires_grad for one in given) else given
 
 
 def cholesky(covars: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import add
 from typing import Any
 
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short one, and for Viterbi
 NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t; if all sequences are short
 PIECES = 128, 16  # steps of a piece; the second if s_t underflows in the first
-PILOT = 64  # steps from which the rate is estimated
+PILOTS = 64, 8  # steps from which the rate is estimated; the second if s_t underflows in the first
 SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
 FEW = 32  # entries of a step's M_t for which lists are faster than arrays
 LOWEST = np.finfo(np.float64).min
@@ -70,16 +70,21 @@ class Sequences:
         runs = (Run(cut, *problem) for cut in self.cuts)
         return next((found for found in runs if found.reliable), None)
 
-    def rates(self, *problem: Array) -> Iterator[float]:
+    def rates(self, prior: Array, matrix: Array, table: Array) -> Iterator[float]:
         """Estimates of the rate, zero for few steps: that of the last solution, and that of the first steps."""
         if self.rate is not None:
             yield self.rate
-        yield Run(self.beginning, *problem).rate() if self.steps > PIECES[0] else 0.0
+        if self.steps <= PIECES[0]:
+            yield 0.0
+        else:
+            runs = (Run(beginning, prior, matrix, table) for beginning in self.beginnings)
+            yield from islice((run.rate() for run in runs if run.reliable), 1)
 
     @cached_property
-    def beginning(self) -> Sequences:
+    def beginnings(self) -> list[Sequences]:
+        """The first steps of the sequences."""
         rows, lengths = self.given
-        return Sequences(rows[:, :PILOT], np.minimum(lengths, PILOT))
+        return [Sequences(rows[:, :steps], np.minimum(lengths, steps)) for steps in PILOTS]
 
     @cached_property
     def cuts(self) -> list[Sequences]:
