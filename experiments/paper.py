@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from trellis.config import RunConfig
 from trellis.corpus import Corpus
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel
-from trellis.options import suggestion
+from trellis.options import suggestion, to_tables
 from trellis.report.format import finite
 
 HERE = Path(__file__).parent
@@ -94,7 +94,7 @@ class Paper:
         """A named fact, or the value of a key "section.key"; None if there is no configuration."""
         if config is None:
             return None
-        known = {**flat(asdict(config)), **self.facts}
+        known = {**flat(to_tables(config)), **self.facts}
         found = wanted("fact", name, known)
         return found(config) if name in self.facts else found
 

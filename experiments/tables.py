@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from statistics import mean, stdev
 from typing import NamedTuple
 
 from experiments.experiment import Experiment, Table
 from experiments.facts import flat, write_fact
 from experiments.results import Result
+from trellis.options import to_tables
 
 MISSING, STALE = "-", "†"
 BAR = r"\|"  # in a cell of Markdown
@@ -85,7 +85,7 @@ def seed_values(experiment: Experiment, run: str, name: str) -> tuple[list[float
 def hyperparameters(experiment: Experiment) -> Grid:
     """The appendix: the options in every TOML file; those that all share are in the note."""
     runs = {run: flat(experiment.written(run)) for run in experiment.runs()}
-    known = dict.fromkeys(key for run in runs for key in flat(asdict(experiment.configs[run])))
+    known = dict.fromkeys(key for run in runs for key in flat(to_tables(experiment.configs[run])))
     keys = [key for key in known if any(key in run for run in runs.values())]
     varied = [key for key in keys if len({run.get(key) for run in runs.values()}) > 1]
     rows = [[name, *(write_fact(run[key]) if key in run else "" for key in varied)] for name, run in runs.items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from trellis.corpus import load_corpus
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel
 from trellis.models.files import FILE
+from trellis.options import to_tables
 from trellis.training.checkpoint import LAST
 from trellis.training.metrics import VALID_ERROR, VALID_PPL
 from trellis.training.run import CONFIG, train
@@ -52,7 +52,7 @@ def refuse_another(config: RunConfig, folder: Path) -> None:
 
 def differ(one: RunConfig, other: RunConfig) -> bool:
     """Whether two configurations differ in more than seed, machine, duration and evaluation."""
-    before, now = (asdict(essence(config)) for config in (one, other))
+    before, now = (to_tables(essence(config)) for config in (one, other))
     for tables in (before, now):
         tables["train"].pop("max_seconds", None)
     return before != now

@@ -116,6 +116,16 @@ def test_paths(as_given: Callable[[Path], Any], file: Path, tmp_path: Path) -> N
     assert train_run(config, as_given(tmp_path / "again")).run == tmp_path / "again"
 
 
+@pytest.mark.parametrize("kind", TEXTS)
+def test_constraints_and_guides(kind: str, model: Any) -> None:
+    sentences = ["the cat runs", "a dog runs"]
+    given = trellis.constraints.one_of(TEXTS[kind](sentences))
+    expected = model.constrain(trellis.constraints.one_of(sentences), most=5)
+    assert model.constrain(given, most=5).log_prob() == expected.log_prob()
+    bigram = trellis.train(TEXT, family="bigram").model
+    assert {*trellis.guide(model, given, most=5).sample(bigram, 5)} <= {*sentences}
+
+
 @pytest.mark.parametrize("verb", ["log_prob", "token_log_probs", "predict", "posterior", "viterbi", "embed"])
 def test_queries(verb: str, model: Any) -> None:
     ask = getattr(model, verb)

@@ -402,7 +402,7 @@ def bad_config(folder: Path) -> Path:
         (lambda d: ["score", d / "run", "--input", not_utf8(d)], "line 1"),
         (lambda d: ["score", d / "run", "--input", empty(d)], "No text given"),
         (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "fastq"], "did you mean 'fasta'"),
-        (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "csv"], "needs data.column"),
+        (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "csv"], "needs --column"),
         (lambda d: ["score", d / "run", "--input", d / "text.txt", "--reader", "fasta"], "line 1 precedes"),
         (lambda d: ["draw", d / "run", "a cat", "a dog", "-o", d / "x.svg"], "one sentence, not 2"),
         (lambda d: ["embed", d / "run", "the cat", "-o", d / "run"], "run"),

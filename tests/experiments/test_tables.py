@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from experiments.plots import lines_of
 from experiments.results import Result, write_result
 from experiments.tables import show
 from trellis.config import DataConfig, RunConfig
+from trellis.options import to_tables
 
 BASELINES = {f"{corpus}-{model}" for corpus in ("ptb", "wikitext2") for model in ("lstm-256", "ff-256", "kn5")}
 BASELINES |= {"HUANGHMM-80", "SCL"}  # printed alone
@@ -32,7 +32,7 @@ def put(toys: Path, run: str, seed: int, overrides: tuple[str, ...] = (), **figu
     config = find(str(toys))[0].config(run, overrides, seed)
     path = toys / "results" / f"{run}.{seed}.json"
     write_result(
-        path, Result(run, seed, "", asdict(config), {**figures}, {}, {"device": "toy", "torch": "2"}, "0f", {})
+        path, Result(run, seed, "", to_tables(config), {**figures}, {}, {"device": "toy", "torch": "2"}, "0f", {})
     )
     return path
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
@@ -54,7 +55,7 @@ class GroupedHMM(BaseHMM):
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         if "g" in letters:
-            random = np.random.RandomState(seed)
+            random = check_random_state(seed)
             self.groupprob_ = random.dirichlet(np.ones(1 + max(self.groups)), self.n_components)
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:

@@ -332,4 +332,4 @@ def test_digits_and_capitals_are_treated_as_in_training() -> None:
 
 
 def test_the_examples() -> None:
-    assert doctest.testmod(base, extraglobs={"trellis": trellis}) == (0, 17)
+    assert doctest.testmod(base, extraglobs={"trellis": trellis}) == (0, 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ from trellis.families.hmm_tagger.fit import (
 )
 from trellis.families.hmm_tagger.model import HMMTagger
 from trellis.models.files import load
+from trellis.options import to_tables
 from trellis.tasks.tagging import score_tags
 from trellis.training import run
 from trellis.training.checkpoint import LAST, load_weights
@@ -50,7 +51,7 @@ def test_em_learns_to_tag_by_context(tmp_path: Path) -> None:
 def test_gradients_learn_with_classes_and_dropout(choices: list[str], tmp_path: Path) -> None:
     more = ["train.learner=gradient", "train.lr=0.05", "train.epochs=8", "model.emission=brown", "model.classes=3"]
     more += ["model.states=24", "model.dropout=state", "model.dropout_rate=0.25"]
-    model, _ = fit(run_config(asdict(CONFIG), more + choices), texts(), tmp_path)
+    model, _ = fit(run_config(to_tables(CONFIG), more + choices), texts(), tmp_path)
     assert model.params.partition is not None
     assert tag_scores(model, texts())["test_accuracy"] > 90.0
 
@@ -118,9 +119,9 @@ def test_metrics_say_what_they_measure(blind: bool, name: str, tmp_path: Path) -
 
 def test_what_cannot_be_trained(tmp_path: Path, tagged_data: None) -> None:
     with pytest.raises(TrellisError, match="Cannot read nowhere"):
-        read(run_config(asdict(CONFIG), ["data.source=nowhere"]))
+        read(run_config(to_tables(CONFIG), ["data.source=nowhere"]))
     with pytest.raises(TrellisError, match="is 'stepwise-em', which is not recognised"):
-        run_config(asdict(CONFIG), ["train.learner=stepwise-em"])
+        run_config(to_tables(CONFIG), ["train.learner=stepwise-em"])
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def tagged_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_some_tags_and_the_rest_of_the_words(tagged_data: None) -> None:
-    found = read(run_config(asdict(CONFIG), ["data.source=toy", "data.tagged_every=4", "data.untagged=rest"]))
+    found = read(run_config(to_tables(CONFIG), ["data.source=toy", "data.tagged_every=4", "data.untagged=rest"]))
     whole = texts()["train"].words
     assert found["train"].words == whole[::4]
     assert found.untagged == [words for number, words in enumerate(whole) if number % 4]
@@ -142,12 +143,12 @@ def test_some_tags_and_the_rest_of_the_words(tagged_data: None) -> None:
 def test_spans_are_learned_in_one_scheme(tagged_data: None, monkeypatch: pytest.MonkeyPatch) -> None:
     spans = Tagged([["New", "York", "sleeps"]], [["I-LOC", "I-LOC", "O"]])
     monkeypatch.setattr(tagged, "load_tagged", lambda name, split: spans)
-    assert read(run_config(asdict(CONFIG), ["data.source=toy"]))["train"].tags == [["B-LOC", "I-LOC", "O"]]
+    assert read(run_config(to_tables(CONFIG), ["data.source=toy"]))["train"].tags == [["B-LOC", "I-LOC", "O"]]
 
 
 def test_states_without_tags_are_matched_to_them_afterwards(tmp_path: Path) -> None:
     blind = texts(blind=True)
-    model, _ = fit(run_config(asdict(CONFIG), ["train.epochs=15"]), blind, tmp_path)
+    model, _ = fit(run_config(to_tables(CONFIG), ["train.epochs=15"]), blind, tmp_path)
     scores = tag_scores(model, blind)
     assert scores["test_many"] > 90.0
     assert scores["test_one"] <= scores["test_many"]
@@ -160,7 +161,7 @@ def test_a_slice_of_the_english_web_treebank(tmp_path: Path) -> None:
     train, valid = load_tagged("ud_ewt", "train")[:1000], load_tagged("ud_ewt", "valid")[:300]
     slices = Texts({"train": train, "valid": valid, "test": valid}, [], "slice")
     choices = ["model.states=0", "model.hard_tags=true", "model.backoff=0.1", "train.epochs=1"]
-    model, _ = fit(run_config(asdict(CONFIG), choices), slices, tmp_path)
+    model, _ = fit(run_config(to_tables(CONFIG), choices), slices, tmp_path)
     pairs = Counter(pair for row in zip(train.words, train.tags, strict=True) for pair in zip(*row, strict=True))
     commonest = dict(sorted(pairs, key=lambda pair: pairs[pair]))
     baseline = [[commonest.get(word, "NOUN") for word in sentence] for sentence in valid.words]

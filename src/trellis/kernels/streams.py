@@ -22,7 +22,7 @@ def side_by_side(
 ) -> tuple[Long, Short]:
     """(long(), short()). On a GPU, the kernels of `short` and of its gradient run on a second stream. `given` is the
     tensor that it uses, parameters apart; `made` returns the tensor in its result."""
-    if not given.is_cuda:
+    if not (given.is_cuda and torch.cuda.is_available()):
         return long(), short()
     first, second = torch.cuda.current_stream(given.device), second_stream(given.device)
     second.wait_stream(first)

@@ -56,7 +56,8 @@ def text(case: Case) -> None:
     """The reader yields the sentences of every document: a newline ends a sentence, DOCUMENT begins a document."""
     whole = DOCUMENT + "".join(case.read(case.plain)[0])
     require(whole.endswith((LINE, DOCUMENT)), f"the text ends within a sentence: {whole[-40:]!r}")
-    found = [part.removesuffix(LINE).split(LINE) for part in whole.split(DOCUMENT) if part]
+    lines = [part.removesuffix(LINE).split(LINE) for part in whole.split(DOCUMENT) if part]
+    found = [[line.strip() for line in document] for document in lines]  # blanks around a sentence are not tokens
     wanted = [[*sentences] for sentences in case.documents]
     require(found == wanted, f"it yields {found} instead of {wanted}")
 
