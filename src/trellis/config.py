@@ -34,8 +34,8 @@ class DataConfig(Options):
     unk: bool | None = option(None, "map rare and unseen words to <unk>")
     min_count: int | None = option(
         None,
-        "minimum count of a word to enter the vocabulary; by default 2 for words, if the text has no <unk> of its own "
-        "and these are less than half of its tokens, else 1",
+        "minimum count of a word to enter the vocabulary; default: 2 for words, but 1 if the text contains <unk> or if "
+        "more than half of its tokens would become <unk>; 1 for other tokens",
     )
     min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
     max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
@@ -140,7 +140,7 @@ class EvalConfig(Options):
     """How the trained model is evaluated."""
 
     prefix: ClassVar[str] = "eval."
-    test: bool = option(True, "evaluate on the test split; false: leave it alone, as long as settings are chosen")
+    test: bool = option(True, "evaluate on the test split; false: drop it, for example while options are tuned")
     ngram: int = option(5, "order of the Kneser-Ney n-gram model in the table of results; 0: none", within="[0, inf)")
     ngram_tokens: int = option(10_000_000, "maximum number of training tokens for that model", within="[0, inf)")
 
@@ -161,7 +161,9 @@ class RunConfig(Options):
     train: Any = None  # the family's: TrainConfig, or another FitConfig
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
-    budget: str = option("", "time for training, such as 30s, 5m or 2h; empty: the family's own")
+    budget: str = option(
+        "", "limit on the training time, such as 30s, 5m or 2h; empty: none (states = auto plans for 9 minutes)"
+    )
     eval: EvalConfig = EvalConfig()
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -179,10 +181,10 @@ class RunConfig(Options):
 
     def check_budget(self) -> None:
         if self.budget and seconds_of(self.budget) and not hasattr(self.train, "max_seconds"):
-            raise TrellisError(f"budget: the family {self.family.name} is fitted in one go; it has no time limit.")
+            raise TrellisError(f"budget: the family {self.family.name} is not trained step by step; remove the budget.")
 
     def is_set(self, name: str) -> bool:
-        """Whether an option "section.key" was given, or differs from its default."""
+        """Whether an option "section.key" was set, or differs from its default."""
         return name in self.given or self.value(name) != RunConfig(model=type(self.model)()).value(name)
 
     def value(self, name: str) -> Any:

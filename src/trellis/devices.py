@@ -31,7 +31,7 @@ def choose_device(device: str | torch.device) -> str:
 
 @contextmanager
 def fitting_memory(what: str, advice: str) -> Iterator[None]:
-    """A context that reports in one sentence what does not fit in the memory of a GPU."""
+    """A context that turns an out-of-memory error of a GPU into one sentence."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:

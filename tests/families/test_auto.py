@@ -162,7 +162,7 @@ def test_a_budget_is_a_time() -> None:
     for wrong in ("soon", "-5m", "0s", "m", "inf"):
         with pytest.raises(TrellisError, match="write a time such as"):
             RunConfig(budget=wrong)
-    with pytest.raises(TrellisError, match="fitted in one go"):
+    with pytest.raises(TrellisError, match="not trained step by step"):
         run_config({"model": {"family": "ngram"}, "budget": "5m"})
 
 

@@ -128,7 +128,7 @@ def test_particles_are_unbiased(other: Any) -> None:
 
 
 def test_misuse(hmm: trellis.HMM, other: Any) -> None:
-    with pytest.raises(TrellisError, match="Only HMMs can guide"):
+    with pytest.raises(TrellisError, match="Only an HMM can be a guide"):
         trellis.guide(other, CONSTRAINT)
     with pytest.raises(TrellisError, match="must have the 4 tokens of the HMM"):
         trellis.guide(hmm, CONSTRAINT).sample(random_hmm([*WORDS, "d"]))

@@ -113,7 +113,7 @@ def test_bits_of_different_tokens_are_compared_by_sentence() -> None:
     np.testing.assert_allclose([found.low, found.high], expected, rtol=1e-9)
     few = bootstrap.paired_bits(log_probs, [e[:5] for e in ends], ends[1][:5])
     assert np.isnan(few.p_value)
-    assert "No test of A and B" in few.verdict("A", "B", "bits")
+    assert "Difference of A and B in bits not tested" in few.verdict("A", "B", "bits")
 
 
 def test_verdicts() -> None:

@@ -56,7 +56,7 @@ class Automaton(NamedTuple):
         return self._replace(accepting=~self.accepting)
 
     def edges(self) -> list[tuple[int, int, np.ndarray]]:
-        """(state, next state, its tokens), without edges into states that cannot accept."""
+        """(state, next state, tokens) of every edge, without edges into states that cannot accept."""
         found, live = [], self.live()
         for state in np.flatnonzero(live):
             for after in np.unique(self.moves[state]):
@@ -117,7 +117,7 @@ def minimised(automaton: Automaton) -> Automaton:
     """The smallest equivalent automaton: Moore's algorithm on the reachable states, then classes with equal edges are
     merged. Its states are numbered in breadth-first order, so equivalent automata are equal."""
     moves, accepting, classes = automaton
-    used, classes = np.unique(classes, return_inverse=True)  # classes without tokens go
+    used, classes = np.unique(classes, return_inverse=True)  # drop classes without tokens
     moves, classes = merged(moves[:, used], classes)
     order = breadth_first(moves)
     place = np.zeros(len(moves), np.int64)
@@ -155,7 +155,7 @@ def breadth_first(moves: np.ndarray, start: int = 0) -> np.ndarray:
 
 
 def product(one: Automaton, other: Automaton, accepting: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Automaton:
-    """Both automata side by side; a pair of states accepts if `accepting` says so of the two."""
+    """The product of two automata; `accepting` combines their accepting states, as np.logical_and does for both."""
     width = other.moves.shape[1]
     codes, classes = np.unique(one.classes * width + other.classes, return_inverse=True)
     left, right, size = one.moves[:, codes // width], other.moves[:, codes % width], len(other.moves)

@@ -1,7 +1,7 @@
 """Constraints on sentences: descriptions that a vocabulary turns into automata.
 
-A constraint is about the tokens of a sentence, without <eos>. Constraints are combined by & (both), | (either), ~ (not)
-and + (one after the other)."""
+A constraint applies to the tokens of a sentence, without <eos>. Constraints are combined by & (both), | (either), ~
+(not) and + (one after the other)."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def anything() -> Constraint:
 
 
 def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Constraint:
-    """Sentences in which a word or phrase occurs; occurrences may overlap."""
+    """Sentences in which a word or phrase occurs `at_least` to `at_most` times; occurrences may overlap."""
     if at_least < 0 or (at_most is not None and at_most < at_least):
         raise TrellisError(
-            f"Cannot require {phrase!r} between {at_least} and {at_most} times; pass 0 <= least <= most."
+            f"Cannot require {phrase!r} between {at_least} and {at_most} times; pass 0 <= at_least <= at_most."
         )
     most = "" if at_most is None else f", at most {at_most} times"
     least = "" if at_least == 1 else f" at least {at_least} times"
@@ -195,8 +195,8 @@ def length(least: int, most: int | None = None) -> Constraint:
 
 
 def positions(allowed: Sequence[Words]) -> Constraint:
-    """Sentences with one word for each entry: words or phrases of one token, a function of the word, or None for any
-    word.
+    """Sentences with one word for each entry of `allowed`: a list of words, a function from a word to True or False, or
+    None for any word.
 
     >>> trellis.constraints.positions([["a", "the"], None, lambda word: word.endswith("s")])
     <Constraint: 3 words, each among those allowed>
@@ -227,19 +227,19 @@ def tokens(pattern: str) -> Constraint:
 
 
 def regex(pattern: str) -> Constraint:
-    """Sentences whose text matches a regular expression as a whole, in the syntax of Python's `re` without
-    backreferences, lookaround and word boundaries."""
+    """Sentences whose whole text matches a regular expression: the syntax of Python's `re` without backreferences,
+    lookaround, flags and word boundaries."""
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))
 
 
 def template(text: str) -> Constraint:
-    """Sentences that fill the gaps of a text: ___ is one word, ___{1,3} one to three, ___{2,} two or more."""
+    """Sentences that fill the gaps in a text: ___ is one word, ___{1,3} one to three words, ___{2,} two or more."""
     return Constraint(f"fills {text!r}", lambda alphabet: patterns.of_template(text, alphabet))
 
 
 def table(edges: Mapping[Any, Mapping[Any, Any]], start: Any, accepting: Iterable[Any]) -> Constraint:
-    """An automaton given by its edges, {state: {token: next state}}. A token is a word or an id; None stands for all
-    other tokens; a token without an edge is rejected."""
+    """Sentences that your own automaton accepts. Its edges are {state: {token: next state}}, where a token is a word,
+    an id, or None for all other tokens. A sentence with a token that has no edge is rejected."""
     final = set(accepting)
 
     def build(alphabet: Alphabet) -> Automaton:
@@ -265,8 +265,9 @@ DEAD = object()
 
 
 def from_fsm(machine: Any) -> Constraint:
-    """The sentences whose text an automaton over characters accepts, such as one of `interegular`: `machine.map[state]
-    [machine.alphabet[character]]` is the next state (none: rejected), from `machine.initial` to `machine.finals`."""
+    """Sentences whose text is accepted by an automaton over characters, such as one from the package `interegular`. It
+    starts in `machine.initial` and accepts in `machine.finals`; `machine.map[state][machine.alphabet[character]]` is
+    the next state, and a character without one is rejected."""
 
     def build(alphabet: Alphabet) -> Automaton:
         characters = sorted({patterns.SPACE, *"".join(alphabet.words)})
@@ -313,7 +314,7 @@ class Matcher:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens, self.symbols = list(tokens), sorted(set(tokens))
-        self.fallback = [0, 0]  # of state n: the next longest prefix of the phrase that has just been read
+        self.fallback = [0, 0]  # of state n: the longest shorter prefix of the phrase that has just been read
         for token in tokens[1:]:
             self.fallback.append(self.step(self.fallback[-1], token))
 

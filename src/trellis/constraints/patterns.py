@@ -62,7 +62,7 @@ _GAP = re.compile(rf"___{_BOUNDS}?")
 
 
 def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
-    """The sentences whose text, as Python's `re` reads the pattern, matches as a whole."""
+    """The sentences whose whole text matches a pattern in the syntax of Python's `re`."""
     characters = sorted({SPACE, *"".join(alphabet.words)})
 
     def atom(match: re.Match[str]) -> np.ndarray:
@@ -270,8 +270,8 @@ def automaton_of(tree: Tree, size: int) -> Automaton:
 
 
 def lifted(automaton: Automaton, characters: Sequence[str], alphabet: Alphabet) -> Automaton:
-    """An automaton over characters as one over tokens, which reads the text that the tokens make. A state of it is a
-    state of the automaton, and whether a space may come next."""
+    """Convert an automaton over characters to one over tokens, which reads the text that the tokens make. Its states
+    are pairs: a state of the given automaton, and whether a space may come next."""
     number = {character: i for i, character in enumerate(characters)}
     longest = max(map(len, alphabet.words))
     letters = np.full((longest, len(alphabet.words)), automaton.moves.shape[1])  # beyond the end: stay

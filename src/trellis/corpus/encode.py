@@ -173,15 +173,17 @@ def _number_tokens(texts: Iterable[str], recipe: Recipe, table: defaultdict[str,
             places, size = _line_ends(text, ends.size)
             (read + places).astype(OFFSET).tofile(characters)
             total, read = total + ids.size, read + size
-        characters.seek(-OFFSET.itemsize, os.SEEK_END)  # blanks at the end of the text belong to the last sentence
+        characters.seek(
+            -OFFSET.itemsize, os.SEEK_END
+        )  # white space at the end of the text belongs to the last sentence
         np.array([read], OFFSET).tofile(characters)
     stream = open_split(path)
     return stream._replace(documents=np.unique(np.append(stream.documents, total)))
 
 
 def _line_ends(text: str, sentences: int) -> tuple[np.ndarray, int]:
-    """The number of characters up to the end of each sentence, and in all; sentences that do not end with a line (by a
-    literal <eos>) are taken to be of equal length."""
+    """The number of characters up to the end of each sentence, and the total. Sentences that end within a line (at a
+    literal <eos>) share its characters equally."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     kept = codes[codes != ord(DOCUMENT)]
     ends = 1 + np.flatnonzero(kept == ord(LINE))
@@ -283,8 +285,8 @@ def _characters(part: Part, words: list[str]) -> np.ndarray:
 
 
 def _characters_at(stream: Split, positions: np.ndarray, words: list[str]) -> np.ndarray:
-    """The number of characters before each token position. Within a sentence, they are divided in proportion to the
-    lengths of its tokens, each with a blank."""
+    """The number of characters before each token. The characters of a sentence are divided in proportion to the lengths
+    of its tokens, each with one space."""
     assert stream.characters is not None
     after = np.minimum(np.searchsorted(stream.sentences, positions), stream.sentences.size - 1)
     found = np.asarray(stream.characters)[after]

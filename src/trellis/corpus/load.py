@@ -75,7 +75,7 @@ def load_corpus(
 
 
 def report_unknown(corpus: Corpus) -> None:
-    """Log how many training words are <unk> by default; warn about held-out unknown words if there are none."""
+    """Log how many training words are <unk> by default. If none are, warn about unknown words in held-out text."""
     vocab = corpus.vocab
     seen = vocab.counts[vocab.unk] if vocab.unk is not None else 0
     if seen and corpus.recipe.min_count is None and set(corpus["train"].unknown_words()) - {UNK}:
@@ -85,7 +85,7 @@ def report_unknown(corpus: Corpus) -> None:
 
 
 def warn_untrained(vocab: Vocabulary, splits: Mapping[str, Split]) -> None:
-    """Warn about unknown words if the training text had none."""
+    """Warn about unknown words if the training text contains no <unk>."""
     if vocab.unk is None or vocab.counts[vocab.unk] or not any(vocab.counts):
         return
     unknown = {name: int((split.tokens == vocab.unk).sum()) for name, split in splits.items()}

@@ -211,8 +211,8 @@ def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """Blank lines separate documents; they are blanks, not sentences. If the text is kept as it is, they are empty
-    sentences at the end of a document."""
+    """Mark blank lines, which separate documents. They are not sentences, unless every byte of the text is kept: then
+    each is an empty sentence at the end of a document."""
     pattern, mark = (_BLANK_LINES, rf"\g<0>{DOCUMENT}") if recipe.exact else (_BLANK_LINE, rf"{DOCUMENT}\1 ")
     at_line_start, pending = True, ""
     for block in blocks:

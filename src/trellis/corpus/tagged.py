@@ -84,12 +84,12 @@ def read_tagged(path: str | Path, format: str | None = None, column: int | str |
 
 
 def format_of(path: str | Path) -> str | None:
-    """The format that the suffix of a file stands for, if any."""
+    """The format that the suffix of a file implies, or None."""
     return "conllu" if suffix_of(Path(path)) == ".conllu" else None
 
 
 def split_words(line: str) -> list[str]:
-    """The words of a line, at ASCII white space; a word may contain other spaces, such as no-break spaces."""
+    """The words of a line, separated by ASCII white space; a word may contain other spaces, such as no-break spaces."""
     return _WORDS.findall(line)
 
 

@@ -20,7 +20,7 @@ from trellis.types import Potentials
 
 
 class Bayesian(Protocol):
-    """What variational inference needs of an emission besides its interface."""
+    """The methods that variational inference needs in addition to those of an emission."""
 
     @abstractmethod
     def divergence(self) -> Tensor:

@@ -100,7 +100,7 @@ def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Te
 def viterbi(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability [B]."""
     found = banded.viterbi(*arrays(prior, transition, potentials, lengths))
-    if found is None:  # any path will do; it is that of the other engines
+    if found is None:  # all paths are impossible: return the one that the other engines return
         return homogeneous.viterbi(prior, transition, potentials, lengths)
     path, best = found
     return torch.from_numpy(path), torch.from_numpy(best.astype(DTYPES[potentials.table.dtype], copy=False))

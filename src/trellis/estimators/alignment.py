@@ -1,4 +1,4 @@
-"""A stable order of states: those of one model matched with those of another (the Hungarian algorithm)."""
+"""Renumber the states of one model to match those of another (the Hungarian algorithm)."""
 
 from functools import singledispatch
 from typing import Any, Self
@@ -15,11 +15,11 @@ from trellis.errors import InputError
 from trellis.estimators.inputs import Array
 from trellis.estimators.topology import SETTINGS, ConstrainedHMM
 
-SMALLEST = 1e-300  # overlap of emissions that have nothing in common
+SMALLEST = 1e-300  # smallest overlap of two emissions
 
 
 class AlignedHMM(ConstrainedHMM):
-    """An estimator whose states can be put in the order of another's."""
+    """An estimator whose states can be renumbered to match those of another."""
 
     def _forget(self) -> None:
         """Drop the running statistics of partial_fit, which are in the old order of states."""
@@ -27,12 +27,14 @@ class AlignedHMM(ConstrainedHMM):
     def align_to(self, other: Any, X: Any = None, lengths: Any = None) -> Self:
         """Renumber the states so that state i is the one most like state i of `other`, and return self.
 
-        States are compared by the overlap of their emissions or, if X is given, by how often both models are in them:
-        the sum over X of the products of their posterior probabilities."""
+        States are compared by the Bhattacharyya distance of their emissions. If X is given, they are compared by how
+        often both models are in them at the same time: the sum over X of the products of their posteriors."""
         self._check_fitted()
         other._check_fitted()
         if other.n_components != self.n_components:
-            raise InputError(f"The models have {self.n_components} and {other.n_components} states; align equal ones.")
+            raise InputError(
+                f"The models have {self.n_components} and {other.n_components} states; the numbers must be equal."
+            )
         if X is None:
             cost = distance(self._emission(), other._emission()).cpu().numpy()
         else:
@@ -44,7 +46,9 @@ class AlignedHMM(ConstrainedHMM):
         """Put state order[i] in place i."""
         fixed = [name for name in SETTINGS if getattr(self, name) is not None]
         if fixed and (order != np.arange(len(order))).any():
-            raise InputError(f"{fixed[0]} refers to states by number, so they cannot be renumbered; align the other.")
+            raise InputError(
+                f"{fixed[0]} refers to states by number, so the states cannot be renumbered; align the other model."
+            )
         parts = self._parts()
         ids = torch.from_numpy(order).to(parts.start.device)
         parts.emission = parts.emission.take(ids)

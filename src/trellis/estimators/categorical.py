@@ -39,7 +39,7 @@ class CategoricalStates(SymbolInput, InfersArguments):
         return kind(table, None, self.n_components)
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Read symbols; unknown ones raise an error or, with `handle_unknown="uniform"`, become symbol V."""
+        """Read symbols. An unknown one raises an error or, with `handle_unknown="uniform"`, becomes symbol V."""
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
             self._set_n_features(int(observed.seen.max()) + 1)
@@ -53,7 +53,7 @@ class CategoricalStates(SymbolInput, InfersArguments):
         return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
 
     def _set_n_features(self, found: int) -> None:
-        """Set the number of symbols: as given, or that of the emission if it is kept, or from the data."""
+        """Set the number of symbols: the given one, else that of the emission if it is kept, else that of the data."""
         if not self._given("n_features"):
             kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
             self._infer("n_features", np.shape(self.emissionprob_)[-1] if kept else found)

@@ -197,7 +197,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return observed, self._blocks(observed)
 
     def _observe(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Read the observations, after dividing a DataFrame into sequences."""
+        """Read the observations; a DataFrame is first divided into sequences."""
         if self.sequence_id is None:
             return self._read(X, lengths, fitting)
         X, lengths, order = by_sequence(X, self.sequence_id, lengths)
@@ -221,7 +221,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return Parts(self._tensor(self.startprob_), Dense(self._tensor(self.transmat_)), self._emission())
 
     def _scoring_parts(self) -> Parts:
-        """The model that `_question` prepares observations for."""
+        """The model used for scoring and prediction."""
         hooked = hooks.overrides(self, *hooks.LIKELIHOOD)
         return self._parts().with_emission(hooks.Given(self.n_components)) if hooked else self._parts()
 
@@ -230,7 +230,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self._parts()
 
     def _bound(self, parts: Parts) -> float:
-        """What is added to the log-likelihood of training to obtain its lower bound; zero in EM."""
+        """The difference between the training objective and the log-likelihood; zero in EM."""
         return 0.0
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:

@@ -1,7 +1,7 @@
-"""hmmlearn's hooks: the methods that its users override to change initialisation, emission, M-step or samples.
+"""hmmlearn's hooks: the methods that subclasses override to change initialisation, emission, M-step or sampling.
 
-Every hook has a default here, which can also be called directly. Only a subclass that overrides one takes the path
-through them; inference is the same as for all others. Lattices are those of hmmlearn's implementation="log".
+Every hook has a default here, which can also be called directly. Hooks are used only if a subclass overrides one of
+them; inference itself is the same. Lattices are log-probabilities, as with hmmlearn's implementation="log".
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Hooks:
     """The hooks and their defaults."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class with methods of hmmlearn that would be ignored."""
+        """Reject a class that overrides a method of hmmlearn that Trellis does not call."""
         super().__init_subclass__(**options)
         if found := [name for name in IGNORED if name in vars(cls)]:
             raise InputError(
@@ -195,7 +195,7 @@ def fit(estimator: Any, X: Any, lengths: Any, sample_weight: Any = None, states:
 
 
 def refuse(estimator: Any, what: str) -> NoReturn:
-    raise InputError(f"{type(estimator).__name__} overrides hooks of hmmlearn, to which {what} not apply.")
+    raise InputError(f"{type(estimator).__name__} overrides hooks of hmmlearn; {what} not apply to such classes.")
 
 
 def expect(estimator: Any, X: Array, lengths: Array) -> tuple[dict[str, Any], float]:

@@ -57,7 +57,7 @@ def expect(parts: Parts, block: Block) -> Counts:
 
 
 def solved(parts: Parts, block: Block) -> banded.Run | None:
-    """The solution of a small problem, if it is reliable."""
+    """The solution of a small problem; None if the problem is not small, or if the solution is not reliable."""
     if not (arrays := small(parts, block)):
         return None
     sequences, *chain = arrays

@@ -56,8 +56,8 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
         flat = plain(X)
         if flat.ndim == 2 and flat.shape[1] != 1:
             sequences, steps = flat.shape
-            text = f"X is read as {sequences} sequences of {steps} symbols; for one sequence pass X.reshape(-1, 1)"
-            warnings.warn(f"{text}, and to silence this warning list(X).", stacklevel=caller_level())
+            text = f"X is read as {sequences} sequences of {steps} symbols; for one sequence, pass X.reshape(-1, 1)"
+            warnings.warn(f"{text}; to silence this warning, pass list(X).", stacklevel=caller_level())
             parts = list(flat)
     if parts is not None and any(size(part) != 1 for part in parts):
         lengths = own_lengths([size(part) for part in parts], lengths)
@@ -93,7 +93,7 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
 
 
 def own_lengths(found: list[int], lengths: Any) -> list[int]:
-    """The lengths of a list of sequences; raises if others were given."""
+    """The lengths of a list of sequences; raises if `lengths` was passed as well."""
     if lengths is not None and not np.array_equal(found, lengths):
         raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
     return found
@@ -271,7 +271,7 @@ def is_nan(value: Any) -> bool:
 
 
 def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
-    """The lengths, which hmmlearn passes as second argument, where scikit-learn passes targets y.
+    """The lengths: hmmlearn passes them as the second argument, where scikit-learn passes targets y.
 
     Targets have one entry per entry of X and are ignored; as lengths they would all have to be one."""
     if lengths is not None or y is None:

@@ -1,4 +1,4 @@
-"""Initial emissions of data whose states are known in part: labels decide which state is which."""
+"""Initial emissions for data with some known states: the labels determine which state is which."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +18,9 @@ UNLABELLED = 3.0  # total weight of the unlabelled observations in the initial e
 def start_from_labels(
     model: Any, restarts: Sequence[Restart], letters: str, observed: Observations, prior: Prior
 ) -> None:
-    """Renumber the emissions that were drawn to match the labels, then estimate them from both kinds of observations.
+    """Renumber the sampled emissions to match the labels, then estimate them from labelled and unlabelled observations.
 
-    Emissions set by hand are left as they are, and those of a DenseHMM, whose states have no emissions of their own."""
+    Emissions set by hand are not changed, nor those of a DenseHMM, whose emissions are computed from vectors."""
     drawn = {model.letters[letter] for letter in letters}
     known = observed.states is not None and (observed.states >= 0) & ~observed.missing
     by_hand = not drawn.issuperset(model._emission_attributes())

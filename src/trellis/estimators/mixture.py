@@ -43,7 +43,7 @@ class GMMHMM(BaseHMM):
     means_prior: Any = 0.0
     means_weight: Any = 0.0
     covars_prior: Any = None  # spherical, diag: shape of an inverse gamma prior; tied, full: scale of a Wishart prior
-    covars_weight: Any = None  # its scale; its degrees of freedom. None: no prior
+    covars_weight: Any = None  # spherical, diag: scale; tied, full: degrees of freedom. None: no prior
     covariance_type: str = "diag"  # spherical | diag | full | tied (one matrix per state)
     params: str = "stmcw"
     init_params: str = "stmcw"
@@ -137,8 +137,8 @@ class GMMHMM(BaseHMM):
             self.covars_ = np.broadcast_to(given, self._covars_shape()).copy()
 
     def _draw_means(self, seen: Array, covariance: Array, seed: Any) -> Array:
-        """Cluster the data by state, and the data of each state by component; clusters that are too small for that
-        have random means."""
+        """Cluster the data by state, and the data of each state by component; the components of a state with too few
+        observations have random means."""
         if len(seen) < self.n_components:
             normal = check_random_state(seed).multivariate_normal
             return normal(seen.mean(0), covariance, size=(self.n_components, self.n_mix))

@@ -83,9 +83,9 @@ class MultinomialHMM(InfersArguments, BaseHMM):
         super()._check_and_set_n_features(X)
         X = np.asarray(X)
         if X.dtype.kind not in "iu" or X.min() < 0:
-            raise InputError("Counts must be integers that are not negative.")
+            raise InputError("X must contain counts: integers that are not negative.")
         if self.n_trials is not None and not (X.sum(1) == self.n_trials).all():
-            raise InputError("The rows of X do not sum to n_trials.")
+            raise InputError("The rows of X do not sum to n_trials; correct n_trials, or leave it None.")
         self._check_trials(X, np.zeros(len(X), bool))
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
@@ -100,10 +100,10 @@ class MultinomialHMM(InfersArguments, BaseHMM):
             self.emissionprob_ = weights / weights.sum(1, keepdims=True)
 
     def _trials(self) -> int:
-        """The sum of a row, if it is the same for all."""
+        """The sum of a row, if all rows have the same sum."""
         trials = np.unique(self.n_trials)
         if self.n_trials is None or len(trials) != 1:
-            raise InputError("To sample or forecast, set n_trials to one number.")
+            raise InputError("n_trials is not a single number; to sample or forecast, set it to one.")
         return int(trials[0])
 
     def _emitter(self) -> Emitter:

@@ -1,4 +1,4 @@
-"""Positional arguments of a dataclass in an order of its own: dataclass fields keep the order of the base classes."""
+"""Set the order of positional constructor arguments of a dataclass, whose fields follow those of its base classes."""
 
 from collections.abc import Callable
 from functools import wraps

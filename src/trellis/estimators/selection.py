@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
     n_components: int
     restart: int
     seed: int
-    log_likelihood: float  # of the data fitted to
+    log_likelihood: float  # of the training data
     held_out: float  # log-likelihood of the held-out sequences; NaN if there are none
     parameters: int  # the number of free parameters
     aic: float
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """What `select_states` returns; `pandas.DataFrame(selection.table)` shows the table.
+    """The result of `select_states`. `pandas.DataFrame(selection.table)` shows the table.
 
     >>> X = np.array([0, 1, 2] * 20)
     >>> selection = trellis.select_states(trellis.CategoricalHMM, X, n_components=(1, 2), random_state=0)
@@ -62,16 +62,16 @@ def select_states(
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> Selection:
-    """Fit an estimator with each number of states from several seeds, and keep the best.
+    """Fit an estimator with each number of states and from several seeds, and return the best with a table of all fits.
 
     Parameters
     ----------
     model
-        The estimator, or its class; its `n_components` and `random_state` are replaced. Constraints on the states are
-        given as functions of `n_components`.
+        An estimator or its class; `n_components` and `random_state` are replaced. Pass constraints on the states as
+        functions of `n_components`.
     criterion
-        bic | aic (lower is better) | held-out: the log-likelihood of `validation_fraction` of the sequences (or of the
-        end of a single one); the best is then fitted to all of them.
+        bic | aic | held-out. `held-out` is the log-likelihood of `validation_fraction` of the sequences, or of the end
+        of a single sequence; the best candidate is then fitted to all sequences.
     n_jobs
         The number of fits in parallel, as in scikit-learn. Results do not depend on it.
 

@@ -58,13 +58,13 @@ class Forecast:
 
     @property
     def covariance(self) -> Array:
-        """The covariance of the observation, [h, F, F]: within states, and between their means."""
+        """The covariance of the observation, [h, F, F]: that within states plus that of their means."""
         means, covars = self.model._moments()
         off = means - self.mean[:, None]  # [h, K, F]
         return np.einsum("hk,hkij->hij", self.states, covars + off[..., :, None] * off[..., None, :])
 
     def log_prob(self, X: Any) -> Array:
-        """log p(x_{t+i} = x) of h observations, one for each step: [h]."""
+        """log p(x_{t+i} | x_1, ..., x_t) of h given observations, one for each step: [h]."""
         observed = self.model._read(X, np.ones(len(self.states), np.int64))
         (block,) = self.model._blocks(observed)
         table = self.model._parts().emission.potentials(block.observations).gather()[:, 0].cpu().numpy()
@@ -76,7 +76,7 @@ class StreamingHMM(FittedHMM):
     """An estimator that filters observations as they arrive."""
 
     def filter(self, X: Any, lengths: Any = None) -> Array:
-        """The filtered p(state | observations so far) of every observation, [n_samples, n_components]."""
+        """The filtered distribution p(z_t | x_1, ..., x_t) at every observation: [n_samples, n_components]."""
         observed, blocks = self._question(X, lengths)
         found = np.empty((len(observed.values), self.n_components))
         parts = self._scoring_parts()
@@ -85,9 +85,9 @@ class StreamingHMM(FittedHMM):
         return found
 
     def filter_step(self, state: FilterState | None, x: Any) -> FilterState:
-        """The state distribution after one more observation; the state before the first one is None.
+        """The state distribution after one more observation. Pass `state=None` before the first observation.
 
-        An observation of None is missing: the state moves on without it."""
+        `x=None` is a missing observation: one transition is made, and nothing is observed."""
         self._check_fitted()
         before = self._predicted(state)
         steps, log_likelihood = (0, 0.0) if state is None else (state.steps, state.log_likelihood)
@@ -100,7 +100,7 @@ class StreamingHMM(FittedHMM):
         return FilterState(found.belief.probs[0].cpu().numpy(), log_prob, log_likelihood + log_prob, steps + 1)
 
     def forecast(self, h: int, state: FilterState | None = None) -> Forecast:
-        """The distribution of the states and observations of the next h steps after `state` (None: at the start)."""
+        """The distributions of the next h states and observations after `state` (None: from the start)."""
         self._check_fitted()
         if h < 1:
             raise InputError(f"h is {h}: it must be at least 1.")

@@ -1,4 +1,4 @@
-"""What is known about sequences besides their observations: weights, states, and which rows belong together."""
+"""Weights of sequences, known states, and sequences identified by a column of a DataFrame."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def weighted(observed: Observations, sample_weight: Any) -> Observations:
     sequences = len(observed.lengths)
     if weights.shape != (sequences,):
         raise InputError(
-            f"sample_weight has shape {weights.shape}; give one weight for each of the {sequences} sequences."
+            f"sample_weight has shape {weights.shape}; pass one weight for each of the {sequences} sequences."
         )
     if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
         raise InputError("sample_weight must be finite and not negative, and not all zero.")
@@ -25,7 +25,7 @@ def weighted(observed: Observations, sample_weight: Any) -> Observations:
 
 
 def labelled(observed: Observations, states: Any, n_components: int) -> Observations:
-    """The observations with the states that are known; None, NaN, masked and -1 stand for unknown ones."""
+    """The observations with their known states; None, NaN, -1 or a masked entry is an unknown state."""
     if states is None:
         return observed
     parts = parts_of(states)

@@ -81,16 +81,16 @@ class Topology(NamedTuple):
 
 @dataclass(repr=False, eq=False)
 class ConstrainedHMM(FittedHMM):
-    """An estimator with constraints on its states. Arrays may be given as functions of `n_components`."""
+    """An estimator with constraints on its parameters. Each constraint may be a function of `n_components`."""
 
     _: KW_ONLY
-    transmat_mask: Any = None  # [K, K] bool: transitions that are not zero; or a function, such as left_right
+    transmat_mask: Any = None  # [K, K] bool: transitions that may be positive; or a function, such as left_right
     startprob_mask: Any = None  # [K] bool: states in which a sequence may start; or a function, such as first_state
     tied_transitions: Any = None  # labels [K]: states with the same row; or [K, K]: transitions of the same probability
     tied_emissions: Any = None  # labels [K]: states with the same emission
     frozen_transitions: Any = None  # states whose row of transmat_ is not trained; or [K, K] bool: single transitions
     frozen_emissions: Any = None  # states whose emission is not trained
-    sticky: float = 0.0  # pseudocount of transitions from a state to itself, besides transmat_prior
+    sticky: float = 0.0  # pseudocount of transitions from a state to itself, in addition to transmat_prior
 
     unsupported: ClassVar[tuple[str, ...]] = ()  # the settings of this class that do not apply to a subclass
 
@@ -169,8 +169,8 @@ class ConstrainedHMM(FittedHMM):
             for other, theirs in (seen.setdefault(label, (row, mine)) for label in mine):
                 if theirs != mine:
                     raise InputError(
-                        f"tied_transitions ties only some transitions of states {other} and {row}; states that share "
-                        "a label must share all of them, each as often, among the transitions that are allowed."
+                        f"tied_transitions ties only some transitions of states {other} and {row}; the allowed "
+                        "transitions of two states must have the same labels, each equally often, or none in common."
                     )
         return labels
 
@@ -206,7 +206,7 @@ class ConstrainedHMM(FittedHMM):
         return self.sticky * self._tensor(np.eye(self.n_components)) if self.sticky else 0.0
 
     def _penalised(self, models: Sequence[Parts], counts: Sequence[Counts]) -> list[Counts]:
-        """With a sticky prior, the log-likelihood plus sticky * sum of log A(z, z), which EM raises."""
+        """Counts with the objective of EM under a sticky prior: log-likelihood + sticky * sum_z log A(z, z)."""
         if not self.sticky:
             return list(counts)
         stays = [parts.transition.dense().diagonal() for parts in models]
@@ -219,7 +219,7 @@ class ConstrainedHMM(FittedHMM):
         return [name for name in self.letters.values() if name not in ("startprob_", "transmat_")]
 
     def _frozen_values(self) -> dict[str, Array]:
-        """The parameters that are frozen, before others are drawn."""
+        """The frozen parameters, before the other parameters are sampled."""
         names = ["transmat_"] if self.frozen_transitions is not None else []
         names += self._emission_attributes() if self.frozen_emissions is not None else []
         for name in names:
@@ -229,7 +229,7 @@ class ConstrainedHMM(FittedHMM):
         return {name: np.array(getattr(self, name), np.float64) for name in names}
 
     def _constrain(self, letters: str, frozen: dict[str, Array]) -> None:
-        """Apply the constraints to initial parameters that were drawn."""
+        """Apply the constraints to the initial parameters that were sampled."""
         topology = self._topology()
         if topology is None:
             return

@@ -71,7 +71,7 @@ class VariationalHMM(BaseHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """None for what is not trained; the posteriors have their priors with them."""
+        """None for parameters that are not trained; the posteriors contain the priors of the others."""
         start, transition = (0.0 if letter in self.params else None for letter in "st")
         return Prior(start, transition)
 
@@ -93,7 +93,7 @@ class VariationalHMM(BaseHMM):
         for name in (*SETTINGS, *(["sticky"] if self.sticky else [])):
             if getattr(self, name) is not None:
                 raise InputError(
-                    f"{name} does not apply to {type(self).__name__}; use its priors, or the class of hmm."
+                    f"{name} does not apply to {type(self).__name__}; set its priors, or use the class in trellis.hmm."
                 )
 
     def _letters_to_draw(self) -> str:
@@ -129,7 +129,7 @@ class VariationalHMM(BaseHMM):
         return {}
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Convert an attribute to an array of that shape; raises if it has another."""
+        """Convert an attribute to an array; raises if its shape is not `shape`."""
         try:
             value = np.asarray(getattr(self, name), np.float64)
         except (AttributeError, ValueError) as error:
@@ -284,7 +284,9 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
             self.means_posterior_, self.beta_posterior_ = centres, counts
         if "c" in letters:
             self.dof_prior_ = self._full("dof_prior", () if tied else shape[:1], shape[1])
-            counts = np.maximum(counts, shape[1])  # fewer degrees of freedom than features are no Wishart distribution
+            counts = np.maximum(
+                counts, shape[1]
+            )  # a Wishart distribution has at least as many degrees of freedom as features
             self.dof_posterior_ = counts.sum() if tied else counts
             covars = self._initial_covars(seen, VARIANCE)
             smallest = np.eye(shape[1]) if self.covariance_type in ("full", "tied") else 1.0

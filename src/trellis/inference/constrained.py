@@ -29,11 +29,11 @@ from trellis.inference.queries import Chain, normalised
 from trellis.transitions.base import invert
 
 LARGEST = 1 << 30  # numbers in the stored messages
-ENTRIES = 1 << 24  # numbers in memory at a time, besides
+ENTRIES = 1 << 24  # temporary numbers in memory at a time
 
 
 class Position(NamedTuple):
-    """Where B sequences are."""
+    """The positions of B sequences in the product of chain and automaton."""
 
     ahead: Tensor  # p(z | tokens so far) of the state that emits the next token: [B, K]
     steps: Tensor  # tokens so far: [B]
@@ -174,7 +174,7 @@ class Product:
         return joint - total.masked_fill(total == -torch.inf, 0.0)
 
     def next_alone(self, position: Position) -> Tensor:
-        """log p(next token | tokens so far), whatever the constraint: [B, V]."""
+        """log p(next token | tokens so far), irrespective of the constraint: [B, V]."""
         return self.likelihoods.whole(position.ahead).log()
 
     def corrections(self, position: Position) -> Tensor:
@@ -231,7 +231,7 @@ class Product:
         return (found - found.logsumexp(0)).exp()
 
     def beyond(self) -> float:
-        """p(more than `most` tokens), whatever the constraint: the mass that the limit leaves out."""
+        """p(more than `most` tokens), irrespective of the constraint: the probability that the limit leaves out."""
         if self.span.end is None:
             return 0.0
         ahead = self.prior[0]

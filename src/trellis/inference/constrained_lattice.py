@@ -85,7 +85,7 @@ class Lattice:
         self.place = self.tensor(place)  # [most + 2, S + 1]
 
     def rows(self, steps: Tensor, states: Tensor) -> Tensor:
-        """The rows of pairs; times after the last are like the first of them."""
+        """The rows of pairs (t, s); all t beyond `most` share an entry."""
         return self.place[steps.clamp(max=self.span.most + 1), states]
 
     def may_end(self, steps: Tensor, states: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class Explained(NamedTuple):
     """The most probable tokens and states together."""
 
     tokens: list[int]
-    states: list[int]  # one per token, and last that which ends the sentence
+    states: list[int]  # one per token, and one for <eos>
     log_prob: float  # log p(tokens, states)
 
 
@@ -32,7 +32,7 @@ class Best(NamedTuple):
 
     tokens: list[int]
     log_prob: float  # log p(tokens), with the states summed out, <eos> included
-    proved: bool  # whether no others are more probable, up to rounding
+    proved: bool  # whether no other tokens are more probable, up to rounding
 
 
 class Step(NamedTuple):

@@ -1,4 +1,4 @@
-"""Positions of prefixes in a product of chain and automaton, in a small cache."""
+"""A small cache of the positions of prefixes in a product of chain and automaton."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Prefix(NamedTuple):
 
 
 class Prefixes:
-    """The positions of at most `size` prefixes; those that have not been used for longest are dropped."""
+    """The positions of at most `size` prefixes; the least recently used are dropped."""
 
     def __init__(self, product: Product, size: int = 256) -> None:
         self.product, self.size = product, size

@@ -1,4 +1,4 @@
-"""Expected counts of sequences that have weights, or states that are known in part."""
+"""Expected counts of sequences with weights or with partly known states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trellis.types import Belief, Counts, Potentials
 
 
 def given(potentials: Potentials, states: Tensor) -> Potentials:
-    """The potentials if the states [B, T] are known where they are not -1: one row per step."""
+    """The potentials given the known states [B, T], which are -1 where unknown: one row per step."""
     names = torch.arange(potentials.table.shape[-1], device=states.device)
     excluded = (states >= 0).unsqueeze(-1) & (states.unsqueeze(-1) != names)
     return Potentials.of(potentials.gather().masked_fill(excluded, -torch.inf))

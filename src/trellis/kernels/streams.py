@@ -1,4 +1,4 @@
-"""Work that a GPU does beside other work."""
+"""Run short kernels on a second CUDA stream, in parallel with long ones."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +13,7 @@ Short = TypeVar("Short")
 
 @cache
 def second_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream for short kernels: they go before the long ones of other streams."""
+    """A stream for short kernels, with priority over the long ones of other streams."""
     return torch.cuda.Stream(device, priority=-1)
 
 
@@ -21,7 +21,7 @@ def side_by_side(
     long: Callable[[], Long], short: Callable[[], Short], given: Tensor, made: Callable[[Short], Tensor]
 ) -> tuple[Long, Short]:
     """(long(), short()). On a GPU, the kernels of `short` and of its gradient run on a second stream. `given` is the
-    tensor that it uses, parameters apart; `made` returns the tensor in its result."""
+    tensor that `short` uses besides parameters; `made` returns the tensor in the result of `short`."""
     if not (given.is_cuda and torch.cuda.is_available()):
         return long(), short()
     first, second = torch.cuda.current_stream(given.device), second_stream(given.device)

@@ -24,7 +24,7 @@ from trellis.parts import Parts, Prior
 from trellis.transitions import Stacked
 from trellis.types import Batch, Belief, Counts, Potentials
 
-SMALLEST = 4  # a batch counts as at least this fraction of the first
+SMALLEST = 4  # a batch counts as at least 1 / SMALLEST of the first
 
 
 def expect(parts: Parts, observations: Any, lengths: Tensor, carry: Carry | None = None) -> tuple[Counts, Carry]:

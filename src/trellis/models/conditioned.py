@@ -32,8 +32,8 @@ class BestSentence(NamedTuple):
 class Conditioned:
     """The sentences of a model that satisfy a constraint. All queries are exact.
 
-    The constraint is about the whole sentence, and a `prompt` is its beginning. Sentences have `least` to `most` words;
-    with `complete=False` they are streams of exactly `most` tokens, in which <eos> is a token like others.
+    The constraint applies to the whole sentence, of which a `prompt` is the beginning. Sentences have `least` to `most`
+    words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a token like any other.
     """
 
     @torch.no_grad()
@@ -87,7 +87,7 @@ class Conditioned:
     @property
     @torch.no_grad()
     def prob_longer(self) -> float:
-        """p(more than `most` words): sentences that are neither counted nor sampled."""
+        """p(more than `most` words); such sentences are not part of `prob` and are not sampled."""
         return self.product.beyond()
 
     @torch.no_grad()
@@ -113,8 +113,8 @@ class Conditioned:
         return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
 
     def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
-        """The sentence and states that are most probable together, after a prompt: the states of the words that follow
-        it, and of <eos>."""
+        """The most probable pair of a sentence that begins with the prompt and its states: those of the words after the
+        prompt, and of <eos>."""
         tokens, position = self.at(prompt)
         found: Explained | None = most_probable_path(self.product, position)
         assert found is not None

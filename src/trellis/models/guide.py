@@ -1,8 +1,8 @@
-"""Guidance: an HMM keeps another left-to-right model to a constraint.
+"""Guidance: an HMM makes another left-to-right model satisfy a constraint.
 
 The other model's p(x_t | x_<t) is multiplied by the HMM's p(constraint | x_<=t) / p(constraint | x_<t). If the other
-model is the HMM itself, the product is p(x_t | x_<t, constraint); otherwise it approximates it, and every text that is
-generated satisfies the constraint."""
+model is the HMM itself, the product is p(x_t | x_<t, constraint); otherwise it is an approximation. Every generated
+text satisfies the constraint."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Particles(NamedTuple):
 
 
 class Guide:
-    """Corrections of next-token probabilities. A constraint is about the tokens after the prompt (the context), at
-    least `least` and at most `most` of them before the end.
+    """Corrections of next-token probabilities. The constraint applies to the tokens after the prompt (the context):
+    `least` to `most` tokens before the end.
 
-    `alpha` is the weight of the correction in log-probabilities: with 1 it is that of Bayes' rule, with 0 it only
-    excludes tokens after which the constraint cannot be satisfied."""
+    `alpha` is the weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens
+    after which the constraint cannot be satisfied."""
 
     def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:
         self.product, self.alpha = product, alpha
@@ -83,8 +83,8 @@ class Guide:
 
     @torch.no_grad()
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
-        """Sequential Monte Carlo: tokens are proposed by the HMM under the constraint and weighted by the ratio of the
-        two models; where the effective sample size falls below n / 2, particles are resampled (systematically)."""
+        """Sequential Monte Carlo: the HMM under the constraint proposes tokens, which are weighted by the ratio of the
+        two models' probabilities. If the effective sample size falls below n / 2, systematic resampling follows."""
         writer, generator = Writer(model, self, n, prompt), torch.Generator().manual_seed(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
         total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)
@@ -120,10 +120,11 @@ def guide(
     alphabet: Alphabet | None = None,
     cache: int = 256,
 ) -> Guide:
-    """Let an HMM guide another left-to-right model to texts of `least` to `most` tokens that satisfy a constraint.
+    """Use an HMM to make another left-to-right model satisfy a constraint, in texts of `least` to `most` tokens.
 
-    The HMM has the tokens of the guided model; `alphabet` describes them if they are not those of the HMM's vocabulary,
-    for example `Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose positions are kept.
+    The HMM must have the tokens of the guided model. `alphabet` describes them if they are not those of the HMM's
+    vocabulary, for example `Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose state
+    distributions are kept.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> guide = trellis.guide(model, trellis.constraints.begins("b"), most=10)
@@ -132,7 +133,7 @@ def guide(
     {'b'}
     """
     if not isinstance(hmm, ChainModel):
-        raise TrellisError(f"Only HMMs can guide, not {hmm!r}.")
+        raise TrellisError(f"Only an HMM can be a guide, not {hmm!r}.")
     alphabet = Alphabet.of_vocabulary(hmm.vocab) if alphabet is None else alphabet
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
@@ -145,7 +146,7 @@ def guide(
 
 
 class Writer:
-    """Texts that a language model writes side by side; those that have ended are inactive."""
+    """Texts that a language model generates in parallel; those that have ended are inactive."""
 
     def __init__(self, model: LanguageModel, guide: Guide, n: int, prompt: Text) -> None:
         if n < 1:
@@ -185,7 +186,7 @@ class Writer:
         self.active = self.active[tokens != self.end]
 
     def choose(self, rows: Tensor) -> None:
-        """Replace the texts by some of them."""
+        """Replace the texts by a selection of them, such as resampled particles."""
         active = torch.zeros(len(self.rows), dtype=torch.bool, device=rows.device)
         active[self.active] = True
         self.rows = [list(self.rows[i]) for i in rows.tolist()]
@@ -199,8 +200,8 @@ class Writer:
 class Processor:
     """A logits processor of `transformers`: adds the corrections to the scores of every text that has not ended.
 
-    The prompt is what the first call shows; beams and reordered batches need no bookkeeping, since every row is looked
-    up by its tokens. Tokens of the prompt that the HMM does not have are skipped."""
+    The tokens of the first call are the prompt. Beams and reordered batches need no bookkeeping, since every row is
+    looked up by its tokens. Tokens of the prompt that are not in the HMM's vocabulary are skipped."""
 
     def __init__(self, guide: Guide, pad: int | None, attention_mask: Tensor | None) -> None:
         self.guide, self.pad = guide, pad

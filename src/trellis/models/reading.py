@@ -36,8 +36,8 @@ class Sentence(NamedTuple):
 
 
 def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, column: str | None = None) -> Recipe:
-    """How queries are read: by `reader`, else as the file's suffix asks, else as the training text. Messages name the
-    options of the command line."""
+    """How queries are read: by `reader` if given, else by the reader of the file's suffix, else like the training text.
+    Messages name the options of the command line."""
     own = model.about.get("reader", "text")
     chosen = reader or (own if path is None else reader_of_suffix(suffix_of(path), own))
     recipe = Recipe(chosen, column or model.about.get("column", ""), model.vocab.tokenizer)

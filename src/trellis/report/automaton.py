@@ -74,7 +74,7 @@ def _state(state: int, place: tuple[float, float], accepting: bool) -> Markup:
 
 
 def _edge(before: tuple[float, float], after: tuple[float, float], name: str) -> Markup:
-    """A loop above a state, or a curve that bends to the left of its direction, so that both directions are seen."""
+    """A loop above a state, or a curve that bends to its left, so that opposite edges do not overlap."""
     (x, y), (u, v) = before, after
     if before == after:
         path, at = f"M{x - 9} {y - 16}C{x - 34} {y - 58} {x + 34} {y - 58} {x + 9} {y - 16}", (x, y - 50)

@@ -22,9 +22,11 @@ class Difference:
     significant: bool = False
 
     def verdict(self, first: str, second: str, measure: str) -> str:
-        """Whether the models differ, in a sentence; a lower score is better."""
+        """A sentence that states whether the models differ significantly; a lower score is better."""
         if np.isnan(self.p_value):
-            return f"No test of {first} and {second} in {measure}: too few sentences, or probability zero."
+            return (
+                f"Difference of {first} and {second} in {measure} not tested: too few sentences, or probability zero."
+            )
         p = f"in {measure} (p = {self.p_value:.2g})"
         if not self.significant:
             return f"{second} does not differ significantly from {first} {p}."
@@ -41,9 +43,10 @@ def paired_bootstrap(
 
 
 def paired_bits(log_probs: Sequence[np.ndarray], ends: Sequence[np.ndarray], characters: np.ndarray) -> Difference:
-    """Compare bits per character given both models' log-probabilities of the tokens of one text, which may be different
-    tokens. `ends` are offsets [S + 1] of the same sentences in the tokens of each model, and `characters` in those of
-    the text. With fewer than FEWEST sentences there is no interval and no p-value."""
+    """Compare bits per character, given both models' log-probabilities of the tokens of one text; the models may divide
+    it into different tokens. `ends` are the offsets [S + 1] of the same sentences in the tokens of each model, and
+    `characters` their offsets in the characters of the text. With fewer than FEWEST sentences, there is no interval and
+    no p-value."""
     pairs = zip(log_probs, ends, strict=True)
     sums = [np.add.reduceat(x, offsets[:-1]) / np.log(2) for x, offsets in pairs]
     totals = np.stack([*sums, np.diff(characters)], 1)

@@ -148,7 +148,7 @@ def spelling_of(model: LanguageModel) -> Spelling:
 def score_text(
     models: Sequence[tuple[str, LanguageModel]], data: Any, split: str | None, open_vocabulary: bool = False
 ) -> list[Scored]:
-    """Every model's log-probabilities of a text; unless the vocabulary is open, all must have the same words."""
+    """Every model's log-probabilities of a text; unless the vocabulary is open, all models must have the same words."""
     scored: list[Scored] = []
     for name, model in models:
         text = Text(model.vocab, split_of(model, data, split))
@@ -161,7 +161,7 @@ def score_text(
 
 
 def require_same_characters(first: Text, other: Text, first_path: str, path: str) -> None:
-    """Raise if two texts are not of the same length."""
+    """Raise if two texts differ in their number of characters."""
     sizes = first.split.num_characters, other.split.num_characters
     if sizes[0] != sizes[1]:
         advice = "choose one for both with --data (and --split all)"
@@ -231,7 +231,7 @@ def spelled_log_probs(text: Text, spelling: Spelling) -> np.ndarray:
 
 
 def open_difference(first: Scored, other: Scored, spelling: Spelling) -> Difference:
-    """The difference in open bits per character, by the bootstrap over the sentences that both models have."""
+    """The difference in open bits per character; the bootstrap resamples the sentences that both models have."""
     log_probs = [one.log_probs + spelled_log_probs(one.text, spelling) for one in (first, other)]
     one, two = first.text.split, other.text.split
     lines = [np.asarray(split.characters) for split in (one, two)]

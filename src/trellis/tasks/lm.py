@@ -51,13 +51,13 @@ class Evaluation(NamedTuple):
 
     @property
     def bits_per_character(self) -> float | None:
-        """-log2 p / characters of the original text; None if they are unknown. An unknown word costs as much as
-        <unk>."""
+        """-log2 p(text) divided by the number of characters of the original text; None if this number is not known.
+        Unknown words count as <unk>."""
         return -self.log_likelihood / math.log(2) / self.characters if self.characters else None
 
     @property
     def open_bits_per_character(self) -> float | None:
-        """The same with every unknown word spelled out; None if the evaluation was not with an open vocabulary."""
+        """Bits per character with every unknown word spelled out; None unless evaluated with an open vocabulary."""
         if self.spelling is None:
             return None
         return self._replace(log_likelihood=self.log_likelihood + self.spelling).bits_per_character
@@ -157,7 +157,7 @@ def join(splits: list[Split]) -> Split:
 
 
 def join_offsets(offsets: Sequence[np.ndarray]) -> np.ndarray:
-    """Concatenate offsets into texts that are concatenated."""
+    """The offsets of concatenated texts."""
     starts = np.cumsum([0] + [one[-1] for one in offsets])
     pieces = [one[:-1] + start for one, start in zip(offsets, starts, strict=False)]
     return np.concatenate([*pieces, starts[-1:]])

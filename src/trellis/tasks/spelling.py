@@ -1,13 +1,15 @@
-"""The spelling of unknown words: one character model for all models of an open-vocabulary evaluation.
+"""A character model of unknown words, shared by all models of an open-vocabulary evaluation.
 
-It is estimated from words seen once in the training text, which resemble unknown words, and so depends neither on the
-models nor on their vocabularies. With Witten-Bell smoothing, a word c_1 ... c_n and its end c_{n+1} have
+It is estimated from words seen once in the training text, which resemble unknown words, so it depends neither on the
+models nor on their vocabularies. It is an n-gram model with Witten-Bell smoothing. In a word c_1 ... c_n with end
+c_{n+1}, each character has the probability
 
     p(c_i | h) = (n(h c_i) + t(h) p(c_i | h')) / (n(h) + t(h)),
 
-where h are up to ORDER - 1 preceding characters of the word, h' is h without the first, n counts, and t(h) is the
-number of distinct characters after h. After the empty h comes the uniform distribution over all code points, so that
-every word has a probability. The newline, which no word contains, marks the beginning and the end of a word.
+where h is the string of up to ORDER - 1 preceding characters of the word, h' is h without its first character, n(.)
+counts occurrences, and t(h) is the number of distinct characters after h. The empty h backs off to the uniform
+distribution over all code points, so every word has a nonzero probability. The newline, which no word contains, marks
+the beginning and the end of a word.
 """
 
 import math
@@ -19,11 +21,11 @@ from trellis.corpus import Split, Vocabulary
 from trellis.corpus.tokenize import EOS, UNK
 
 ORDER, CODE_POINTS, EDGE = 5, 0x110000, "\n"
-FEWEST = 100  # words seen once; if there are fewer, all words
+FEWEST = 100  # if fewer words are seen once, all words are used
 
 
 class Spelling:
-    """log p of the spelling of a word."""
+    """A character model of words."""
 
     def __init__(self, words: Iterable[str], order: int = ORDER) -> None:
         self.order, self.num_words = order, 0
@@ -39,7 +41,7 @@ class Spelling:
 
     @classmethod
     def of_training_text(cls, vocab: Vocabulary, train: Split | None) -> "Spelling":
-        """Estimated from the words of a training text (without it, from the vocabulary)."""
+        """The model estimated from the words of a training text or, if it is None, from the vocabulary."""
         counts = Counter(dict(zip(vocab.words, vocab.counts, strict=True)))
         if train is not None:
             counts.update(train.unknown_words())
@@ -48,7 +50,7 @@ class Spelling:
         return cls(once if len(once) >= FEWEST else words)
 
     def prob(self, character: str, context: str) -> float:
-        """p(character | context), where the context begins with EDGE if it is the whole beginning of the word."""
+        """p(character | context); the context is EDGE and all preceding characters of the word."""
         found = 1 / CODE_POINTS
         for begin in range(len(context), max(len(context) - self.order + 1, 0) - 1, -1):
             total, kinds = self.totals.get(context[begin:], (0, 0))

@@ -90,7 +90,7 @@ def train(
 
 
 def with_choice(config: RunConfig, corpus: Any, device: str, before: Path | None) -> RunConfig:
-    """The run with the options that its family chooses. A run that is resumed keeps the recorded ones. The budget also
+    """The run with the options that its family chooses; a resumed run keeps the recorded options. The budget also
     limits the training time."""
     if config.budget and not config.is_set("train.max_seconds"):
         config = config.with_options({"train.max_seconds": seconds_of(config.budget)})

@@ -68,7 +68,7 @@ def token_chunks(args: argparse.Namespace, model: Any) -> Iterator[list[dict[str
 
 
 def example_row(model: Any, what: str | None, top: int) -> dict[str, Any]:
-    """The row of some token."""
+    """An example of a row, for files without tokens."""
     import numpy as np
 
     from trellis.models.reading import Sentence, token_rows

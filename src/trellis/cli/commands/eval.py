@@ -58,8 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_corpus(parser)
     add_device(parser)
     parser.add_argument("--no-test", action="store_true", help="use the validation split instead of the test split")
-    parser.add_argument("--open", action="store_true", help="also spell out unknown words: bits per character of "
-                        "models with any vocabularies")  # fmt: skip
+    parser.add_argument("--open", action="store_true", help="also spell out unknown words: compares models with "
+                        "different vocabularies by bits per character")  # fmt: skip
     parser.add_argument(
         "--interpolate", action="store_true", help="add their mixture; weights are fitted on the validation set"
     )
@@ -123,7 +123,7 @@ def verdicts(name: str, row: Row) -> list[str]:
         tested = ((what, getattr(row.against_first, key)) for key, what in TESTED.items())
         found = [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
     if row.unknown and not row.unk_is_trained:
-        found.append(f"{name} has seen no <unk> in training: its probability of unknown words is arbitrary.")
+        found.append(f"{name} was trained without <unk>, so its probability of unknown words is arbitrary.")
     return found
 
 

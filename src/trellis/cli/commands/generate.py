@@ -22,12 +22,12 @@ EXAMPLE = 'trellis generate demo --contains "a list" --not "the" --words 5..12 -
 SMALLEST = -700.0  # a log-probability of which exp does not underflow
 PARTS = {  # option: placeholder, help, and the constructor in trellis.constraints
     "contains": ("PHRASE", "sentences with a word or phrase", "contains"),
-    "not": ("PHRASE", "sentences without it", "banned"),
-    "begins": ("PHRASE", "sentences that begin with it", "begins"),
-    "ends": ("PHRASE", "sentences that end with it", "ends"),
-    "template": ("TEXT", "text with gaps: ___ is a word, ___{1,3} one to three", "template"),
+    "not": ("PHRASE", "sentences without a word or phrase", "banned"),
+    "begins": ("PHRASE", "sentences that begin with a phrase", "begins"),
+    "ends": ("PHRASE", "sentences that end with a phrase", "ends"),
+    "template": ("TEXT", "a text with gaps: ___ is one word, ___{1,3} one to three", "template"),
     "tokens": ("PATTERN", "a regular expression over words: '(the | a) .* [list string]'", "tokens"),
-    "regex": ("PATTERN", "a regular expression that the text matches as a whole", "regex"),
+    "regex": ("PATTERN", "a regular expression over characters that matches the whole sentence", "regex"),
 }
 
 
@@ -36,14 +36,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     for name, (placeholder, text, _) in PARTS.items():
         parser.add_argument(f"--{name}", action="append", default=[], metavar=placeholder, help=text)
-    parser.add_argument("--in-order", action="store_true", help="the phrases of --contains occur in this order")
+    parser.add_argument("--in-order", action="store_true", help="require the phrases of --contains in the given order")
     parser.add_argument(
-        "--words", type=bounds, default=(0, None), metavar="A..B", help="number of words (default: ..100)"
+        "--words",
+        type=bounds,
+        default=(0, None),
+        metavar="A..B",
+        help="number of words, such as 5..12 or 8.. (default ..100)",
     )
-    parser.add_argument("--prompt", default="", metavar="TEXT", help="the beginning of the sentences")
-    parser.add_argument("-n", type=positive, default=1, help="sentences to sample")
-    parser.add_argument("--best", action="store_true", help="the most probable sentence instead of samples")
-    parser.add_argument("--seed", type=seed, default=0)
+    parser.add_argument(
+        "--prompt", default="", metavar="TEXT", help="how the sentences begin; probabilities are conditional on it"
+    )
+    parser.add_argument("-n", type=positive, default=1, help="number of sentences to sample (default 1)")
+    parser.add_argument("--best", action="store_true", help="print the most probable sentence instead of samples")
+    parser.add_argument("--seed", type=seed, default=0, help="random seed (default 0)")
     parser.add_argument("--draw", type=Path, metavar="FILE.svg", help="draw the automaton of the constraint")
 
 
@@ -74,7 +80,7 @@ def run(args: argparse.Namespace) -> Answer:
         best = found.best(args.prompt)
         data["sentences"] = [{"text": best.text, "log_prob": best.log_prob, "proved": best.proved}]
         if not best.proved:
-            logging.info("the search reached its limit: a more probable sentence may exist")
+            logging.info("The search reached its limit; a more probable sentence may exist.")
     else:
         texts = found.sample(args.n, args.prompt, args.seed)
         data["sentences"] = [{"text": text} for text in texts]

@@ -1,7 +1,7 @@
-"""The options of an HMM chosen from the text and the speed of the machine, for `model.states = "auto"`.
+"""Choose the options of an HMM from the text and the speed of the machine, for `model.states = "auto"`.
 
-`candidates` lists the settings for a text, best first; `plan` takes the first that can be trained in time. An option
-that the user has set is never changed."""
+`candidates` lists settings for a text, best first; `plan` chooses the first that can be trained in time. An option that
+the user has set is never changed."""
 
 import logging
 import math
@@ -24,17 +24,17 @@ from trellis.training.fit import BATCHES
 
 logger = logging.getLogger(__name__)
 
-USUAL_TIME = 540.0  # seconds of training without a budget, on any machine
-SHARE = 0.85  # of the budget that is planned for; the rest is for evaluation and for errors of the estimate
+USUAL_TIME = 540.0  # seconds of training to plan for without a budget
+SHARE = 0.85  # fraction of the budget to plan for; the rest is a margin for validation and errors of the estimate
 FEW_TYPES = 512  # up to this many types, states are contexts of symbols
-MOST_CLONES, MOST_CONTEXTS = 192, 4096  # states of a symbol, and of all symbols
-ROW_PSEUDOCOUNT = 5.0  # of the transitions from a state, in tokens of the whole text
+MOST_CLONES, MOST_CONTEXTS = 192, 4096  # maximum number of states of a symbol, and of all symbols together
+ROW_PSEUDOCOUNT = 5.0  # pseudocount of all transitions from a state, relative to counts of the whole text
 TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
 KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
 
 
 class Facts(NamedTuple):
-    """What the choice depends on, besides the speed."""
+    """The facts about text and machine on which the choice depends, besides speed."""
 
     tokens: int
     types: int
@@ -44,7 +44,7 @@ class Facts(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Settings by dotted name; `epochs` may be reduced to `fewest` if time is short."""
+    """Options by dotted name, and the number of epochs, which may be reduced to `fewest` if time is short."""
 
     options: dict[str, Any]
     epochs: int
@@ -67,7 +67,7 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
     shown = {name: value for name, value in options.items() if not run.is_set(name)}
     logger.info(f"model.states = auto: {reason}")
     logger.info("  " + ", ".join(f"{name} = {value}" for name, value in shown.items()))
-    logger.info(f"  training will take about {spoken(seconds)}; --budget or any option that you set changes the choice")
+    logger.info(f"  training will take about {spoken(seconds)}; to change the choice, set --budget or any option")
     return chosen
 
 
@@ -82,7 +82,12 @@ def plain(facts: Facts, run: RunConfig) -> Candidate:
     """The number of states, and nothing else, for a kind of model that is not among the candidates."""
     groups = {"brown": run.model.classes, "cloned": facts.types}.get(run.model.emission, 1)
     options = {"model.states": groups * max(1, 256 // groups)}
-    return Candidate(options, run.train.epochs or 1, 1, "only the number of states is chosen for this kind of model")
+    return Candidate(
+        options,
+        run.train.epochs or 1,
+        1,
+        "only the number of states is chosen, since no recipe has the options that are set",
+    )
 
 
 def filled(run: RunConfig, options: dict[str, Any]) -> RunConfig:
@@ -129,7 +134,7 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
 
 
 def of_contexts(facts: Facts) -> Iterator[Candidate]:
-    """Few types: a state is a symbol in a context. Records are learned by batch EM, which keeps rare contexts."""
+    """Few types: each state is a symbol in a context. Records are learned by batch EM, which keeps rare contexts."""
     clones = MOST_CLONES
     while clones > 1 and num_contexts(facts, clones) > MOST_CONTEXTS:
         clones = clones * 3 // 4
@@ -145,7 +150,7 @@ def of_contexts(facts: Facts) -> Iterator[Candidate]:
             "train.pseudocount": ROW_PSEUDOCOUNT * tokens / (facts.tokens * states),
             "train.patience": 2,
         }
-        reason = f"{facts.types} types: a state is a symbol in a context, {states:,} states, at most {clones} a symbol"
+        reason = f"{facts.types} types: cloned states from contexts, {states:,} states, at most {clones} per symbol"
         yield Candidate(options, 10 if facts.records else 8, 3, reason)
         if clones <= 8:
             return
@@ -194,7 +199,7 @@ def of_large_nets(facts: Facts) -> Iterator[Candidate]:
 
 
 def nets(states: int, classes: int) -> dict[str, Any]:
-    """What neural models of any size share."""
+    """The options that neural models of any size share."""
     return {
         "model.states": states,
         "model.emission": "brown",
@@ -210,7 +215,7 @@ def nets(states: int, classes: int) -> dict[str, Any]:
 
 
 def of_tables(facts: Facts) -> Candidate:
-    """Words if nets would take too long: tables by stepwise EM, an epoch of which takes seconds."""
+    """Words, if nets would take too long: tables, trained by stepwise EM, with epochs of a few seconds."""
     classes = num_classes(facts)
     options = {
         "model.states": 16 * classes,
@@ -234,7 +239,7 @@ def power_of_two(value: float, low: int, high: int) -> int:
 
 
 def seconds_per_token(run: RunConfig, corpus: Corpus, device: str) -> float:
-    """Measured on the first batches of a new model."""
+    """The time per token of a training step, measured on the first batches of a new model."""
     torch.manual_seed(run.seed)
     model = build(run, corpus).to(device)
     batches = BATCHES[run.batches.order](corpus["train"], run.batches, run.seed)

@@ -23,7 +23,7 @@ class HMMConfig(ModelConfig):
     family: str = "hmm"
     states: int = option(
         0,
-        "number of hidden states; auto (0): chosen from the text and the machine, as are other options not set",
+        "number of hidden states; auto (0): chosen from the text and the machine, with other options that are not set",
         within="[0, inf)",
         auto=True,
     )
@@ -37,7 +37,7 @@ class HMMConfig(ModelConfig):
     class_sizes: str = option("equal", "brown: growth of a class's states with its tokens", choices="equal log root")
     init: str = option(
         "random",
-        "initial tables: random, or (cloned) from the contexts of each word, at most states / words of them",
+        "initial tables: random, or contexts: each cloned state begins as a context of its word",
         choices="random contexts",
     )
     states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, inf)")
@@ -104,6 +104,6 @@ class HMMConfig(ModelConfig):
         contexts, tables = self.init == "contexts", self.emission == "cloned" and self.params == "table"
         yield (
             contexts and size > 0 and not tables,
-            ('model.init = "contexts" needs model.emission = "cloned" and model.params = "table".'),
+            'model.init = "contexts" needs model.emission = "cloned" and model.params = "table".',
         )
         yield uniform and 0 < size < k, f"model.states_per_word is {k}: there are only {size} states."

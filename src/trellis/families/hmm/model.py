@@ -73,7 +73,7 @@ class HMM(GradientModel, ChainModel):
     def build(cls, vocab: Vocabulary, config: HMMConfig, carry: bool, seed: int, support: Support) -> HMM:
         """The untrained HMM of a configuration, with word probabilities near their frequencies."""
         if config.states < 1:
-            raise TrellisError("model.states is auto, which `trellis.train` resolves; here it must be at least 1.")
+            raise TrellisError("model.states is auto, which only `trellis.train` resolves; set it to at least 1.")
         params = find_params(config.params).new(vocab.words, config, support, seed)
         frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
         params.shift_word_logits(frequency - frequency.mean())
@@ -230,8 +230,8 @@ def build(run: RunConfig, corpus: Corpus) -> HMM:
 
 
 def build_from_contexts(config: HMMConfig, corpus: Corpus, carry: bool, seed: int) -> HMM:
-    """An HMM with cloned states whose transitions are those of the contexts of the text. A word with few contexts has
-    fewer states than others."""
+    """An HMM with cloned states, whose initial transitions are those between contexts of the text. A word with few
+    useful contexts has fewer states than others."""
     words = len(corpus.vocab)
     tokens = corpus["train"].tokens[:MOST_TOKENS]
     states, sizes = context_states(tokens, words, max(1, config.states // words))

@@ -14,7 +14,7 @@ SMALLEST = 1e-300  # for the logarithm of a beta of zero
 
 
 class Hyper(NamedTuple):
-    """What does not change from step to step."""
+    """The hyperparameters, which are the same in every step."""
 
     beta1: float
     beta2: float

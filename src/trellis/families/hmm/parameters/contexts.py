@@ -14,8 +14,8 @@ from trellis.transitions import Dense
 
 Array = NDArray[np.int64]
 DEEPEST, RAREST = 8, 8  # maximum length of a context, and its minimum count
-MOST_TOKENS = 4_000_000  # of the text that contexts are taken from
-PRICE = 3.0  # nats that a context must gain for every symbol that follows it
+MOST_TOKENS = 4_000_000  # contexts are taken from this many tokens at the beginning of the text
+PRICE = 3.0  # nats that a context must gain for each distinct symbol that follows it
 
 
 class Level(NamedTuple):
@@ -28,11 +28,11 @@ class Level(NamedTuple):
 
 
 def context_states(tokens: Array, num_symbols: int, clones: int) -> tuple[Array, Array]:
-    """The state of every token, the longest chosen context that ends there, and the number of states of every symbol,
-    which is at most `clones`. States are ordered by symbol."""
+    """The state of every token, which is the longest chosen context that ends there, and the number of states of every
+    symbol, at most `clones`. States are ordered by symbol."""
     levels = grow(tokens.astype(np.int64), num_symbols)
     best = [level.gains.copy() for level in levels]
-    for depth in range(len(levels) - 1, 0, -1):  # a context is as useful as the longer ones that need it
+    for depth in range(len(levels) - 1, 0, -1):  # a context is as useful as the longer contexts that extend it
         np.maximum.at(best[depth - 1], levels[depth].parents, best[depth])
     ends = np.concatenate([level.ends for level in levels])
     useful = np.concatenate(best)
@@ -72,7 +72,8 @@ def grow(tokens: Array, num_symbols: int) -> list[Level]:
 
 
 def gained(ids: Array, above: Array, parents: Array, tokens: Array, num_symbols: int) -> NDArray[np.float64]:
-    """Log-likelihood ratio of the symbols after each context, given it and given its parent, less their price."""
+    """For each context, the log-likelihood ratio of the next symbols given the context and given its parent, minus
+    PRICE for each distinct symbol."""
     pairs, counts = following(ids, tokens, num_symbols)
     shorter, their_counts = following(above, tokens, num_symbols)
     contexts, symbols = pairs // num_symbols, pairs % num_symbols
