@@ -25,6 +25,7 @@ Array = np.ndarray[Any, Any]
 STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short one, and for Viterbi
 NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t; if all sequences are short
 PIECES = 128, 16  # steps of a piece; the second if s_t underflows in the first
+MANY = 64  # steps from which all M_t are faster as one product
 PILOTS = 64, 8  # steps from which the rate is estimated; the second if s_t underflows in the first
 SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
 FEW = 32  # entries of a step's M_t for which lists are faster than arrays
@@ -62,7 +63,7 @@ class Sequences:
     def solve(self, prior: Array, matrix: Array, table: Array) -> Run | None:
         """Run both passes in one piece, or else in pieces; None if s_t underflows even in these."""
         problem = prior, matrix, table
-        for rate in self.rates(*problem):
+        for rate in self.rates(*problem) if self.steps > PIECES[0] else (0.0,):
             if (found := Run(self, *problem, rate)).reliable:
                 self.rate = found.rate() if self.steps > PIECES[0] else None
                 return found
@@ -71,14 +72,11 @@ class Sequences:
         return next((found for found in runs if found.reliable), None)
 
     def rates(self, prior: Array, matrix: Array, table: Array) -> Iterator[float]:
-        """Estimates of the rate, zero for few steps: that of the last solution, and that of the first steps."""
+        """Estimates of the rate: that of the last solution, and that of the first steps."""
         if self.rate is not None:
             yield self.rate
-        if self.steps <= PIECES[0]:
-            yield 0.0
-        else:
-            runs = (Run(beginning, prior, matrix, table) for beginning in self.beginnings)
-            yield from islice((run.rate() for run in runs if run.reliable), 1)
+        runs = (Run(beginning, prior, matrix, table) for beginning in self.beginnings)
+        yield from islice((run.rate() for run in runs if run.reliable), 1)
 
     @cached_property
     def beginnings(self) -> list[Sequences]:
@@ -127,7 +125,7 @@ class Run:
             scale, weights = scaled(sequences.at_steps(table, 0), rate)
         else:
             scale, weights = scaled(table, rate)
-            scale, weights = sequences.at_steps(scale, rate), sequences.at_steps(weights, np.exp(-rate))
+            scale, weights = sequences.at_steps(scale, rate), sequences.at_steps(weights, np.exp(-rate) if rate else 1)
         self.scale = sequences.clear_padding(scale) if rate else scale  # [pieces, B, steps]
         self.weights = weights  # [pieces, B, steps, K]
         self.band = self.system()
@@ -139,11 +137,14 @@ class Run:
         """I - M by column: column (t, z) has -M_{t+1}(z, z') in row (t + 1, z'), which is K + z' - z below the
         diagonal. The diagonal is not stored."""
         states, shape, outside = len(self.matrix), self.weights.shape[:-1], self.sequences.outside
-        one, diagonal = np.zeros((states, 2 * states**2)), np.arange(states)  # M_t is linear in o_t
-        moves_of(one)[diagonal, :, diagonal] = -self.matrix.T
-        band = np.empty((*shape, 2 * states**2))
-        np.matmul(self.weights.reshape(-1, states)[1:], one, out=band.reshape(-1, 2 * states**2)[:-1])
-        band[..., -1, :] = 0
+        band = np.zeros((*shape, 2 * states**2))
+        if self.scale.size < MANY:
+            np.multiply(-self.matrix, self.weights[..., 1:, None, :], out=moves_of(band)[..., :-1, :, :])
+        else:
+            one, diagonal = np.zeros((states, 2 * states**2)), np.arange(states)  # M_t is linear in o_t
+            moves_of(one)[diagonal, :, diagonal] = -self.matrix.T
+            np.matmul(self.weights.reshape(-1, states)[1:], one, out=band.reshape(-1, 2 * states**2)[:-1])
+            band[..., -1, :] = 0
         if outside is not None:
             moves_of(band)[..., :-1, :, :][outside[..., 1:]] = -np.eye(states)
         return band
