@@ -26,11 +26,15 @@ def most_probable(
 
 def expected_log(concentration: Tensor, dim: int = -1) -> Tensor:
     """E[log p] under Dirichlet distributions along `dim`."""
+    if estimates.fused(concentration, 0.0, concentration) is estimates.arrays:
+        return estimates.arrays.expected_log(concentration, dim)
     return torch.digamma(concentration) - torch.digamma(concentration.sum(dim, keepdim=True))
 
 
 def divergence(posterior: Tensor, prior: Tensor) -> Tensor:
     """KL between Dirichlet distributions: [..., n], [..., n] -> [...]."""
+    if estimates.fused(posterior, 0.0, prior) is estimates.arrays:
+        return estimates.arrays.divergence(posterior, prior)
     normaliser = torch.lgamma(posterior.sum(-1)) - torch.lgamma(prior.sum(-1))
     terms = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * expected_log(posterior)
     return normaliser + terms.sum(-1)

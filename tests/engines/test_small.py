@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -23,8 +24,15 @@ AGREEMENT = 1e-12  # relative, float64: the same log-likelihood from small.py an
 FUNCTIONS = ("score", "filter", "smooth", "expect")
 
 
+@pytest.fixture(autouse=True)
+def ignore_underflow() -> Iterator[None]:
+    """As `trellis.engines` does."""
+    with np.errstate(all="ignore"):
+        yield
+
+
 def is_reliable(problem: Problem) -> bool:
-    return bool(small.Solution(*problem).run.reliable)
+    return small.solve(*problem) is not None
 
 
 def check_against_reference(problem: Problem) -> None:
@@ -61,7 +69,7 @@ def test_densities_beyond_the_range_of_a_float(shift: float) -> None:
 
 def test_underflow_is_left_to_the_general_engine() -> None:
     """Every other step, only an improbable state is possible."""
-    rare = torch.tensor([[1, 1e-30], [1 - 1e-30, 1e-30]], dtype=torch.float64)
+    rare = torch.tensor([[1, 1e-60], [1, 1e-60]], dtype=torch.float64)
     table = torch.tensor([[0.0, -1e3], [-1e3, 0.0]], dtype=torch.float64)
     potentials = Potentials(table, torch.tensor([[0, 1] * 10]))
     problem = Problem(Belief(rare[:1]), Dense(rare), potentials, torch.tensor([20]))
@@ -70,9 +78,9 @@ def test_underflow_is_left_to_the_general_engine() -> None:
 
 
 @pytest.mark.parametrize("states", [1, 3])
-@pytest.mark.parametrize("steps", [banded.PIECE, banded.PIECE + 1, 3 * banded.PIECE - 1])
+@pytest.mark.parametrize("steps", [banded.PIECES[0], banded.PIECES[0] + 1, 3 * banded.PIECES[0] - 1])
 def test_long_sequences(steps: int, states: int) -> None:
-    """Sequences are cut into pieces; some end in each of them, and unnormalised probabilities would underflow."""
+    """Unnormalised probabilities would underflow; some sequences end early."""
     complete = random_problem(7, 1, steps, states, symbols=50, shortest=steps)
     ragged = random_problem(8, 6, steps, states, symbols=2000, missing=0.2, shortest=0)
     for problem in (complete, ragged):
@@ -81,10 +89,42 @@ def test_long_sequences(steps: int, states: int) -> None:
             assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
 
 
+@pytest.mark.parametrize("steps", [300, 1000])
+@pytest.mark.parametrize("scale", [1e-9, 1e-2, 1e2])
+def test_rows_that_do_not_sum_to_one(steps: int, scale: float) -> None:
+    """As in variational inference; the norms also change after the first steps, so that their rate misleads."""
+    problem = random_problem(9, 2, steps, 3, symbols=20, missing=0.1, shortest=steps // 2)
+    rows, table = problem.potentials.rows.clone(), problem.potentials.table.clone()
+    table[:10] += torch.tensor([0.0, -30.0, -30.0])  # symbols of the beginning, or of the rest
+    rows[:, : steps // 4] = rows[:, : steps // 4].clamp(max=9)
+    rows[:, steps // 4 :] = rows[:, steps // 4 :].clamp(min=10)
+    matrix = problem.transition.matrix * torch.tensor([[1e-3], [scale], [1.0]], dtype=torch.float64)
+    problem = problem._replace(transition=Dense(matrix), potentials=Potentials(table, rows))
+    assert is_reliable(problem)
+    for name in FUNCTIONS:
+        assert_same(getattr(small, name)(*problem), getattr(reference, name)(*problem))
+
+
+@pytest.mark.parametrize("steps", [20, 400])
+def test_a_second_e_step_starts_from_the_rate_of_the_first(steps: int) -> None:
+    """Also if it is the rate of quite another chain."""
+    one, other = (random_problem(seed, 3, steps, 3, symbols=20, missing=0.1, shortest=5) for seed in (10, 11))
+    other = other._replace(transition=Dense(other.transition.matrix * 1e-4), potentials=one.potentials)
+    sequences = banded.Sequences(one.potentials.rows.numpy(), one.lengths.numpy())
+    for problem in (one, one, other, one):
+        run = sequences.solve(
+            *(small.double(x) for x in (problem.prior.probs, problem.transition.matrix, problem.potentials.table))
+        )
+        expected = reference.smooth(*problem._replace(lengths=one.lengths))
+        assert run is not None
+        assert_close(torch.from_numpy(run.log_likelihood()), expected[0].sum(1))
+        assert_close(torch.from_numpy(run.smoothed()), expected[1])
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_long_impossible_sequence() -> None:
     stay = torch.eye(2, dtype=torch.float64)
-    rows = torch.zeros(2, 2 * banded.PIECE, dtype=torch.int64)
+    rows = torch.zeros(2, 2 * banded.PIECES[0], dtype=torch.int64)
     rows[1, 5] = 1
     problem = Problem(
         Belief(stay[:1].expand(2, -1)), Dense(stay), Potentials(stay.log(), rows), torch.tensor([200, 256])

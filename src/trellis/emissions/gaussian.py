@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,27 +19,31 @@ JITTER = 1e-7  # added to the diagonal of a covariance that is not quite positiv
 SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
 FAR = 1e6  # squared distance between states, in variances, beyond which each state's moments have their own origin
 CANCELLED = 1e-10  # scatter / second moment below which a variance is lost to rounding
+SMALL = 1 << 14  # numbers up to which torch's fixed cost per operation dominates
+Array = Any  # a tensor, or a NumPy array of the same shape: the M-step has the same formulas for both
 
 
 class GaussianPrior(NamedTuple):
     """A normal prior on the means, and an inverse gamma (diagonal) or Wishart (full) prior on the covariances."""
 
-    mean: Tensor
-    mean_weight: Tensor
-    covar: Tensor
-    covar_weight: Tensor
+    mean: Array
+    mean_weight: Array
+    covar: Array
+    covar_weight: Array
 
 
 class Moments(NamedTuple):
     """Expected visits [K, 1], and expected sums of x - origin [K, F] and of its squares or products [K, ...]."""
 
-    visits: Tensor
-    first: Tensor
-    second: Tensor
+    visits: Array
+    first: Array
+    second: Array
 
 
 class Covariance(ABC):
-    """A parameterisation of the covariances of K states over F features."""
+    """A parameterisation of the covariances of K states over F features.
+
+    The methods of the M-step accept tensors or NumPy arrays."""
 
     by_state = True  # whether each state has its own
 
@@ -63,24 +68,24 @@ class Covariance(ABC):
         """log N(x; mean_z, covar_z): [N, F] -> [N, K]."""
 
     @abstractmethod
-    def variances(self, covars: Tensor) -> Tensor:
+    def variances(self, covars: Array) -> Array:
         """The variances of the features."""
 
     @abstractmethod
-    def second(self, x: Tensor) -> Tensor:
-        """Squares or products of x [N, F], flat: [N, D]."""
+    def second(self, x: Array) -> Array:
+        """Squares or products of x: [F, N] -> [D, N]."""
 
     @abstractmethod
-    def scatter(self, moments: Moments, shift: Tensor) -> Tensor:
+    def scatter(self, moments: Moments, shift: Array) -> Array:
         """The expected sums of squares or products around the means, which are origin + shift [K, F]: [K, ...]."""
 
     @abstractmethod
-    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
+    def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
         """MAP covariances, given the scatter, the visits [K, 1], the prior, and the means less the prior's [K, F]."""
 
-    def of_states(self, states: Tensor) -> Tensor:
+    def of_states(self, states: Array) -> Array:
         """Mask of the covariances of some states [K] bool, broadcastable to their shape."""
-        return states.view(-1, *[1] * (len(self.shape(1, 1)) - 1))
+        return states.reshape(-1, *[1] * (len(self.shape(1, 1)) - 1))
 
 
 class Diagonal(Covariance):
@@ -100,24 +105,26 @@ class Diagonal(Covariance):
 
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         variances = covars.clamp(min=torch.finfo(covars.dtype).tiny)
+        if x.numel() * len(means) <= SMALL and isinstance((arrays := light(x, means, variances))[0], np.ndarray):
+            return torch.from_numpy(diagonal_log_density(*arrays))
         squares = x.new_zeros(len(x), len(means))
         for feature, mean, variance in zip(x.T, means.T, variances.T, strict=True):
             squares += (feature[:, None] - mean).square() / variance
         return -0.5 * (x.shape[1] * math.log(2 * math.pi) + variances.log().sum(-1) + squares)
 
-    def variances(self, covars: Tensor) -> Tensor:
+    def variances(self, covars: Array) -> Array:
         return covars
 
-    def second(self, x: Tensor) -> Tensor:
-        return x.square()
+    def second(self, x: Array) -> Array:
+        return x * x
 
-    def scatter(self, moments: Moments, shift: Tensor) -> Tensor:
+    def scatter(self, moments: Moments, shift: Array) -> Array:
         visits, first, second = moments
-        return second - 2 * shift * first + shift.square() * visits
+        return second + shift * (shift * visits - 2 * first)
 
-    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
-        weight = (prior.covar_weight - 1).clamp(min=0) + visits
-        return (prior.covar + scatter + prior.mean_weight * off.square()) / weight.clamp(min=SMALLEST_WEIGHT)
+    def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
+        weight = (prior.covar_weight - 1).clip(0) + visits
+        return (prior.covar + scatter + prior.mean_weight * off * off) / weight.clip(SMALLEST_WEIGHT)
 
 
 class Spherical(Diagonal):
@@ -136,7 +143,7 @@ class Spherical(Diagonal):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars[:, None].expand_as(means))
 
-    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
+    def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
         return super().estimate(scatter, visits, off, prior).mean(-1)
 
 
@@ -157,25 +164,26 @@ class Full(Covariance):
 
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         root = cholesky(covars)
-        distances = torch.linalg.solve_triangular(root, (x - means[:, None]).mT, upper=False).square().sum(-2)
+        distances = torch.linalg.solve_triangular(root, x.T - means[..., None], upper=False).square().sum(-2)
         log_det = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return -0.5 * (x.shape[1] * math.log(2 * math.pi) + log_det + distances.T)
 
-    def second(self, x: Tensor) -> Tensor:
-        return (x[:, :, None] * x[:, None, :]).flatten(1)
+    def second(self, x: Array) -> Array:
+        return (x[:, None] * x).reshape(len(x) ** 2, -1)
 
-    def variances(self, covars: Tensor) -> Tensor:
-        return covars.diagonal(dim1=-2, dim2=-1)
+    def variances(self, covars: Array) -> Array:
+        features = range(covars.shape[-1])
+        return covars[..., features, features]
 
-    def scatter(self, moments: Moments, shift: Tensor) -> Tensor:
+    def scatter(self, moments: Moments, shift: Array) -> Array:
         visits, first, second = moments
         cross = outer(first, shift)
-        return second.view(*shift.shape, -1) - cross - cross.mT + outer(shift, shift) * visits[:, None]
+        return second.reshape(*shift.shape, -1) - cross - cross.mT + outer(shift, shift) * visits[:, None]
 
-    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
-        weight = (prior.covar_weight - off.shape[1]).clamp(min=0) + visits[:, None]
+    def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
+        weight = (prior.covar_weight - off.shape[1]).clip(0) + visits[:, None]
         total = prior.covar + scatter + outer(prior.mean_weight * off, off)
-        return total / weight.clamp(min=SMALLEST_WEIGHT)
+        return total / weight.clip(SMALLEST_WEIGHT)
 
 
 class Tied(Full):
@@ -198,13 +206,13 @@ class Tied(Full):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars.expand(len(means), *covars.shape))
 
-    def of_states(self, states: Tensor) -> Tensor:
+    def of_states(self, states: Array) -> Array:
         return states.any()
 
-    def estimate(self, scatter: Tensor, visits: Tensor, off: Tensor, prior: GaussianPrior) -> Tensor:
-        weight = (prior.covar_weight - off.shape[1]).clamp(min=0) + visits.sum()
+    def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
+        weight = (prior.covar_weight - off.shape[1]).clip(0) + visits.sum()
         total = prior.covar + (scatter + outer(prior.mean_weight * off, off)).sum(0)
-        return total / weight.clamp(min=SMALLEST_WEIGHT)
+        return total / weight.clip(SMALLEST_WEIGHT)
 
 
 COVARIANCES: dict[str, Covariance] = {
@@ -245,22 +253,25 @@ class Gaussian(Emission):
         """The origin of the moments: [1, F], or [K, F] if the states are many standard deviations apart."""
         if self.given_origin is not None:
             return self.given_origin
-        centre = self.means.mean(0, keepdim=True)
-        far = self.apart or (self.means - centre).square().max() > FAR * self.kind.variances(self.covars).min()
-        return self.means if far else centre
+        means, covars = light(self.means, self.covars)
+        centre = means.sum(0)[None] / len(means)
+        far = self.apart or ((means - centre) ** 2).max() > FAR * self.kind.variances(covars).min()
+        return self.means if far else torch.as_tensor(centre)
 
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 
     def statistics(self, observations: Vectors, visits: Tensor) -> Tensor:
         if len(self.origin) == 1:
-            return visits.T @ self.monomials(observations.values - self.origin)
-        pairs = zip(visits.T, self.origin, strict=True)
-        return torch.stack([weights @ self.monomials(observations.values - begin) for weights, begin in pairs])
+            weights, x, origin = light(visits, observations.values, self.origin)
+            return torch.as_tensor((self.monomials(x.T - origin.T) @ weights).T)
+        pairs = zip(visits.T, self.origin[..., None], strict=True)
+        return torch.stack([self.monomials(observations.values.T - begin) @ weights for weights, begin in pairs])
 
-    def monomials(self, x: Tensor) -> Tensor:
-        """1, x, and the squares or products of x: [N, F] -> [N, D]."""
-        return torch.cat([torch.ones_like(x[:, :1]), x, self.kind.second(x)], 1)
+    def monomials(self, x: Array) -> Array:
+        """1, x, and the squares or products of x: [F, N] -> [D, N]."""
+        library: Any = np if isinstance(x, np.ndarray) else torch
+        return library.concat([library.ones_like(x[:1]), x, self.kind.second(x)])
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         roots = cholesky(self.kind.full(self.covars, *self.means.shape))[states]
@@ -279,50 +290,80 @@ class Gaussian(Emission):
             visits, first - visits * shift, self.kind.scatter(Moments(visits, first, second), shift.expand_as(first))
         )
 
+    @np.errstate(all="ignore")
     def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
         """The M-step; a state without visits keeps its covariance, and its mean unless there is a prior."""
         features = self.means.shape[1]
+        statistics, means, covars, origin, *given = light(statistics, self.means, self.covars, self.origin, *prior)
+        own = GaussianPrior(*given)
         moments = Moments(statistics[:, :1], statistics[:, 1 : features + 1], statistics[:, features + 1 :])
-        shift = self.means - self.origin
+        shift = means - origin
         if "m" in self.trained:
-            weight = prior.mean_weight + moments.visits
-            pulled = prior.mean_weight * (prior.mean - self.origin)
-            shift = torch.where(weight > 0, (pulled + moments.first) / weight, shift)
-        means, covars, apart = self.origin + shift, self.covars, self.apart
+            weight = own.mean_weight + moments.visits
+            pulled = own.mean_weight * (own.mean - origin)
+            shift = where(weight > 0, (pulled + moments.first) / weight, shift)
+        means, apart = origin + shift, self.apart
         if "c" in self.trained:
-            covars, apart = self.maximised_covars(moments, shift, means - prior.mean, prior)
-        return Gaussian(means, covars, self.kind_name, self.trained, self.given_origin, apart)
+            covars, apart = self.maximised_covars(moments, shift, means - own.mean, covars, own)
+        found = torch.as_tensor(means), torch.as_tensor(covars)
+        return Gaussian(*found, self.kind_name, self.trained, self.given_origin, apart)
 
     def maximised_covars(
-        self, moments: Moments, shift: Tensor, off: Tensor, prior: GaussianPrior
-    ) -> tuple[Tensor, bool]:
+        self, moments: Moments, shift: Array, off: Array, old: Array, prior: GaussianPrior
+    ) -> tuple[Array, bool]:
         """The M-step of the covariances. Those lost to rounding, because the origin is too far from the data, keep
         their value until the next M-step, in which each state's mean is its origin; and whether there are any."""
         scatter = self.kind.scatter(moments, shift)
-        totals = moments.second.view(scatter.shape), prior.covar + scatter
+        totals = moments.second.reshape(scatter.shape), prior.covar + scatter
         before, after = (self.kind.variances(total) for total in totals)
         lost, visited = (after < CANCELLED * before).any(1), moments.visits[:, 0] > 0
         covars = self.kind.estimate(scatter, moments.visits, off, prior)
-        covars = torch.where(self.kind.of_states(visited), covars, self.covars)
+        covars = where(self.kind.of_states(visited), covars, old)
         apart = self.apart or bool(lost.any())
         if apart and self.given_origin is not None:
             raise InputError("means_ is too far from the data to estimate variances; set it closer to the data.")
         if apart:
-            covars = torch.where(self.kind.of_states(lost), self.covars, covars)
+            covars = where(self.kind.of_states(lost), old, covars)
         if not bool((self.kind.variances(covars) > 0).all()):
             raise InputError("A variance is not positive; use a larger covars_prior, or remove constant features.")
         return covars, apart
 
 
-def outer(left: Tensor, right: Tensor) -> Tensor:
+def outer(left: Array, right: Array) -> Array:
     """The outer product: [..., F], [..., F] -> [..., F, F]."""
-    return left.unsqueeze(-1) * right.unsqueeze(-2)
+    return left[..., :, None] * right[..., None, :]
+
+
+@np.errstate(all="ignore")
+def diagonal_log_density(x: Array, means: Array, variances: Array) -> Array:
+    """log N(x; mean_z, diag(variances_z)) with all features at once: [N, F] -> [N, K]."""
+    off = x.T[:, None] - means.T[..., None]  # [F, K, N]
+    off *= off
+    off *= (1 / variances).T[..., None]
+    squares = np.add.reduce(off)
+    constant = x.shape[1] * math.log(2 * math.pi) + np.add.reduce(np.log(variances), -1)
+    return (-0.5 * (constant[:, None] + squares)).T
+
+
+def where(condition: Array, chosen: Array, other: Array) -> Array:
+    return (np if isinstance(condition, np.ndarray | np.bool_) else torch).where(condition, chosen, other)
+
+
+def light(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
+    """Tensors of one device and type as NumPy arrays, if the first, the largest, has few float64 numbers on a CPU and
+    none has gradients; otherwise the tensors."""
+    few = first.dtype is torch.float64 and not first.is_cuda and first.numel() <= SMALL
+    given = first, *others
+    return tuple([one.numpy() for one in given]) if few and not any(one.requires_grad for one in given) else given
 
 
 def cholesky(covars: Tensor) -> Tensor:
     """The Cholesky factor of covariances [..., F, F]; jitter is added if one is not positive definite."""
+    root, failed = torch.linalg.cholesky_ex(covars)
+    if not bool(failed.any()):
+        return root
     size = covars.diagonal(dim1=-2, dim2=-1).mean(-1)
-    for nudge in (torch.zeros_like(size), torch.full_like(size, JITTER), JITTER * (1 + size)):
+    for nudge in (torch.full_like(size, JITTER), JITTER * (1 + size)):
         root, failed = torch.linalg.cholesky_ex(covars + torch.diag_embed(nudge[..., None].expand(covars.shape[:-1])))
         if not bool(failed.any()):
             return root

@@ -22,8 +22,9 @@ class Poisson(Emission):
     """p(x | z) = prod_f Poisson(x_f; rates[z, f]), rates [K, F]; the statistics are expected sums of 1 and x,
     [K, 1 + F]."""
 
-    def __init__(self, rates: Tensor) -> None:
+    def __init__(self, rates: Tensor, known: tuple[Tensor, Tensor] | None = None) -> None:
         self.rates, self.num_states = rates, len(rates)
+        self.known = known  # counts [N, F] and the logarithm of their factorials, which do not change during EM
 
     @property
     def per_state(self) -> dict[str, int]:
@@ -34,7 +35,9 @@ class Poisson(Emission):
 
     def log_density(self, x: Tensor) -> Tensor:
         """log p(x | z): counts [N, F] -> [N, K]."""
-        total = -self.rates.sum(-1) - torch.lgamma(x + 1).sum(-1, keepdim=True)
+        if self.known is None or self.known[0] is not x:
+            self.known = x, torch.lgamma(x + 1).sum(-1, keepdim=True)
+        total = -self.rates.sum(-1) - self.known[1]
         for feature, rates in zip(x.T, self.rates.T, strict=True):
             total = total + torch.xlogy(feature[:, None], rates)
         return total
@@ -48,7 +51,7 @@ class Poisson(Emission):
         visits, sums = statistics[:, :1], statistics[:, 1:]
         observed = visits.sum()
         estimate = (prior.shape + observed * sums / visits) / (prior.rate + observed)
-        return Poisson(torch.where(visits > 0, estimate, self.rates))
+        return Poisson(torch.where(visits > 0, estimate, self.rates), self.known)
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return torch.poisson(self.rates[states].cpu(), generator).to(states.device)

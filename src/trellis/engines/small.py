@@ -47,8 +47,8 @@ def double(tensor: Tensor) -> Array:
 class Solution:
     """The outputs of a run as tensors of the problem's type."""
 
-    def __init__(self, *problem: Any) -> None:
-        self.run, self.dtype = banded.Run(*arrays(*problem)), DTYPES[problem[2].table.dtype]
+    def __init__(self, run: banded.Run, dtype: Any) -> None:
+        self.run, self.dtype = run, dtype
 
     def tensor(self, values: Array) -> Tensor:
         return torch.from_numpy(values.astype(self.dtype, copy=False))
@@ -60,34 +60,37 @@ class Solution:
         return Belief(self.tensor(self.run.last()))
 
 
+def solve(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> Solution | None:
+    """The solution, if there is a reliable one."""
+    sequences, *chain = arrays(prior, transition, potentials, lengths)
+    run = sequences.solve(*chain)
+    return None if run is None else Solution(run, DTYPES[potentials.table.dtype])
+
+
 def score(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last belief."""
-    found = Solution(prior, transition, potentials, lengths)
-    if not found.run.reliable:
+    if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.score(prior, transition, potentials, lengths)
     return found.log_norms(), found.last()
 
 
 def filter(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last belief."""
-    found = Solution(prior, transition, potentials, lengths)
-    if not found.run.reliable:
+    if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.filter(prior, transition, potentials, lengths)
     return found.log_norms(), found.tensor(found.run.filtered()), found.last()
 
 
 def smooth(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log c_t [B, T] and p(z_t | x) [B, T, K]."""
-    found = Solution(prior, transition, potentials, lengths)
-    if not found.run.reliable:
+    if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.smooth(prior, transition, potentials, lengths)
     return found.log_norms(), found.tensor(found.run.smoothed())
 
 
 def expect(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """The expected statistics of EM."""
-    found = Solution(prior, transition, potentials, lengths)
-    if not found.run.reliable:
+    if not (found := solve(prior, transition, potentials, lengths)):
         return homogeneous.expect(prior, transition, potentials, lengths)
     entry, moves, visits = found.run.expected()
     statistics = entry, entry * found.run.prior, moves, visits

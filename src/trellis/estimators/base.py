@@ -141,7 +141,7 @@ class BaseHMM(AlignedHMM, StreamingHMM):
 
     def _maximise(self, models: Sequence[Parts], counts: Sequence[Counts], prior: Prior) -> list[Parts]:
         """The M-step of every restart."""
-        if prior.transition is not None and not all(one.transition.cpu().numpy().any(-1).all() for one in counts):
+        if prior.transition is not None and any(has_empty_row(one.transition) for one in counts):
             log.warning("Some state has no outgoing transitions in the data; its row of transmat_ is unchanged.")
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
@@ -192,7 +192,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
     def _initialise(self, letters: str, observed: Observations, seed: Any) -> None:
         """Initialise the attributes named by `letters`, under the constraints."""
         frozen = self._frozen_values()
-        self._draw(letters, observed, seed)
+        if letters:
+            self._draw(letters, observed, seed)
         self._constrain(letters, frozen)
 
     def _check_settings(self) -> None:
@@ -237,3 +238,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         first = self._own_monitor or ConvergenceMonitor(self.tol, self.n_iter, self.verbose)
         first._reset()
         return [first, *(deepcopy(first) for _ in range(self.n_init - 1))]
+
+
+def has_empty_row(counts: Tensor) -> bool:
+    """Whether a row [K, n] is all zero, in as few operations as possible."""
+    return not np.minimum.reduce(np.maximum.reduce(counts.cpu().numpy(), -1))

@@ -75,7 +75,7 @@ def make_block(observed: Observations, order: Array, sequences: Array, states: i
     plain = observed.weights is None and observed.states is None
     small = plain and device == "cpu" and is_small(rows.shape, states)
     places = tensor(rows, device)
-    values = None if symbols else tensor(observed.values[order].astype(np.float64), device)
+    values = None if symbols else tensor(observed.values[order].T.astype(np.float64, "C"), device).T  # by feature
     return Block(
         places if values is None else Vectors(values, places),
         tensor(lengths, device),

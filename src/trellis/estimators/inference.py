@@ -60,8 +60,8 @@ def solved(parts: Parts, block: Block) -> banded.Run | None:
     """The solution of a small problem; None if the problem is not small, or if the solution is not reliable."""
     if not (arrays := small(parts, block)):
         return None
-    run = banded.Run(*arrays)
-    return run if run.reliable else None
+    sequences, *chain = arrays
+    return sequences.solve(*chain)
 
 
 def small(parts: Parts, block: Block, viterbi: bool = False) -> Arrays | None:

@@ -2,13 +2,19 @@
 
 With M_t(z, z') = A(z, z') o_t(z') and o_t scaled to a maximum of one, f_t = f_{t-1} M_t and b_{t-1} = M_t b_t are
 solutions of a block-bidiagonal system and of its transpose: (I - M) f = (f_0, 0, ...). Its matrix is triangular and
-banded, so BLAS runs each recursion in one call (dtbsv), for all sequences. A sequence is cut into pieces of at most
-PIECE steps, and f_t is normalised where a piece begins; s_t = sum_z f_t(z). Arrays are [pieces, B, steps, K], in
-float64.
+banded, so BLAS runs each recursion in one call (dtbsv), for all sequences. A sequence is cut into pieces, and f_t is
+normalised where a piece begins; s_t = sum_z f_t(z). Arrays are [pieces, B, steps, K], in float64.
+
+How long a piece may be depends on how fast s_t decreases. Long sequences are solved in one piece if the rate of that,
+estimated from their first steps or from the previous E-step, can be divided out.
 """
 
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import add
 from typing import Any
 
@@ -18,7 +24,9 @@ from scipy.linalg.blas import dtbsv
 Array = np.ndarray[Any, Any]
 STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short one, and for Viterbi
 NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t; if all sequences are short
-PIECE = 128  # steps without normalisation
+PIECES = 128, 16  # steps of a piece; the second if s_t underflows in the first
+MANY = 64  # steps from which all M_t are faster as one product
+PILOTS = 64, 8  # steps from which the rate is estimated; the second if s_t underflows in the first
 SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
 FEW = 32  # entries of a step's M_t for which lists are faster than arrays
 LOWEST = np.finfo(np.float64).min
@@ -36,9 +44,10 @@ def is_small(shape: tuple[int, ...], states: int, viterbi: bool = False) -> bool
 class Sequences:
     """Sequences cut into pieces; the observation of a step is a row of a table, and -1 is missing."""
 
-    def __init__(self, rows: Array, lengths: Array) -> None:
+    def __init__(self, rows: Array, lengths: Array, longest: int | None = None) -> None:
         batch, self.steps = rows.shape
-        pieces = -(-self.steps // PIECE)
+        self.given = rows, lengths
+        pieces = 1 if longest is None else -(-self.steps // longest)
         size = -(-self.steps // pieces)
         outside = None
         if np.minimum.reduce(lengths) < pieces * size:
@@ -49,6 +58,36 @@ class Sequences:
         self.rows = rows.reshape(batch, pieces, size).swapaxes(0, 1)
         self.missing = self.rows < 0 if np.minimum.reduce(rows, None) < 0 else None
         self.entries: dict[int, Array] = {}
+        self.rate: float | None = None  # mean of log s_t - log s_{t-1}, when last solved in one piece
+
+    def solve(self, prior: Array, matrix: Array, table: Array) -> Run | None:
+        """Run both passes in one piece, or else in pieces; None if s_t underflows even in these."""
+        problem = prior, matrix, table
+        for rate in self.rates(*problem) if self.steps > PIECES[0] else (0.0,):
+            if (found := Run(self, *problem, rate)).reliable:
+                self.rate = found.rate() if self.steps > PIECES[0] else None
+                return found
+        self.rate = None
+        runs = (Run(cut, *problem) for cut in self.cuts)
+        return next((found for found in runs if found.reliable), None)
+
+    def rates(self, prior: Array, matrix: Array, table: Array) -> Iterator[float]:
+        """Estimates of the rate: that of the last solution, and that of the first steps."""
+        if self.rate is not None:
+            yield self.rate
+        runs = (Run(beginning, prior, matrix, table) for beginning in self.beginnings)
+        yield from islice((run.rate() for run in runs if run.reliable), 1)
+
+    @cached_property
+    def beginnings(self) -> list[Sequences]:
+        """The first steps of the sequences."""
+        rows, lengths = self.given
+        return [Sequences(rows[:, :steps], np.minimum(lengths, steps)) for steps in PILOTS]
+
+    @cached_property
+    def cuts(self) -> list[Sequences]:
+        """The same sequences in pieces."""
+        return [Sequences(*self.given, longest) for longest in PIECES if longest < self.steps]
 
     def entry(self, states: int) -> Array:
         """The entries (row, state) of a table [N + 1, K] that every step visits; missing observations visit row 0."""
@@ -75,16 +114,20 @@ class Sequences:
 
 
 class Run:
-    """The forward and backward passes: a prior [K] or [B, K], a transition matrix [K, K], log-potentials [N, K]."""
+    """The forward and backward passes: a prior [K] or [B, K], a transition matrix [K, K], log-potentials [N, K].
 
-    def __init__(self, sequences: Sequences, prior: Array, matrix: Array, table: Array) -> None:
+    o_t is scaled to a maximum of exp(-rate)."""
+
+    def __init__(self, sequences: Sequences, prior: Array, matrix: Array, table: Array, rate: float = 0.0) -> None:
         self.sequences, self.prior, self.matrix, self.symbols = sequences, prior, matrix, len(table)
+        self.offset = rate
         if len(table) > sequences.rows.size:
-            scale, weights = scaled(sequences.at_steps(table, 0))
+            scale, weights = scaled(sequences.at_steps(table, 0), rate)
         else:
-            scale, weights = scaled(table)
-            scale, weights = sequences.at_steps(scale, 0), sequences.at_steps(weights, 1)
-        self.scale, self.weights = scale, weights  # [pieces, B, steps], [pieces, B, steps, K]
+            scale, weights = scaled(table, rate)
+            scale, weights = sequences.at_steps(scale, rate), sequences.at_steps(weights, np.exp(-rate) if rate else 1)
+        self.scale = sequences.clear_padding(scale) if rate else scale  # [pieces, B, steps]
+        self.weights = weights  # [pieces, B, steps, K]
         self.band = self.system()
         self.forward()
         lowest, highest = np.minimum.reduce(self.totals, None), np.maximum.reduce(self.totals, None)
@@ -95,17 +138,22 @@ class Run:
         diagonal. The diagonal is not stored."""
         states, shape, outside = len(self.matrix), self.weights.shape[:-1], self.sequences.outside
         band = np.zeros((*shape, 2 * states**2))
-        moves = band[..., states:].reshape(*shape, states, 2 * states - 1)[..., :-1, :, :states]  # a view
-        np.multiply(-self.matrix, self.weights[..., 1:, None, :], out=moves)
+        if self.scale.size < MANY:
+            np.multiply(-self.matrix, self.weights[..., 1:, None, :], out=moves_of(band)[..., :-1, :, :])
+        else:
+            one, diagonal = np.zeros((states, 2 * states**2)), np.arange(states)  # M_t is linear in o_t
+            moves_of(one)[diagonal, :, diagonal] = -self.matrix.T
+            np.matmul(self.weights.reshape(-1, states)[1:], one, out=band.reshape(-1, 2 * states**2)[:-1])
+            band[..., -1, :] = 0
         if outside is not None:
-            moves[outside[..., 1:]] = -np.eye(states)
+            moves_of(band)[..., :-1, :, :][outside[..., 1:]] = -np.eye(states)
         return band
 
-    def solve(self, piece: int, given: Array, transposed: bool = False) -> Array:
-        """f_t, or b_t, of a piece, where only the first, or the last, is given: [B, steps, K]."""
+    def solve(self, piece: int, values: Array, transposed: bool = False) -> None:
+        """Compute f_t, or b_t, of a piece [B, steps, K] in place; the first, or the last, is given."""
         width = 2 * len(self.matrix)
         columns = self.band[piece].reshape(-1, width).T
-        return dtbsv(width - 1, columns, given.ravel(), lower=1, diag=1, trans=transposed).reshape(given.shape)
+        dtbsv(width - 1, columns, values.reshape(-1), lower=1, diag=1, trans=transposed, overwrite_x=1)
 
     def forward(self) -> None:
         """Compute f_t [pieces, B, steps, K] and s_t [pieces, B, steps]."""
@@ -116,7 +164,7 @@ class Run:
                 before = normalised(self.joint[piece - 1, :, -1])
                 after = self.weights[piece, :, 0] * (before @ self.matrix)
                 self.joint[piece, :, 0] = self.where_outside(piece, before, after)
-            self.joint[piece] = self.solve(piece, self.joint[piece])
+            self.solve(piece, self.joint[piece])
         self.totals = self.joint @ np.ones(len(self.matrix))
 
     @cached_property
@@ -126,7 +174,7 @@ class Run:
         futures[-1, :, -1] = 1
         for piece in reversed(range(len(futures))):
             futures[piece, :, -1] /= self.totals[piece, :, -1, None]
-            futures[piece] = self.solve(piece, futures[piece], transposed=True)
+            self.solve(piece, futures[piece], transposed=True)
             if piece:
                 after = futures[piece, :, 0]
                 before = (self.weights[piece, :, 0] * after) @ self.matrix.T
@@ -141,6 +189,11 @@ class Run:
     def log_likelihood(self) -> Array:
         """log p(x): [B]."""
         return np.add.reduce(np.log(self.totals[..., -1]) + np.add.reduce(self.scale, -1), 0)
+
+    def rate(self) -> float:
+        """The mean of log s_t - log s_{t-1} over all steps, for o_t with a maximum of one."""
+        steps = self.scale.size if self.sequences.outside is None else np.count_nonzero(~self.sequences.outside)
+        return float(np.add.reduce(np.log(self.totals[..., -1]), None)) / steps + self.offset
 
     def log_norms(self) -> Array:
         """log p(x_t | x_<t): [B, T]."""
@@ -172,10 +225,17 @@ class Run:
         return pulls[0, :, 0], self.matrix * moves, visits.reshape(-1, states)[1:]
 
 
-def scaled(table: Array) -> tuple[Array, Array]:
-    """The maximum of each row, and exp(row - maximum)."""
-    scale = np.maximum(np.maximum.reduce(table, -1), LOWEST)
+def scaled(table: Array, rate: float) -> tuple[Array, Array]:
+    """The scale, which is the maximum of each row plus the rate, and exp(row - scale)."""
+    table = np.asfortranarray(table)  # the maximum along the axis of the smallest stride takes ten times as long
+    scale = np.maximum(np.maximum.reduce(table, -1), LOWEST) + rate
     return scale, np.exp(table - scale[..., None])
+
+
+def moves_of(columns: Array) -> Array:
+    """The entries of -M_{t+1} in the columns of step t: a view, [..., 2 K^2] -> [..., K, K]."""
+    states = math.isqrt(columns.shape[-1] // 2)
+    return columns[..., states:].reshape(*columns.shape[:-1], states, 2 * states - 1)[..., :states]
 
 
 def normalised(values: Array) -> Array:
