@@ -21,7 +21,7 @@ from estimator_cases import (
     set_by_hand,
 )  # fmt: skip
 
-from trellis.estimators import CategoricalHMM, GaussianHMM
+from trellis.estimators import GMMHMM, CategoricalHMM, GaussianHMM
 
 hmm = pytest.importorskip("hmmlearn.hmm")
 
@@ -70,6 +70,13 @@ def test_training_from_parameters_set_by_hand(case: Case, implementation: str) -
 def test_training_from_a_seed(case: Case) -> None:
     options = {"random_state": 5, "n_iter": ITERATIONS, "tol": 1e-3}
     assert_same_training(case.ours(**options), case.build(hmm, **options), case.data())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_clustering_of_a_mixture_starts_from_the_seed(seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(150, 3)) + np.repeat([0, 4], 75)[:, None]
+    ours, theirs = (kind(3, 2, random_state=seed, n_iter=2).fit(X) for kind in (GMMHMM, hmm.GMMHMM))
+    assert_close(np.array(ours.monitor_.history), np.array(theirs.monitor_.history))
 
 
 @pytest.mark.parametrize("case", [CATEGORICAL, POISSON, *GAUSSIANS], ids=str)

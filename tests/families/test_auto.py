@@ -19,7 +19,7 @@ from trellis.options import to_toml
 
 WORDS = Facts(tokens=1_000_000, types=30_000, records=False)
 LETTERS = Facts(tokens=1_000_000, types=29, records=False, contexts=(192,) * 29)
-SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs"] * 20
+SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs"] * 100
 
 
 def pick(facts: Facts, per_token: float, limit: float = auto.USUAL_TIME) -> dict[str, Any]:
@@ -49,6 +49,16 @@ def test_words_get_classes_and_symbols_get_contexts() -> None:
     assert (letters["model.emission"], letters["model.init"]) == ("cloned", "contexts")
     assert letters["train.learner"] == "stepwise-em"
     assert pick(LETTERS._replace(records=True), 1e-6)["train.learner"] == "em"
+
+
+def test_a_few_words_that_are_rare_get_classes() -> None:
+    rare = auto.facts_of(trellis.read_corpus(SENTENCES[:40], tokenizer="whitespace"), "streams", "cpu")
+    often = auto.facts_of(trellis.read_corpus(SENTENCES, tokenizer="whitespace"), "streams", "cpu")
+    assert (rare.types, rare.contexts) == (often.types, ())
+    assert len(often.contexts) == often.types
+    options = pick(rare, 1e-6)
+    assert options["model.classes"] <= rare.types
+    assert options["train.epochs"] * rare.tokens > auto.FEWEST_TOKENS // 2
 
 
 def test_more_text_gets_more_states() -> None:

@@ -208,9 +208,13 @@ class BaseHMM(AlignedHMM, StreamingHMM):
             self.startprob_ = random.dirichlet(even)
         if "t" in letters:
             self.transmat_ = random.dirichlet(even, size=self.n_components)
+        self._draw_emission(letters, observed, self._emission_seed(seed, random))
+
+    def _emission_seed(self, seed: Any, random: np.random.RandomState) -> Any:
+        """The generator of the initial emission. An integer seed starts it again, which is quicker than a new one."""
         if isinstance(seed, int | np.integer):
-            random.seed(seed)  # the emission is drawn from the seed too, and a new generator takes longer
-        self._draw_emission(letters, observed, random)
+            random.seed(seed)
+        return random
 
     def _letters_to_draw(self) -> str:
         """The parameters named in `init_params` or not yet set."""

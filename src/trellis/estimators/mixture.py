@@ -136,6 +136,10 @@ class GMMHMM(BaseHMM):
             given = {"diag": np.diag(covariance), "spherical": covariance.mean()}.get(self.covariance_type, covariance)
             self.covars_ = np.broadcast_to(given, self._covars_shape()).copy()
 
+    def _emission_seed(self, seed: Any, random: np.random.RandomState) -> Any:
+        """The seed itself: every k-means clustering starts from it, as in hmmlearn."""
+        return seed
+
     def _draw_means(self, seen: Array, covariance: Array, seed: Any) -> Array:
         """Cluster the data by state, and the data of each state by component; the components of a state with too few
         observations have random means."""

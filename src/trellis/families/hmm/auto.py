@@ -26,9 +26,10 @@ logger = logging.getLogger(__name__)
 
 USUAL_TIME = 540.0  # seconds of training to plan for without a budget
 SHARE = 0.85  # fraction of the budget to plan for; the rest is a margin for validation and errors of the estimate
-FEW_TYPES = 512  # up to this many types, states are contexts of symbols
+FEW_TYPES, OFTEN = 512, 100  # up to this many types, each this often on average, states are contexts of symbols
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # maximum number of states of a symbol, and of all symbols together
 ROW_PSEUDOCOUNT = 5.0  # pseudocount of all transitions from a state, relative to counts of the whole text
+FEWEST_TOKENS = 100_000  # that nets are trained on, in all epochs together
 TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
 KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
 
@@ -66,7 +67,9 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
     chosen = filled(run, options)
     shown = {name: value for name, value in options.items() if not run.is_set(name)}
     logger.info(f"model.states = auto: {reason}")
-    logger.info("  " + ", ".join(f"{name} = {value}" for name, value in shown.items()))
+    at_most = {"model.states"} if chosen.model.init == "contexts" else set()
+    pairs = (f"{name} {'≤' if name in at_most else '='} {value}" for name, value in shown.items())
+    logger.info("  " + ", ".join(pairs))
     logger.info(f"  training will take about {spoken(seconds)}; to change the choice, set --budget or any option")
     return chosen
 
@@ -106,7 +109,7 @@ def limit_of(run: RunConfig) -> float:
 def facts_of(corpus: Corpus, order: str, device: str) -> Facts:
     tokens, types = corpus["train"].tokens, len(corpus.vocab)
     contexts: tuple[int, ...] = ()
-    if types <= FEW_TYPES:
+    if types <= min(FEW_TYPES, tokens.size // OFTEN):
         contexts = tuple(context_states(tokens[:MOST_TOKENS], types, MOST_CLONES)[1].tolist())
     return Facts(tokens.size, types, order == "sentences", device.startswith("cuda"), contexts)
 
@@ -165,6 +168,7 @@ def num_contexts(facts: Facts, clones: int) -> int:
 def of_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a CPU: nets over embeddings generalise best; more classes, of 16 states each, for more text."""
     classes, large = num_classes(facts), facts.tokens > 300_000
+    epochs = max(8 if large else 16, FEWEST_TOKENS // facts.tokens)
     for size in (16, 8):
         states = size * classes
         options = nets(states, classes) | {
@@ -173,17 +177,17 @@ def of_nets(facts: Facts) -> Iterator[Candidate]:
             "train.weight_decay": 0.1 if large else 0.3,
             "train.average": 0.99,
             "train.warmup": 100,
-            "train.patience": 3,
+            "train.patience": max(3, epochs // 5),
         }
         reason = f"{facts.tokens:,} tokens of {facts.types:,} types: nets over embeddings, {states:,} states"
-        yield Candidate(options, 8 if large else 16, 4, reason)
+        yield Candidate(options, epochs, 4, reason)
 
 
 def of_large_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a GPU: the recipes of docs/large-hmm.md, with fewer states for less text."""
     states = power_of_two(facts.tokens / 14, 1024, 65536)
     while states >= 1024:
-        options = nets(states, min(128, states // 32)) | {
+        options = nets(states, min(128, states // 32, most_classes(facts))) | {
             "model.tying": "but-out",
             "model.init_std": 0.1,
             "batches.lanes": 64,
@@ -230,7 +234,12 @@ def of_tables(facts: Facts) -> Candidate:
 
 def num_classes(facts: Facts) -> int:
     """The number of Brown classes, which grows with the square root of the text."""
-    return power_of_two(math.sqrt(facts.tokens) / 7, 16, 256)
+    return min(power_of_two(math.sqrt(facts.tokens) / 7, 16, 256), most_classes(facts))
+
+
+def most_classes(facts: Facts) -> int:
+    """The largest power of two that does not exceed the number of types."""
+    return 2 ** int(math.log2(facts.types))
 
 
 def power_of_two(value: float, low: int, high: int) -> int:
