@@ -187,7 +187,7 @@ def test_a_sparse_stream_in_windows_equals_the_whole(first: int) -> None:
     [
         (lambda m: m.infill("the cat"), "has no gap"),
         (lambda m: m.infill("a ___\nb ___"), "2 lines"),
-        (lambda m: HMM.new(m.vocab, 0), "must be at least 1"),
+        (lambda m: HMM.new(m.vocab, 0), "is auto, which only"),
     ],
 )
 def test_bad_input_is_explained(call, sentence: str) -> None:

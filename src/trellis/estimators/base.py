@@ -58,7 +58,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         first.
 
         `sample_weight` has a weight for each sequence, `states` the state of each observation where it is known (-1,
-        NaN or None elsewhere). `y` is ignored, unless it is `lengths`, hmmlearn's second argument."""
+        NaN or None elsewhere). `y` exists for scikit-learn and is ignored. As in hmmlearn, `fit(X, lengths)`
+        also works: lengths that are passed as the second positional argument are recognised."""
         lengths = lengths_of(X, y, lengths)
         self._check_settings()
         self._forget()

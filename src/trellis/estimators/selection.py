@@ -67,8 +67,8 @@ def select_states(
     Parameters
     ----------
     model
-        An estimator or its class; `n_components` and `random_state` are replaced. Pass constraints on the states as
-        functions of `n_components`.
+        An estimator or its class; `n_components` and `random_state` are replaced. Arguments whose shape depends on
+        the number of states must be functions of it, for example `transmat_mask=left_right`.
     criterion
         bic | aic | held-out. `held-out` is the log-likelihood of `validation_fraction` of the sequences, or of the end
         of a single sequence; the best candidate is then fitted to all sequences.

@@ -122,9 +122,9 @@ def guide(
 ) -> Guide:
     """Use an HMM to make another left-to-right model satisfy a constraint, in texts of `least` to `most` tokens.
 
-    The HMM must have the tokens of the guided model. `alphabet` describes them if they are not those of the HMM's
-    vocabulary, for example `Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose state
-    distributions are kept.
+    The HMM and the guided model must use the same token ids. By default, the text of each token is taken from the HMM's
+    vocabulary. If the HMM was trained on the ids of another tokenizer, pass
+    `alphabet=Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose state distributions are kept.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> guide = trellis.guide(model, trellis.constraints.begins("b"), most=10)

@@ -93,9 +93,10 @@ def compare(
 ) -> list[Row]:
     """Compare language models, given as models or files, on a text as in `evaluate`.
 
-    Returns a row per model and, with `mix`, one for their interpolation, with weights fitted on the validation split.
-    `ngram` adds an n-gram model of that order, estimated from the training text of the first model. With
-    `open_vocabulary`, unknown words are spelled out, and the vocabularies may differ.
+    Returns a row per model. `mix` (`--interpolate` on the command line) adds a row for the linear mixture of the
+    models, with weights fitted on the validation split. `ngram` adds an n-gram model of that order, estimated from the
+    training text of the first model (`--mix` on the command line sets both). With `open_vocabulary`, unknown words are
+    spelled out, and the vocabularies may differ.
 
     >>> models = [trellis.train(["a b", "b a"] * 20, family=family).model for family in ("unigram", "bigram")]
     >>> first, second = trellis.compare(models, ["a b", "b a"] * 20)
