@@ -20,8 +20,9 @@ def second_stream(device: torch.device) -> torch.cuda.Stream:
 def side_by_side(
     long: Callable[[], Long], short: Callable[[], Short], given: Tensor, made: Callable[[Short], Tensor]
 ) -> tuple[Long, Short]:
-    """(long(), short()). In training on a GPU, the kernels of `short` and of its gradient run on a second stream. `given` is the
-    tensor that `short` uses besides parameters; `made` returns the tensor in the result of `short`."""
+    """(long(), short()). In training on a GPU, the kernels of `short` and of its gradient run on a second stream.
+
+    `given` is the tensor that `short` uses besides parameters; `made` returns the tensor in the result of `short`."""
     if not (given.is_cuda and torch.is_grad_enabled()):
         return long(), short()
     first, second = torch.cuda.current_stream(given.device), second_stream(given.device)
