@@ -172,8 +172,8 @@ class Full(Covariance):
         return (x[:, None] * x).reshape(len(x) ** 2, -1)
 
     def variances(self, covars: Array) -> Array:
-        features = range(covars.shape[-1])
-        return covars[..., features, features]
+        features = covars.shape[-1]
+        return covars.reshape(*covars.shape[:-2], features**2)[..., :: features + 1]
 
     def scatter(self, moments: Moments, shift: Array) -> Array:
         visits, first, second = moments
