@@ -205,11 +205,13 @@ def test_what_cannot_be_honoured_is_refused() -> None:
 
 def test_classes_without_overridden_hooks_take_the_plain_path() -> None:
     with (
-        patch.object(hooks, "fit", side_effect=AssertionError),
-        patch.object(hooks, "read", side_effect=AssertionError),
+        patch.object(hooks, "fit", side_effect=AssertionError) as fit,
+        patch.object(hooks, "read", side_effect=AssertionError) as read,
     ):
         for case in CASES:
             case.ours(n_iter=1).fit(case.data(), LENGTHS).score(case.data(), LENGTHS)
+    assert not fit.called
+    assert not read.called
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
