@@ -37,7 +37,8 @@ def test_other_ways_to_learn(name: str, settings: dict[str, Any]) -> None:
     check_family(name, **settings)
 
 
-def test_what_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     broken = Family(**vars(find_family("unigram")) | {"report": "trellis.nowhere:sections"})
     with pytest.raises(AssertionError, match=r"The family unigram: \d+ of 12 checks fail(.|\n)*trellis.nowhere"):
         check_family(broken)
