@@ -78,7 +78,7 @@ def test_underflow_is_left_to_the_general_engine() -> None:
 
 
 @pytest.mark.parametrize("states", [1, 3])
-@pytest.mark.parametrize("steps", [banded.PIECES[0], banded.PIECES[0] + 1, 3 * banded.PIECES[0] - 1])
+@pytest.mark.parametrize("steps", [banded.UNSCALED, banded.UNSCALED + 1, 3 * banded.UNSCALED - 1])
 def test_long_sequences(steps: int, states: int) -> None:
     """Unnormalised probabilities would underflow; some sequences end early."""
     complete = random_problem(7, 1, steps, states, symbols=50, shortest=steps)
@@ -124,7 +124,7 @@ def test_a_second_e_step_starts_from_the_rate_of_the_first(steps: int) -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_long_impossible_sequence() -> None:
     stay = torch.eye(2, dtype=torch.float64)
-    rows = torch.zeros(2, 2 * banded.PIECES[0], dtype=torch.int64)
+    rows = torch.zeros(2, 2 * banded.UNSCALED, dtype=torch.int64)
     rows[1, 5] = 1
     problem = Problem(
         Belief(stay[:1].expand(2, -1)), Dense(stay), Potentials(stay.log(), rows), torch.tensor([200, 256])

@@ -20,6 +20,9 @@ SMALLEST_WEIGHT = 1e-5  # minimum visits for estimating a variance
 FAR = 1e6  # squared distance between states, in variances, beyond which each state's moments have their own origin
 CANCELLED = 1e-10  # scatter / second moment below which a variance is lost to rounding
 SMALL = 1 << 14  # numbers up to which torch's fixed cost per operation dominates
+KEPT = 1 << 20  # monomials of observations that are kept
+ACCURATE = 1e4  # squared distance from the origin, in variances, up to which densities of monomials are accurate
+LOG_TWO_PI = math.log(2 * math.pi)
 Array = Any  # a tensor, or a NumPy array of the same shape: the M-step has the same formulas for both
 
 
@@ -68,6 +71,11 @@ class Covariance(ABC):
         """log N(x; mean_z, covar_z): [N, F] -> [N, K]."""
 
     @abstractmethod
+    def coefficients(self, means: Array, covars: Array) -> tuple[Array, float]:
+        """log N(x; mean_z, covar_z) as coefficients of the monomials of x, [K, D], and the largest precision; arrays.
+        Raises LinAlgError if a covariance is not positive definite."""
+
+    @abstractmethod
     def variances(self, covars: Array) -> Array:
         """The variances of the features."""
 
@@ -105,12 +113,17 @@ class Diagonal(Covariance):
 
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         variances = covars.clamp(min=torch.finfo(covars.dtype).tiny)
-        if x.numel() * len(means) <= SMALL and isinstance((arrays := light(x, means, variances))[0], np.ndarray):
-            return torch.from_numpy(diagonal_log_density(*arrays))
         squares = x.new_zeros(len(x), len(means))
         for feature, mean, variance in zip(x.T, means.T, variances.T, strict=True):
             squares += (feature[:, None] - mean).square() / variance
-        return -0.5 * (x.shape[1] * math.log(2 * math.pi) + variances.log().sum(-1) + squares)
+        return -0.5 * (x.shape[1] * LOG_TWO_PI + variances.log().sum(-1) + squares)
+
+    def coefficients(self, means: Array, covars: Array) -> tuple[Array, float]:
+        variances = np.maximum(covars, np.finfo(np.float64).tiny)
+        precisions = 1 / variances
+        linear = precisions * means
+        constant = np.add.reduce(np.log(variances) + linear * means, -1, keepdims=True) + means.shape[1] * LOG_TWO_PI
+        return np.concatenate([-0.5 * constant, linear, -0.5 * precisions], 1), np.maximum.reduce(precisions, None)
 
     def variances(self, covars: Array) -> Array:
         return covars
@@ -143,6 +156,9 @@ class Spherical(Diagonal):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars[:, None].expand_as(means))
 
+    def coefficients(self, means: Array, covars: Array) -> tuple[Array, float]:
+        return super().coefficients(means, np.broadcast_to(covars[:, None], means.shape))
+
     def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
         return super().estimate(scatter, visits, off, prior).mean(-1)
 
@@ -166,7 +182,17 @@ class Full(Covariance):
         root = cholesky(covars)
         distances = torch.linalg.solve_triangular(root, x.T - means[..., None], upper=False).square().sum(-2)
         log_det = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return -0.5 * (x.shape[1] * math.log(2 * math.pi) + log_det + distances.T)
+        return -0.5 * (x.shape[1] * LOG_TWO_PI + log_det + distances.T)
+
+    def coefficients(self, means: Array, covars: Array) -> tuple[Array, float]:
+        inverse = np.linalg.inv(np.linalg.cholesky(covars))
+        precisions = inverse.swapaxes(-1, -2) @ inverse
+        linear = (precisions @ means[..., None])[..., 0]
+        squares = precisions.reshape(len(covars), -1)
+        diagonal = np.add.reduce(np.log(self.variances(inverse)), -1, keepdims=True)
+        constant = np.add.reduce(linear * means, -1, keepdims=True) - 2 * diagonal + means.shape[1] * LOG_TWO_PI
+        found = np.broadcast_arrays(-0.5 * constant, means[:, :1])[0], linear, np.broadcast_to(-0.5 * squares, (len(means), squares.shape[1]))
+        return np.concatenate(found, 1), np.maximum.reduce(np.add.reduce(self.variances(precisions), -1))
 
     def second(self, x: Array) -> Array:
         return (x[:, None] * x).reshape(len(x) ** 2, -1)
@@ -206,6 +232,9 @@ class Tied(Full):
     def log_density(self, x: Tensor, means: Tensor, covars: Tensor) -> Tensor:
         return super().log_density(x, means, covars.expand(len(means), *covars.shape))
 
+    def coefficients(self, means: Array, covars: Array) -> tuple[Array, float]:
+        return super().coefficients(means, covars[None])
+
     def of_states(self, states: Array) -> Array:
         return states.any()
 
@@ -223,6 +252,29 @@ COVARIANCES: dict[str, Covariance] = {
 }
 
 
+class Basis:
+    """The monomials of observations around an origin [1, F], those of each tensor computed once."""
+
+    def __init__(self, kind: Covariance, origin: Tensor) -> None:
+        self.kind, self.origin = kind, origin
+        self.known: list[tuple[Tensor, Array, float]] = []
+
+    def of(self, x: Tensor) -> tuple[Array, float]:
+        """1, d, and the squares or products of d = x - origin: [N, F] -> [D, N]; and the largest squared norm of d."""
+        for given, monomials, reach in self.known:
+            if given is x:
+                return monomials, reach
+        d = x.numpy().T - self.origin.numpy().T
+        monomials, reach = self.monomials(d), np.maximum.reduce(np.add.reduce(d * d), initial=0.0)
+        self.known.append((x, monomials, reach))
+        return monomials, reach
+
+    def monomials(self, d: Array) -> Array:
+        """1, d, and the squares or products of d: [F, N] -> [D, N]; arrays or tensors."""
+        library: Any = np if isinstance(d, np.ndarray) else torch
+        return library.concat([library.ones_like(d[:1]), d, self.kind.second(d)])
+
+
 class Gaussian(Emission):
     """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their type.
 
@@ -238,10 +290,11 @@ class Gaussian(Emission):
         trained: str = "mc",
         origin: Tensor | None = None,
         apart: bool = False,
+        basis: Basis | None = None,
     ) -> None:
         self.means, self.covars, self.num_states = means, covars, len(means)
         self.kind_name, self.kind, self.trained = kind, COVARIANCES[kind], trained
-        self.given_origin, self.apart = origin, apart
+        self.given_origin, self.apart, self.given_basis = origin, apart, basis
 
     @property
     def per_state(self) -> dict[str, int]:
@@ -254,24 +307,37 @@ class Gaussian(Emission):
         if self.given_origin is not None:
             return self.given_origin
         means, covars = light(self.means, self.covars)
+        smallest = FAR * self.kind.variances(covars).min()
+        given, apart = self.given_basis, self.apart
+        if given is not None and not apart and ((means - given.origin.numpy()) ** 2).max() <= smallest:
+            return given.origin
         centre = means.sum(0)[None] / len(means)
-        far = self.apart or ((means - centre) ** 2).max() > FAR * self.kind.variances(covars).min()
-        return self.means if far else torch.as_tensor(centre)
+        return self.means if apart or ((means - centre) ** 2).max() > smallest else as_tensor(centre)
+
+    @cached_property
+    def basis(self) -> Basis | None:
+        """The monomials around the origin; None on a GPU, with gradients, or if each state has its own origin."""
+        if self.given_basis is not None and self.origin is self.given_basis.origin:
+            return self.given_basis
+        plain = isinstance(light(self.origin, self.means, self.covars)[0], np.ndarray) and len(self.origin) == 1
+        return Basis(self.kind, self.origin) if plain else None
+
+    def basis_of(self, x: Tensor) -> Basis | None:
+        """The basis, if the monomials of x [N, F] can be kept."""
+        few = x.numel() * x.shape[1] <= KEPT and x.dtype is torch.float64 and not x.is_cuda and not x.requires_grad
+        return self.basis if few and len(x) else None
 
     def potentials(self, observations: Vectors, all_observed: bool = False) -> Potentials:
         return Potentials(self.log_density(observations.values), observations.rows, all_observed=all_observed)
 
     def statistics(self, observations: Vectors, visits: Tensor) -> Tensor:
+        if (basis := self.basis_of(observations.values)) and not visits.requires_grad:
+            return torch.from_numpy((basis.of(observations.values)[0] @ visits.numpy()).T)
+        monomials = Basis(self.kind, self.origin).monomials
         if len(self.origin) == 1:
-            weights, x, origin = light(visits, observations.values, self.origin)
-            return torch.as_tensor((self.monomials(x.T - origin.T) @ weights).T)
+            return (monomials(observations.values.T - self.origin.T) @ visits).T
         pairs = zip(visits.T, self.origin[..., None], strict=True)
-        return torch.stack([self.monomials(observations.values.T - begin) @ weights for weights, begin in pairs])
-
-    def monomials(self, x: Array) -> Array:
-        """1, x, and the squares or products of x: [F, N] -> [D, N]."""
-        library: Any = np if isinstance(x, np.ndarray) else torch
-        return library.concat([library.ones_like(x[:1]), x, self.kind.second(x)])
+        return torch.stack([monomials(observations.values.T - begin) @ weights for weights, begin in pairs])
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         roots = cholesky(self.kind.full(self.covars, *self.means.shape))[states]
@@ -280,7 +346,18 @@ class Gaussian(Emission):
 
     def log_density(self, x: Tensor) -> Tensor:
         """log p(x | z): x [N, F] -> [N, K]."""
-        return self.kind.log_density(x, self.means, self.covars)
+        found = None if (basis := self.basis_of(x)) is None else self.from_monomials(basis, x)
+        return self.kind.log_density(x, self.means, self.covars) if found is None else torch.from_numpy(found)
+
+    @np.errstate(all="ignore")
+    def from_monomials(self, basis: Basis, x: Tensor) -> Array | None:
+        """log p(x | z) as one product, which is much faster; None if it would not be accurate."""
+        monomials, reach = basis.of(x)
+        try:
+            coefficients, precision = self.kind.coefficients(self.means.numpy() - basis.origin.numpy(), self.covars.numpy())
+        except np.linalg.LinAlgError:
+            return None
+        return (coefficients @ monomials).T if reach * precision <= ACCURATE else None
 
     def moments(self, statistics: Tensor, shift: Tensor) -> Moments:
         """The moments of statistics, around an origin that is moved by `shift` ([1, F] or [K, F])."""
@@ -305,8 +382,10 @@ class Gaussian(Emission):
         means, apart = origin + shift, self.apart
         if "c" in self.trained:
             covars, apart = self.maximised_covars(moments, shift, means - own.mean, covars, own)
-        found = torch.as_tensor(means), torch.as_tensor(covars)
-        return Gaussian(*found, self.kind_name, self.trained, self.given_origin, apart)
+        basis = self.__dict__.get("basis")
+        return Gaussian(
+            as_tensor(means), as_tensor(covars), self.kind_name, self.trained, self.given_origin, apart, basis
+        )
 
     def maximised_covars(
         self, moments: Moments, shift: Array, off: Array, old: Array, prior: GaussianPrior
@@ -334,19 +413,12 @@ def outer(left: Array, right: Array) -> Array:
     return left[..., :, None] * right[..., None, :]
 
 
-@np.errstate(all="ignore")
-def diagonal_log_density(x: Array, means: Array, variances: Array) -> Array:
-    """log N(x; mean_z, diag(variances_z)) with all features at once: [N, F] -> [N, K]."""
-    off = x.T[:, None] - means.T[..., None]  # [F, K, N]
-    off *= off
-    off *= (1 / variances).T[..., None]
-    squares = np.add.reduce(off)
-    constant = x.shape[1] * math.log(2 * math.pi) + np.add.reduce(np.log(variances), -1)
-    return (-0.5 * (constant[:, None] + squares)).T
-
-
 def where(condition: Array, chosen: Array, other: Array) -> Array:
     return (np if isinstance(condition, np.ndarray | np.bool_) else torch).where(condition, chosen, other)
+
+
+def as_tensor(values: Array) -> Tensor:
+    return torch.from_numpy(values) if isinstance(values, np.ndarray) else values
 
 
 def light(first: Tensor, *others: Tensor) -> tuple[Any, ...]:

@@ -1,6 +1,8 @@
 """Batches of sequences of similar length, the input of inference."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -8,9 +10,13 @@ from torch import Tensor
 
 from trellis.emissions import Vectors
 from trellis.estimators.inputs import Array, Observations
-from trellis.kernels.scan.banded import Sequences, is_small
+from trellis.kernels.optional import installed
+from trellis.kernels.scan.banded import SHORT, Sequences, is_small
 
 LARGEST = 1 << 24  # maximum size of one block's posteriors
+WORTH_COMPILING = 512  # steps from which the E-step of longer sequences is compiled
+ONE_THREAD = 200_000  # multiplications up to which several sequences are not worth a second thread
+NARROW = 32  # states up to which the compiled E-step is one function
 
 
 class Block(NamedTuple):
@@ -23,6 +29,7 @@ class Block(NamedTuple):
     sequences: Sequences | None = None  # of a small problem on a CPU
     weights: Tensor | None = None  # [B]; None: all 1
     states: Tensor | None = None  # [B, T]: known states, -1 where unknown; None: all unknown
+    steps: Callable[[], Any] | None = None  # of a few long sequences on a CPU: `fused.Steps`, or None without numba
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -73,7 +80,8 @@ def make_block(observed: Observations, order: Array, sequences: Array, states: i
     flat = np.where(observed.missing[order], -1, observed.values[order] if symbols else np.arange(len(order)))
     rows = padded(flat, lengths)
     plain = observed.weights is None and observed.states is None
-    small = plain and device == "cpu" and is_small(rows.shape, states)
+    plain = plain and device == "cpu"
+    small = plain and is_small(rows.shape, states)
     places = tensor(rows, device)
     values = None if symbols else tensor(observed.values[order].T.astype(np.float64, "C"), device).T  # by feature
     return Block(
@@ -84,7 +92,21 @@ def make_block(observed: Observations, order: Array, sequences: Array, states: i
         Sequences(rows, lengths) if small else None,
         None if observed.weights is None else tensor(observed.weights[sequences], device),
         None if observed.states is None else tensor(padded(observed.states[order], lengths), device),
+        cache(partial(fused_steps, rows, lengths)) if plain and is_long(rows.shape, states) else None,
     )
+
+
+def is_long(shape: tuple[int, ...], states: int) -> bool:
+    """Whether sequences of shape [B, T] are few and long, so that one function in one thread is the fastest E-step."""
+    batch, longest = shape
+    if longest <= SHORT or batch * longest < WORTH_COMPILING or states > NARROW:
+        return False
+    return batch == 1 or batch * longest * states**2 <= ONE_THREAD
+
+
+def fused_steps(rows: Array, lengths: Array) -> Any:
+    kernels = installed("kernels.scan.fused")
+    return kernels and kernels.Steps(rows, lengths)
 
 
 def padded(flat: Array, lengths: Array) -> Array:

@@ -1,4 +1,6 @@
-"""Inference on a block of sequences: in NumPy from end to end if it is a small problem on a CPU, else in torch."""
+"""Inference on a block of sequences: in NumPy from end to end if it is a small problem on a CPU, else in torch.
+
+The E-step of a few long sequences on a CPU is one compiled function."""
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from trellis.types import Belief, Counts, Potentials
 
 underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow, whatever NumPy is set to raise
 Arrays = tuple[banded.Sequences, Array, Array, Array]
+Found = tuple[float, Array, Array, Array]  # log p(x), expected starts [K], transitions [K, K] and visits [N, K]
 
 
 @underflows
@@ -47,13 +50,28 @@ def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
 @underflows
 def expect(parts: Parts, block: Block) -> Counts:
     """The E-step."""
-    if not (run := solved(parts, block)):
+    if not (found := fused(parts, block) or banded_counts(parts, block)):
         return expect_whole(parts, block.observations, block.lengths, block.states, block.weights)
-    total = np.add.reduce(run.log_likelihood(), keepdims=True).reshape(())
-    entry, moves, visits = run.expected()
-    found = total, np.add.reduce(entry * run.prior), moves, visits
-    counts = Counts(*map(torch.from_numpy, found))
+    total, start, moves, visits = found
+    counts = Counts(torch.tensor(total, dtype=torch.float64), *map(torch.from_numpy, (start, moves, visits)))
     return counts._replace(emission=parts.emission.statistics(block.observations, counts.emission))
+
+
+def fused(parts: Parts, block: Block) -> Found | None:
+    """The compiled E-step of a few long sequences."""
+    start, transition, emission = parts
+    if block.steps is None or not isinstance(transition, Dense) or not (steps := block.steps()):
+        return None
+    table = emission.potentials(block.observations).table
+    return steps.expect(start.numpy(), transition.matrix.numpy(), table.numpy())
+
+
+def banded_counts(parts: Parts, block: Block) -> Found | None:
+    """The E-step of a small problem in NumPy."""
+    if not (run := solved(parts, block)):
+        return None
+    entry, moves, visits = run.expected()
+    return float(np.add.reduce(run.log_likelihood())), np.add.reduce(entry * run.prior), moves, visits
 
 
 def solved(parts: Parts, block: Block) -> banded.Run | None:

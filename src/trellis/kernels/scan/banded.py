@@ -1,20 +1,20 @@
 """Few short sequences: NumPy and BLAS, where compiling or loading a kernel would not pay.
 
-With M_t(z, z') = A(z, z') o_t(z') and o_t scaled to a maximum of one, f_t = f_{t-1} M_t and b_{t-1} = M_t b_t are
-solutions of a block-bidiagonal system and of its transpose: (I - M) f = (f_0, 0, ...). Its matrix is triangular and
-banded, so BLAS runs each recursion in one call (dtbsv), for all sequences. A sequence is cut into pieces, and f_t is
-normalised where a piece begins; s_t = sum_z f_t(z). Arrays are [pieces, B, steps, K], in float64.
+With M_t(z, z') = A(z, z') o_t(z'), f_t = f_{t-1} M_t and b_{t-1} = M_t b_t are solutions of a block-bidiagonal system
+and of its transpose: (I - M) f = (f_0, 0, ...). Its matrix is triangular and banded, so BLAS runs each recursion in one
+call (dtbsv), for all sequences. Arrays are [B, T, K], in float64.
 
-How long a piece may be depends on how fast s_t decreases. Long sequences are solved in one piece if the rate of that,
-estimated from their first steps or from the previous E-step, can be divided out.
+s_t = sum_z f_t(z) must neither underflow nor overflow: o_t is scaled to a maximum of one and, in longer sequences,
+divided by its mean norm in the previous E-step. If that does not suffice, o_t is divided by an estimate of
+p(x_t | x_<t), given the filtered distributions of the previous E-step or of a few steps. Where s_t leaves its range
+nevertheless, the norms up to there are exact, and the pass runs again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate
 from operator import add
 from typing import Any
 
@@ -24,10 +24,12 @@ from scipy.linalg.blas import dtbsv
 Array = np.ndarray[Any, Any]
 STEPS, SHORT = 1024, 64  # maximum length of a sequence; of a short one, and for Viterbi
 NUMBERS, SHORT_NUMBERS = 1 << 14, 1 << 15  # maximum entries of all M_t; if all sequences are short
-PIECES = 128, 16  # steps of a piece; the second if s_t underflows in the first
+UNSCALED = 128  # steps up to which the first attempt leaves s_t as it is
+ATTEMPTS = 16  # attempts to keep s_t in its range
+HISTORY = 2  # steps from which the first norms are estimated
 MANY = 64  # steps from which all M_t are faster as one product
-PILOTS = 64, 8  # steps from which the rate is estimated; the second if s_t underflows in the first
 SMALLEST = 1e-200  # below this s_t, parts of it may have underflowed
+SMALLEST_NORM = 1e-50
 FEW = 32  # entries of a step's M_t for which lists are faster than arrays
 LOWEST = np.finfo(np.float64).min
 
@@ -42,52 +44,59 @@ def is_small(shape: tuple[int, ...], states: int, viterbi: bool = False) -> bool
 
 
 class Sequences:
-    """Sequences cut into pieces; the observation of a step is a row of a table, and -1 is missing."""
+    """Sequences whose observations are rows of a table; -1 is missing."""
 
-    def __init__(self, rows: Array, lengths: Array, longest: int | None = None) -> None:
-        batch, self.steps = rows.shape
-        self.given = rows, lengths
-        pieces = 1 if longest is None else -(-self.steps // longest)
-        size = -(-self.steps // pieces)
+    def __init__(self, rows: Array, lengths: Array) -> None:
+        self.batch, self.steps = rows.shape
         outside = None
-        if np.minimum.reduce(lengths) < pieces * size:
-            outside = np.arange(pieces * size) >= lengths[:, None]
-            rows = np.where(outside, -1, np.pad(rows, ((0, 0), (0, pieces * size - self.steps))))
-            outside = outside.reshape(batch, pieces, size).swapaxes(0, 1)
-        self.outside = outside  # [pieces, B, steps] bool, if there is any padding
-        self.rows = rows.reshape(batch, pieces, size).swapaxes(0, 1)
-        self.missing = self.rows < 0 if np.minimum.reduce(rows, None) < 0 else None
+        if np.minimum.reduce(lengths) < self.steps:
+            outside = np.arange(self.steps) >= lengths[:, None]
+            rows = np.where(outside, -1, rows)
+        self.outside = outside  # [B, T] bool, if there is any padding
+        self.rows = rows
+        self.missing = rows < 0 if np.minimum.reduce(rows, None) < 0 else None
+        self.distinct = self.missing is None and bool((rows.ravel() == np.arange(rows.size)).all())  # a row per step
         self.entries: dict[int, Array] = {}
-        self.rate: float | None = None  # mean of log s_t - log s_{t-1}, when last solved in one piece
+        self.systems: dict[int, System] = {}
+        self.before: Run | None = None  # the last solution, of longer sequences
+        self.steady = True  # whether one rate sufficed for all steps
 
     def solve(self, prior: Array, matrix: Array, table: Array) -> Run | None:
-        """Run both passes in one piece, or else in pieces; None if s_t underflows even in these."""
-        problem = prior, matrix, table
-        for rate in self.rates(*problem) if self.steps > PIECES[0] else (0.0,):
-            if (found := Run(self, *problem, rate)).reliable:
-                self.rate = found.rate() if self.steps > PIECES[0] else None
-                return found
-        self.rate = None
-        runs = (Run(cut, *problem) for cut in self.cuts)
-        return next((found for found in runs if found.reliable), None)
+        """Run the forward pass; None if s_t cannot be kept in its range."""
+        long, before = self.steps > UNSCALED, self.before
+        steady = self.steady and (before is not None or not long)
+        run = Run(self, prior, matrix, table, before.rate() if steady and before is not None else 0.0)
+        if not steady:
+            run.divide(run.predicted(before))
+        valid = -1
+        for _ in range(ATTEMPTS):
+            if run.forward():
+                self.before = run if long else None
+                return run
+            if run.norms is None:
+                self.steady = False
+                run.divide(run.predicted(before))
+                continue
+            known = run.known()
+            if (found := np.count_nonzero(known)) <= valid:
+                break
+            valid = found
+            run.divide(run.corrections(known))
+        self.before = None
+        return None
 
-    def rates(self, prior: Array, matrix: Array, table: Array) -> Iterator[float]:
-        """Estimates of the rate: that of the last solution, and that of the first steps."""
-        if self.rate is not None:
-            yield self.rate
-        runs = (Run(beginning, prior, matrix, table) for beginning in self.beginnings)
-        yield from islice((run.rate() for run in runs if run.reliable), 1)
+    def system(self, states: int) -> System:
+        if states not in self.systems:
+            self.systems[states] = System(self.rows.shape, states)
+        return self.systems[states]
 
-    @cached_property
-    def beginnings(self) -> list[Sequences]:
-        """The first steps of the sequences."""
-        rows, lengths = self.given
-        return [Sequences(rows[:, :steps], np.minimum(lengths, steps)) for steps in PILOTS]
-
-    @cached_property
-    def cuts(self) -> list[Sequences]:
-        """The same sequences in pieces."""
-        return [Sequences(*self.given, longest) for longest in PIECES if longest < self.steps]
+    def visits(self, posterior: Array, symbols: int) -> Array:
+        """The sum of p(z_t | x) [B, T, K] over the steps of each row: [N, K]."""
+        states = posterior.shape[-1]
+        if self.distinct and symbols == self.rows.size:
+            return posterior.reshape(-1, states)
+        found = np.bincount(self.entry(states), posterior.ravel(), (symbols + 1) * states)
+        return found.reshape(-1, states)[1:]
 
     def entry(self, states: int) -> Array:
         """The entries (row, state) of a table [N + 1, K] that every step visits; missing observations visit row 0."""
@@ -96,21 +105,46 @@ class Sequences:
         return self.entries[states]
 
     def at_steps(self, table: Array, missing: float) -> Array:
-        """The table's rows at every step: [pieces, B, steps, ...]."""
+        """The table's rows at every step: [B, T, ...]."""
+        if self.distinct and len(table) == self.rows.size:
+            return table.reshape(*self.rows.shape, *table.shape[1:])
         values = table.take(self.rows, 0, mode="clip")
         if self.missing is not None:
             values[self.missing] = missing
         return values
+
+    @cached_property
+    def inside(self) -> int:
+        """The number of steps without the padding."""
+        return self.rows.size - (0 if self.outside is None else np.count_nonzero(self.outside))
 
     def clear_padding(self, values: Array) -> Array:
         if self.outside is not None:
             values[self.outside] = 0
         return values
 
-    def output(self, values: Array) -> Array:
-        """[pieces, B, steps, ...] as [B, T, ...], zero in the padding."""
-        pieces, batch, size, *others = self.clear_padding(values).shape
-        return values.swapaxes(0, 1).reshape(batch, pieces * size, *others)[:, : self.steps]
+
+class System:
+    """I - M by column: column (t, z) has -M_{t+1}(z, z') in row (t + 1, z'), which is K + z' - z below the diagonal.
+    The diagonal is not stored. The memory is used again by the next run over the same sequences."""
+
+    def __init__(self, shape: tuple[int, ...], states: int) -> None:
+        self.states, self.band = states, np.zeros((*shape, 2 * states**2))
+        self.inner = moves_of(self.band)[:, :-1]  # -M_1, -M_2, ...
+        self.one = np.zeros((states, 2 * states**2))  # M_t is linear in o_t
+        self.diagonal = np.einsum("izi->iz", moves_of(self.one))
+
+    def filled(self, matrix: Array, weights: Array, outside: Array | None) -> Array:
+        """The band [B, T, 2 K^2] of a transition matrix and o_t; no transitions in the padding."""
+        if weights.shape[0] * weights.shape[1] < MANY:
+            np.multiply(-matrix, weights[:, 1:, None, :], out=self.inner)
+        else:
+            np.negative(matrix.T, out=self.diagonal)
+            np.matmul(weights.reshape(-1, self.states)[1:], self.one, out=self.band.reshape(-1, len(self.one[0]))[:-1])
+            self.band[:, -1] = 0
+        if outside is not None:
+            self.inner[outside[:, 1:]] = -np.eye(self.states)
+        return self.band
 
 
 class Run:
@@ -118,111 +152,120 @@ class Run:
 
     o_t is scaled to a maximum of exp(-rate)."""
 
+    norms: Array | None = None  # [B, T]: what o_t was divided by, besides its maximum
+
     def __init__(self, sequences: Sequences, prior: Array, matrix: Array, table: Array, rate: float = 0.0) -> None:
         self.sequences, self.prior, self.matrix, self.symbols = sequences, prior, matrix, len(table)
         self.offset = rate
         if len(table) > sequences.rows.size:
-            scale, weights = scaled(sequences.at_steps(table, 0), rate)
+            scale, self.weights = scaled(sequences.at_steps(table, 0), rate)
         else:
             scale, weights = scaled(table, rate)
-            scale, weights = sequences.at_steps(scale, rate), sequences.at_steps(weights, np.exp(-rate) if rate else 1)
-        self.scale = sequences.clear_padding(scale) if rate else scale  # [pieces, B, steps]
-        self.weights = weights  # [pieces, B, steps, K]
-        self.band = self.system()
-        self.forward()
-        lowest, highest = np.minimum.reduce(self.totals, None), np.maximum.reduce(self.totals, None)
-        self.reliable = lowest >= SMALLEST and highest <= 1 / SMALLEST
+            scale, self.weights = sequences.at_steps(scale, rate), sequences.at_steps(weights, math.exp(-rate))
+        self.scale = sequences.clear_padding(scale) if rate else scale
 
-    def system(self) -> Array:
-        """I - M by column: column (t, z) has -M_{t+1}(z, z') in row (t + 1, z'), which is K + z' - z below the
-        diagonal. The diagonal is not stored."""
-        states, shape, outside = len(self.matrix), self.weights.shape[:-1], self.sequences.outside
-        band = np.zeros((*shape, 2 * states**2))
-        if self.scale.size < MANY:
-            np.multiply(-self.matrix, self.weights[..., 1:, None, :], out=moves_of(band)[..., :-1, :, :])
-        else:
-            one, diagonal = np.zeros((states, 2 * states**2)), np.arange(states)  # M_t is linear in o_t
-            moves_of(one)[diagonal, :, diagonal] = -self.matrix.T
-            np.matmul(self.weights.reshape(-1, states)[1:], one, out=band.reshape(-1, 2 * states**2)[:-1])
-            band[..., -1, :] = 0
-        if outside is not None:
-            moves_of(band)[..., :-1, :, :][outside[..., 1:]] = -np.eye(states)
-        return band
+    def predicted(self, before: Run | None) -> Array:
+        """Estimates of p(x_t | x_<t) from the filtered distributions of an earlier run, or of the last few steps."""
+        if before is not None:
+            return self.step(before.joint, before.totals)[2]
+        joint, totals = self.weights, self.weights @ np.ones(len(self.matrix))
+        for _ in range(HISTORY):
+            joint, totals, norms = self.step(joint, totals)
+        return norms
 
-    def solve(self, piece: int, values: Array, transposed: bool = False) -> None:
-        """Compute f_t, or b_t, of a piece [B, steps, K] in place; the first, or the last, is given."""
+    def step(self, joint: Array, totals: Array) -> tuple[Array, Array, Array]:
+        """Filter one step, at all steps at once, given f_{t-1} and s_{t-1}: f_t, s_t and p(x_t | x_<t)."""
+        after = np.empty(self.weights.shape)
+        np.matmul(joint[:, :-1], self.matrix, out=after[:, 1:])
+        after[:, 0] = self.prior
+        after *= self.weights
+        found = after @ np.ones(len(self.matrix))
+        norms = found.copy()
+        norms[:, 1:] /= totals[:, :-1]
+        norms = np.maximum(norms, SMALLEST_NORM)
+        if self.sequences.outside is not None:
+            norms[self.sequences.outside] = 1
+        return after, found, norms
+
+    def divide(self, norms: Array) -> None:
+        """Divide o_t by norms [B, T]."""
+        self.weights /= norms[..., None]
+        self.norms = norms if self.norms is None else self.norms * norms
+
+    def known(self) -> Array:
+        """The steps before s_t first leaves its range: [B, T] bool."""
+        return np.logical_and.accumulate((self.totals >= SMALLEST) & (self.totals <= 1 / SMALLEST), -1)
+
+    def corrections(self, known: Array) -> Array:
+        """The factors by which the norms of known steps [B, T] differ from the exact ones: s_t / s_{t-1}."""
+        found = np.ones(self.totals.shape)
+        ratios = found.copy()
+        ratios[:, 0] = self.totals[:, 0]
+        np.divide(self.totals[:, 1:], self.totals[:, :-1], out=ratios[:, 1:], where=known[:, 1:])
+        return np.where(known, ratios, found)
+
+    def solve(self, values: Array, transposed: bool = False) -> None:
+        """Compute f_t, or b_t, [B, T, K] in place; the first, or the last, is given."""
         width = 2 * len(self.matrix)
-        columns = self.band[piece].reshape(-1, width).T
+        columns = self.band.reshape(-1, width).T
         dtbsv(width - 1, columns, values.reshape(-1), lower=1, diag=1, trans=transposed, overwrite_x=1)
 
-    def forward(self) -> None:
-        """Compute f_t [pieces, B, steps, K] and s_t [pieces, B, steps]."""
+    def forward(self) -> bool:
+        """Compute f_t [B, T, K] and s_t [B, T]; returns whether all s_t are in their range."""
+        self.band = self.sequences.system(len(self.matrix)).filled(self.matrix, self.weights, self.sequences.outside)
         self.joint = np.zeros(self.weights.shape)
-        self.joint[0, :, 0] = self.prior * self.weights[0, :, 0]
-        for piece in range(len(self.joint)):
-            if piece:
-                before = normalised(self.joint[piece - 1, :, -1])
-                after = self.weights[piece, :, 0] * (before @ self.matrix)
-                self.joint[piece, :, 0] = self.where_outside(piece, before, after)
-            self.solve(piece, self.joint[piece])
+        self.joint[:, 0] = self.prior * self.weights[:, 0]
+        self.solve(self.joint)
         self.totals = self.joint @ np.ones(len(self.matrix))
+        lowest, highest = np.minimum.reduce(self.totals, None), np.maximum.reduce(self.totals, None)
+        return bool(lowest >= SMALLEST and highest <= 1 / SMALLEST)
 
     @cached_property
     def futures(self) -> Array:
-        """b_t, scaled to sum_z f_t(z) b_t(z) = 1: [pieces, B, steps, K]."""
+        """b_t, scaled to sum_z f_t(z) b_t(z) = 1: [B, T, K]."""
         futures = np.zeros(self.joint.shape)
-        futures[-1, :, -1] = 1
-        for piece in reversed(range(len(futures))):
-            futures[piece, :, -1] /= self.totals[piece, :, -1, None]
-            self.solve(piece, futures[piece], transposed=True)
-            if piece:
-                after = futures[piece, :, 0]
-                before = (self.weights[piece, :, 0] * after) @ self.matrix.T
-                futures[piece - 1, :, -1] = self.where_outside(piece, after, before)
+        futures[:, -1] = 1 / self.totals[:, -1, None]
+        self.solve(futures, transposed=True)
         return futures
-
-    def where_outside(self, piece: int, kept: Array, moved: Array) -> Array:
-        """`kept` [B, K] for the sequences that end before this piece, `moved` for the others."""
-        outside = self.sequences.outside
-        return moved if outside is None else np.where(outside[piece, :, 0, None], kept, moved)
 
     def log_likelihood(self) -> Array:
         """log p(x): [B]."""
-        return np.add.reduce(np.log(self.totals[..., -1]) + np.add.reduce(self.scale, -1), 0)
+        return np.log(self.totals[:, -1]) + np.add.reduce(self.log_scale(), -1)
+
+    def log_scale(self) -> Array:
+        """The logarithm of what o_t was divided by; zero in the padding: [B, T]."""
+        return self.scale if self.norms is None else self.scale + np.log(self.norms)
 
     def rate(self) -> float:
-        """The mean of log s_t - log s_{t-1} over all steps, for o_t with a maximum of one."""
-        steps = self.scale.size if self.sequences.outside is None else np.count_nonzero(~self.sequences.outside)
-        return float(np.add.reduce(np.log(self.totals[..., -1]), None)) / steps + self.offset
+        """The mean of log p(x_t | x_<t), for o_t with a maximum of one."""
+        total = np.add.reduce(np.log(self.totals[:, -1]))
+        if self.norms is not None:
+            total += np.add.reduce(np.log(self.norms), None)
+        return float(total) / self.sequences.inside + self.offset
 
     def log_norms(self) -> Array:
         """log p(x_t | x_<t): [B, T]."""
         logs = np.log(self.totals)
-        logs[..., 1:] -= logs[..., :-1].copy()
-        return self.sequences.output(logs + self.scale)
+        logs[:, 1:] -= logs[:, :-1].copy()
+        return self.sequences.clear_padding(logs + self.log_scale())
 
     def filtered(self) -> Array:
         """p(z_t | x_<=t): [B, T, K]."""
-        return self.sequences.output(self.joint / self.totals[..., None])
+        return self.sequences.clear_padding(self.joint / self.totals[..., None])
 
     def smoothed(self) -> Array:
         """p(z_t | x): [B, T, K]."""
-        return self.sequences.output(self.joint * self.futures)
+        return self.sequences.clear_padding(self.joint * self.futures)
 
     def last(self) -> Array:
         """The filtered distribution at the end of each sequence: [B, K]."""
-        return self.joint[-1, :, -1] / self.totals[-1, :, -1, None]
+        return self.joint[:, -1] / self.totals[:, -1, None]
 
     def expected(self) -> tuple[Array, Array, Array]:
         """d log p(x) / d prior [B, K]; expected transitions [K, K] and visits [N, K] of the rows of the table."""
         pulls = self.sequences.clear_padding(self.weights * self.futures)  # o_t b_t
-        moves = products(self.joint[..., :-1, :], pulls[..., 1:, :])
-        if len(pulls) > 1:
-            moves += products(normalised(self.joint[:-1, :, -1]), pulls[1:, :, 0])
-        states = len(self.matrix)
-        posterior = (self.joint * self.futures).ravel()
-        visits = np.bincount(self.sequences.entry(states), posterior, (self.symbols + 1) * states)
-        return pulls[0, :, 0], self.matrix * moves, visits.reshape(-1, states)[1:]
+        moves = products(self.joint[:, :-1], pulls[:, 1:])
+        return pulls[:, 0], self.matrix * moves, self.sequences.visits(self.joint * self.futures, self.symbols)
 
 
 def scaled(table: Array, rate: float) -> tuple[Array, Array]:
@@ -238,12 +281,6 @@ def moves_of(columns: Array) -> Array:
     return columns[..., states:].reshape(*columns.shape[:-1], states, 2 * states - 1)[..., :states]
 
 
-def normalised(values: Array) -> Array:
-    """NaN if the sum is zero."""
-    with np.errstate(invalid="ignore"):
-        return values / values.sum(-1, keepdims=True)
-
-
 def products(left: Array, right: Array) -> Array:
     """The sum of left right' over all steps: [..., K], [..., K] -> [K, K]."""
     return left.reshape(-1, left.shape[-1]).T @ right.reshape(-1, right.shape[-1])
@@ -251,12 +288,12 @@ def products(left: Array, right: Array) -> Array:
 
 def viterbi(sequences: Sequences, prior: Array, matrix: Array, table: Array) -> tuple[Array, Array] | None:
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability [B]; None if a sequence is impossible."""
-    log_weights, outside = sequences.at_steps(table, 0)[0], sequences.outside  # a single piece: [B, T, K]
+    log_weights, outside = sequences.at_steps(table, 0), sequences.outside  # [B, T, K]
     with np.errstate(divide="ignore"):
         moves, scores = np.log(matrix) + log_weights[:, 1:, None], np.log(prior) + log_weights[:, 0]
     if outside is not None:
-        scores[outside[0, :, 0]] = 0
-        moves[outside[0, :, 1:]] = np.where(np.eye(len(matrix)), 0.0, -np.inf)
+        scores[outside[:, 0]] = 0
+        moves[outside[:, 1:]] = np.where(np.eye(len(matrix)), 0.0, -np.inf)
     every = best_scores(scores, moves)
     best = np.maximum.reduce(every[:, -1], -1)
     if np.minimum.reduce(best) == -np.inf:
@@ -266,7 +303,7 @@ def viterbi(sequences: Sequences, prior: Array, matrix: Array, table: Array) -> 
     paths = [list(accumulate(one, follow, initial=state)) for one, state in zip(pointers, last, strict=True)]
     states = np.array(paths)[:, ::-1].copy()
     if outside is not None:
-        states[outside[0]] = -1
+        states[outside] = -1
     return states, best
 
 
