@@ -22,7 +22,7 @@ SEQUENCES = {False: (100, 1000, 10_000, 100_000), True: (100, 1000)}  # of 50 sy
 
 def measure(symbols: int, sequences: int) -> tuple[float, float, int]:
     """Seconds for counting, seconds for one learning step, and the number of distinct pairs."""
-    problem = Problem(STATES, symbols, sequences, 50)
+    problem = Problem(STATES, sequences, 50, symbols)
     tokens, lengths = problem.tokens.ravel(), np.full(sequences, 50)
     begin = perf_counter()
     counts = count_pairs(tokens, lengths, symbols)

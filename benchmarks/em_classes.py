@@ -6,13 +6,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from benchmarks.problem import Shape
 from benchmarks.report import emit
 
 KINDS = ("spherical", "diag", "full", "tied")
@@ -21,42 +21,26 @@ AGREEMENT = 1e-8
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """States and sequences of a problem."""
-
-    states: int
-    sequences: int
-    length: int
-
-    @property
-    def name(self) -> str:
-        return f"K={self.states} {self.sequences}x{self.length}"
-
-    @property
-    def steps(self) -> int:
-        return self.sequences * self.length
-
-
-SHAPES = (Shape(3, 1, 1000), Shape(3, 20, 50), Shape(8, 1, 10_000), Shape(8, 200, 50), Shape(20, 10, 1000))
+SIZES = ((1, 1000), (10, 1000), (20, 50), (200, 50), (1, 10_000))  # sequences x steps
+SHAPES = tuple(Shape(states, *size) for states in (3, 8, 20) for size in SIZES)
 QUICK = (Shape(3, 1, 1000), Shape(3, 20, 50))
 
 
 def vectors(shape: Shape, random: np.random.RandomState) -> Array:
-    states = np.repeat(random.randint(shape.states, size=-(-shape.steps // 10)), 10)[: shape.steps]
-    return random.randn(shape.steps, FEATURES) * (1 + np.arange(FEATURES)) + 3 * states[:, None]
+    states = np.repeat(random.randint(shape.states, size=-(-shape.num_tokens // 10)), 10)[: shape.num_tokens]
+    return random.randn(shape.num_tokens, FEATURES) * (1 + np.arange(FEATURES)) + 3 * states[:, None]
 
 
 def symbols(shape: Shape, random: np.random.RandomState) -> Array:
-    return random.randint(SYMBOLS, size=(shape.steps, 1))
+    return random.randint(SYMBOLS, size=(shape.num_tokens, 1))
 
 
 def counts(shape: Shape, random: np.random.RandomState) -> Array:
-    return random.poisson(1 + 5 * random.randint(3, size=(shape.steps, FEATURES)))
+    return random.poisson(1 + 5 * random.randint(3, size=(shape.num_tokens, FEATURES)))
 
 
 def bags(shape: Shape, random: np.random.RandomState) -> Array:
-    return random.multinomial(10, np.arange(1, SYMBOLS + 1) / 36, shape.steps)
+    return random.multinomial(10, np.arange(1, SYMBOLS + 1) / 36, shape.num_tokens)
 
 
 CLASSES: list[tuple[str, str, dict[str, Any], Callable[[Shape, np.random.RandomState], Array]]] = [
@@ -95,7 +79,7 @@ def compare(module: str, name: str, options: dict[str, Any], X: Array, shape: Sh
             found[i] += [used] if turn else []  # the first call may compile
     ours, theirs = median(found[0]), median(found[1])
     case = f"{name} {options.get('covariance_type', '')} {shape.name}".replace("  ", " ")
-    work = shape.steps * ITERATIONS
+    work = shape.num_tokens * ITERATIONS
     same = bool(np.isclose(bounds[0], bounds[1], rtol=AGREEMENT))
     more = {"agrees": same, "repeats": repeats, "iterations": ITERATIONS}
     emit("em", case, "fit", work / ours, "hmmlearn", work / theirs, theirs / ours, "steps/s", **more)

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
         )  # fmt: skip
 
     try:
-        report("states", 2.0, STATES, times([Problem(states, 100, 512, 128) for states in STATES]), tail=3)
-        report("steps", 1.0, STEPS, times([Problem(16, 100, 128, steps) for steps in STEPS]), tail=2)
+        report("states", 2.0, STATES, times([Problem(states, 512, 128, 100) for states in STATES]), tail=3)
+        report("steps", 1.0, STEPS, times([Problem(16, 128, steps, 100) for steps in STEPS]), tail=2)
     finally:
         runner.stop()

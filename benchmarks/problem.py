@@ -20,22 +20,32 @@ class Parameters(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Sizes and a seed, which determine the parameters and the tokens."""
+class Shape:
+    """States and sequences of a problem."""
 
     states: int
-    symbols: int
     sequences: int
     length: int
+
+    @property
+    def name(self) -> str:
+        return f"K={self.states} {self.sequences}x{self.length}"
+
+    @property
+    def num_tokens(self) -> int:
+        return self.sequences * self.length
+
+
+@dataclass(frozen=True)
+class Problem(Shape):
+    """Sizes and a seed, which determine the parameters and the tokens."""
+
+    symbols: int
     seed: int = 0
 
     @property
     def name(self) -> str:
         return f"K={self.states} V={self.symbols} {self.sequences}x{self.length}"
-
-    @property
-    def num_tokens(self) -> int:
-        return self.sequences * self.length
 
     @cached_property
     def parameters(self) -> Parameters:

@@ -31,12 +31,12 @@ class Case:
 
 
 CASES = (
-    Case(Problem(10, 20, 1000, 200), 10),
-    Case(Problem(50, 1000, 2000, 50), 10),
-    Case(Problem(256, 10_000, 4000, 50), 2),
-    Case(Problem(5, 20, 1, 1_000_000), 2),
+    Case(Problem(10, 1000, 200, 20), 10),
+    Case(Problem(50, 2000, 50, 1000), 10),
+    Case(Problem(256, 4000, 50, 10_000), 2),
+    Case(Problem(5, 1, 1_000_000, 20), 2),
 )
-QUICK = (Case(Problem(10, 20, 1000, 50), 3), Case(Problem(50, 1000, 200, 50), 3), Case(Problem(5, 20, 1, 20_000), 2))
+QUICK = (Case(Problem(10, 1000, 50, 20), 3), Case(Problem(50, 200, 50, 1000), 3), Case(Problem(5, 1, 20_000, 20), 2))
 
 
 @dataclass

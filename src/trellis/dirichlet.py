@@ -31,10 +31,10 @@ def expected_log(concentration: Tensor, dim: int = -1) -> Tensor:
     return torch.digamma(concentration) - torch.digamma(concentration.sum(dim, keepdim=True))
 
 
-def divergence(posterior: Tensor, prior: Tensor) -> Tensor:
-    """KL between Dirichlet distributions: [..., n], [..., n] -> [...]."""
+def divergence(posterior: Tensor, prior: Tensor, logs: Tensor) -> Tensor:
+    """KL between Dirichlet distributions, given E[log p] under the first: [..., n] each -> [...]."""
     if estimates.fused(posterior, 0.0, prior) is estimates.arrays:
-        return estimates.arrays.divergence(posterior, prior)
+        return estimates.arrays.divergence(posterior, prior, logs)
     normaliser = torch.lgamma(posterior.sum(-1)) - torch.lgamma(prior.sum(-1))
-    terms = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * expected_log(posterior)
+    terms = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * logs
     return normaliser + terms.sum(-1)

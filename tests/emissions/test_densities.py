@@ -48,6 +48,28 @@ def test_gaussian_density(random: np.random.RandomState, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_densities_from_monomials_where_they_are_accurate(random: np.random.RandomState, kind: str) -> None:
+    """One product where the data are near the origin, centred observations where they are far from it."""
+    emission, x = gaussian(random, kind), torch.from_numpy(random.randn(SAMPLES, FEATURES))
+    for values, accurate in ((x, True), (x + 1e3, False)):
+        found = emission.from_monomials(emission.basis, values)
+        assert (found is not None) == accurate
+        assert_close(emission.log_density(values), emission.kind.log_density(values, emission.means, emission.covars))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_monomials_are_kept_until_the_means_are_far_from_their_origin(random: np.random.RandomState, kind: str) -> None:
+    emission, x = gaussian(random, kind), torch.from_numpy(random.randn(SAMPLES, FEATURES))
+    observed, visits = Vectors(x, torch.arange(SAMPLES)[None]), torch.from_numpy(random.rand(SAMPLES, STATES))
+    later = emission.maximised(emission.statistics(observed, visits), no_prior())
+    assert later.basis is emission.basis
+    assert later.basis.of(x)[0] is emission.basis.of(x)[0]
+    far = Gaussian(later.means + 1e5, later.covars, kind, basis=later.basis)
+    assert far.basis is not later.basis
+    assert_close(far.origin[0], far.means.mean(0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_gaussian_estimates_maximise_the_expected_likelihood(random: np.random.RandomState, kind: str) -> None:
     """No small change of any parameter makes the weighted log-likelihood larger."""
     emission, x = gaussian(random, kind), torch.from_numpy(random.randn(SAMPLES, FEATURES))

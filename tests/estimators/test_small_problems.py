@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from estimator_cases import CASES, LENGTHS, STATES, Case, parameters
 
-from trellis.estimators import CategoricalHMM, inference
+from trellis.estimators import CategoricalHMM, blocks, inference
 from trellis.kernels.scan import banded
 
 ROUNDING = {"rtol": 1e-9, "atol": 1e-11}  # of ten iterations in another order of operations
@@ -50,9 +50,45 @@ def test_small_blocks_are_solved_in_numpy(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(inference, "expect_whole", None)
     model.fit(X).score(X), model.predict_proba(X), model.predict(X)
     longer = np.tile(X, 1 + banded.STEPS // len(X))
-    for query in (model.fit, model.score, model.predict_proba, model.predict):
+    for query in (model.score, model.predict_proba, model.predict):
         with pytest.raises(TypeError, match="not callable"):
             query(longer)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_compiled_e_step_agrees(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequences long enough for the compiled E-step, with gaps, and a single one."""
+    X = with_gaps(np.concatenate([case.data()] * 8))
+    for given, lengths in ((X, [400, len(X) - 400]), (X, None)):
+        with monkeypatch.context() as patch:
+            patch.setattr(inference, "solved", None)
+            patch.setattr(inference, "expect_whole", None)
+            found = case.ours(n_iter=10, tol=-np.inf, random_state=0).fit(given, lengths)
+        with monkeypatch.context() as patch:
+            patch.setattr(blocks, "NARROW", 0)
+            patch.setattr(banded, "STEPS", 0)
+            expected = case.ours(n_iter=10, tol=-np.inf, random_state=0).fit(given, lengths)
+        np.testing.assert_allclose(found.monitor_.history, expected.monitor_.history, **ROUNDING)
+        for one, other in zip(parameters(found), parameters(expected), strict=True):
+            np.testing.assert_allclose(one, other, **ROUNDING)
+
+
+def test_which_e_steps_are_compiled() -> None:
+    """The choice depends on sizes alone."""
+    assert not blocks.is_long((1, blocks.WORTH_COMPILING - 1), 3)
+    assert blocks.is_long((1, blocks.WORTH_COMPILING), 3)
+    assert blocks.is_long((1, 10**6), blocks.NARROW)
+    assert not blocks.is_long((1, 1000), blocks.NARROW + 1)
+    assert not blocks.is_long((100, banded.SHORT), 3)
+    assert blocks.is_long((10, 1000), 3)
+    assert not blocks.is_long((10, 1000), 20)
+
+
+def test_an_impossible_long_sequence_takes_the_general_route() -> None:
+    model = by_hand([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]])
+    model.fit(np.arange(1000) % 2)
+    assert model.monitor_.history[-1] == -np.inf
 
 
 def by_hand(transmat: list[list[float]], emissions: list[list[float]]) -> CategoricalHMM:

@@ -136,8 +136,8 @@ class Diagonal(Covariance):
         return second + shift * (shift * visits - 2 * first)
 
     def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
-        weight = (prior.covar_weight - 1).clip(0) + visits
-        return (prior.covar + scatter + prior.mean_weight * off * off) / weight.clip(SMALLEST_WEIGHT)
+        weight = at_least(prior.covar_weight - 1, 0) + visits
+        return (prior.covar + scatter + prior.mean_weight * off * off) / at_least(weight, SMALLEST_WEIGHT)
 
 
 class Spherical(Diagonal):
@@ -191,7 +191,11 @@ class Full(Covariance):
         squares = precisions.reshape(len(covars), -1)
         diagonal = np.add.reduce(np.log(self.variances(inverse)), -1, keepdims=True)
         constant = np.add.reduce(linear * means, -1, keepdims=True) - 2 * diagonal + means.shape[1] * LOG_TWO_PI
-        found = np.broadcast_arrays(-0.5 * constant, means[:, :1])[0], linear, np.broadcast_to(-0.5 * squares, (len(means), squares.shape[1]))
+        found = (
+            np.broadcast_arrays(-0.5 * constant, means[:, :1])[0],
+            linear,
+            np.broadcast_to(-0.5 * squares, (len(means), squares.shape[1])),
+        )
         return np.concatenate(found, 1), np.maximum.reduce(np.add.reduce(self.variances(precisions), -1))
 
     def second(self, x: Array) -> Array:
@@ -207,9 +211,9 @@ class Full(Covariance):
         return second.reshape(*shift.shape, -1) - cross - cross.mT + outer(shift, shift) * visits[:, None]
 
     def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
-        weight = (prior.covar_weight - off.shape[1]).clip(0) + visits[:, None]
+        weight = at_least(prior.covar_weight - off.shape[1], 0) + visits[:, None]
         total = prior.covar + scatter + outer(prior.mean_weight * off, off)
-        return total / weight.clip(SMALLEST_WEIGHT)
+        return total / at_least(weight, SMALLEST_WEIGHT)
 
 
 class Tied(Full):
@@ -239,9 +243,9 @@ class Tied(Full):
         return states.any()
 
     def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
-        weight = (prior.covar_weight - off.shape[1]).clip(0) + visits.sum()
+        weight = at_least(prior.covar_weight - off.shape[1], 0) + visits.sum()
         total = prior.covar + (scatter + outer(prior.mean_weight * off, off)).sum(0)
-        return total / weight.clip(SMALLEST_WEIGHT)
+        return total / at_least(weight, SMALLEST_WEIGHT)
 
 
 COVARIANCES: dict[str, Covariance] = {
@@ -354,7 +358,9 @@ class Gaussian(Emission):
         """log p(x | z) as one product, which is much faster; None if it would not be accurate."""
         monomials, reach = basis.of(x)
         try:
-            coefficients, precision = self.kind.coefficients(self.means.numpy() - basis.origin.numpy(), self.covars.numpy())
+            coefficients, precision = self.kind.coefficients(
+                self.means.numpy() - basis.origin.numpy(), self.covars.numpy()
+            )
         except np.linalg.LinAlgError:
             return None
         return (coefficients @ monomials).T if reach * precision <= ACCURATE else None
@@ -395,8 +401,11 @@ class Gaussian(Emission):
         scatter = self.kind.scatter(moments, shift)
         totals = moments.second.reshape(scatter.shape), prior.covar + scatter
         before, after = (self.kind.variances(total) for total in totals)
-        lost, visited = (after < CANCELLED * before).any(1), moments.visits[:, 0] > 0
         covars = self.kind.estimate(scatter, moments.visits, off, prior)
+        certain = (after - CANCELLED * before).min() >= 0 and moments.visits.min() > 0 and not self.apart
+        if certain and self.kind.variances(covars).min() > 0:
+            return covars, False
+        lost, visited = (after < CANCELLED * before).any(1), moments.visits[:, 0] > 0
         covars = where(self.kind.of_states(visited), covars, old)
         apart = self.apart or bool(lost.any())
         if apart and self.given_origin is not None:
@@ -411,6 +420,10 @@ class Gaussian(Emission):
 def outer(left: Array, right: Array) -> Array:
     """The outer product: [..., F], [..., F] -> [..., F, F]."""
     return left[..., :, None] * right[..., None, :]
+
+
+def at_least(values: Array, smallest: float) -> Array:
+    return values.clamp(min=smallest) if isinstance(values, Tensor) else np.maximum(values, smallest)
 
 
 def where(condition: Array, chosen: Array, other: Array) -> Array:

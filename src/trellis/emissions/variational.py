@@ -46,7 +46,7 @@ class DirichletCategorical(Categorical):
         return DirichletCategorical(self.prior + statistics, self.prior)
 
     def divergence(self) -> Tensor:
-        return divergence(self.posterior.T, self.prior.T).sum()
+        return divergence(self.posterior.T, self.prior.T, self.table.T).sum()
 
     def mean(self) -> Categorical:
         return Categorical((self.posterior / self.posterior.sum(0)).log(), None, self.num_states)

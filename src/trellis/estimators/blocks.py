@@ -26,7 +26,7 @@ class Block(NamedTuple):
     lengths: Tensor  # [B]
     order: Array  # [n]: source index of each unpadded step
     ends: Array  # [B]: the lengths
-    sequences: Sequences | None = None  # of a small problem on a CPU
+    sequences: Callable[[], Sequences] | None = None  # of a small problem on a CPU
     weights: Tensor | None = None  # [B]; None: all 1
     states: Tensor | None = None  # [B, T]: known states, -1 where unknown; None: all unknown
     steps: Callable[[], Any] | None = None  # of a few long sequences on a CPU: `fused.Steps`, or None without numba
@@ -89,7 +89,7 @@ def make_block(observed: Observations, order: Array, sequences: Array, states: i
         tensor(lengths, device),
         order if observed.order is None else observed.order[order],
         lengths,
-        Sequences(rows, lengths) if small else None,
+        cache(partial(Sequences, rows, lengths)) if small else None,
         None if observed.weights is None else tensor(observed.weights[sequences], device),
         None if observed.states is None else tensor(padded(observed.states[order], lengths), device),
         cache(partial(fused_steps, rows, lengths)) if plain and is_long(rows.shape, states) else None,

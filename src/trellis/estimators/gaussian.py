@@ -42,7 +42,7 @@ class GaussianStates(BaseEstimator):
         self._covars_ = np.array(covars, np.float64)
         if self.covariance_type == "spherical":
             self._covars_ = self._covars_.reshape(len(self._covars_), -1)[:, 0]
-        matrices = self._check_covars()
+        matrices = self.kind.full(torch.from_numpy(self._covars_), self.n_components, self._check_covars())
         if not torch.allclose(matrices, matrices.mT) or not bool((torch.linalg.eigvalsh(matrices) > 0).all()):
             raise InputError("covars_ must be symmetric and positive definite.")
 
@@ -103,14 +103,14 @@ class GaussianStates(BaseEstimator):
         covariance = spread + smallest * np.eye(seen.shape[1])
         return self.kind.for_states(torch.from_numpy(covariance), self.n_components).numpy()
 
-    def _check_covars(self) -> Tensor:
-        """The covariances as matrices [K, F, F]; raises if they do not have the shape of their type."""
+    def _check_covars(self) -> int:
+        """The number of features; raises if the covariances do not have the shape of their type."""
         covars = self._covars_
         features = np.shape(self.means_)[1] if hasattr(self, "means_") else covars.shape[-1]
         shape = self.kind.shape(self.n_components, features)
         if covars.shape != shape:
             raise InputError(f"covars_ of type {self.covariance_type!r} must have shape {shape}, not {covars.shape}.")
-        return self.kind.full(torch.from_numpy(covars), self.n_components, features)
+        return int(features)
 
 
 @positional(

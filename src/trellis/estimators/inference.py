@@ -17,7 +17,7 @@ from trellis.types import Belief, Counts, Potentials
 
 underflows = np.errstate(all="ignore")  # decorator: probabilities may underflow, whatever NumPy is set to raise
 Arrays = tuple[banded.Sequences, Array, Array, Array]
-Found = tuple[float, Array, Array, Array]  # log p(x), expected starts [K], transitions [K, K] and visits [N, K]
+Found = tuple[Array, ...]  # log p(x), expected starts [K], transitions [K, K] and visits [N, K]
 
 
 @underflows
@@ -52,8 +52,7 @@ def expect(parts: Parts, block: Block) -> Counts:
     """The E-step."""
     if not (found := fused(parts, block) or banded_counts(parts, block)):
         return expect_whole(parts, block.observations, block.lengths, block.states, block.weights)
-    total, start, moves, visits = found
-    counts = Counts(torch.tensor(total, dtype=torch.float64), *map(torch.from_numpy, (start, moves, visits)))
+    counts = Counts(*map(torch.from_numpy, found))
     return counts._replace(emission=parts.emission.statistics(block.observations, counts.emission))
 
 
@@ -71,7 +70,7 @@ def banded_counts(parts: Parts, block: Block) -> Found | None:
     if not (run := solved(parts, block)):
         return None
     entry, moves, visits = run.expected()
-    return float(np.add.reduce(run.log_likelihood())), np.add.reduce(entry * run.prior), moves, visits
+    return np.array(np.add.reduce(run.log_likelihood())), np.add.reduce(entry * run.prior), moves, visits
 
 
 def solved(parts: Parts, block: Block) -> banded.Run | None:
@@ -90,7 +89,7 @@ def small(parts: Parts, block: Block, viterbi: bool = False) -> Arrays | None:
     if viterbi and not banded.is_small(block.shape, transition.num_states, viterbi=True):
         return None
     table = emission.potentials(block.observations).table
-    return block.sequences, start.numpy(), transition.matrix.numpy(), table.numpy()
+    return block.sequences(), start.numpy(), transition.matrix.numpy(), table.numpy()
 
 
 def problem(parts: Parts, block: Block) -> tuple[Belief, Dense, Potentials, torch.Tensor]:

@@ -20,12 +20,13 @@ class VariationalParts(Parts):
     """Dirichlet posteriors and priors of the start [K] and of the transitions [K, K], and an emission with its own."""
 
     def __init__(self, start: Tensor, transition: Tensor, emission: Any, priors: tuple[Tensor, Tensor]) -> None:
-        super().__init__(expected_log(start).exp(), Dense(expected_log(transition).exp()), emission)
+        self.logs = expected_log(start), expected_log(transition)
+        super().__init__(self.logs[0].exp(), Dense(self.logs[1].exp()), emission)
         self.posteriors, self.priors = (start, transition), priors
 
     def bound(self) -> float:
         """What the lower bound adds to the log-likelihood of the E-step."""
-        apart = [divergence(*pair).sum() for pair in zip(self.posteriors, self.priors, strict=True)]
+        apart = [divergence(*each).sum() for each in zip(self.posteriors, self.priors, self.logs, strict=True)]
         return -float(sum(apart) + self.emission.divergence())
 
     def maximised(self, counts: Counts, prior: Prior) -> VariationalParts:

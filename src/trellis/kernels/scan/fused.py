@@ -26,7 +26,7 @@ class Steps:
         self.joint = np.empty((rows.shape[1], 0))
         self.times = np.zeros(0)  # how often each row occurs
 
-    def expect(self, prior: Array, matrix: Array, table: Array) -> tuple[float, Array, Array, Array] | None:
+    def expect(self, prior: Array, matrix: Array, table: Array) -> tuple[Array, ...] | None:
         """log p(x), expected starts [K], transitions [K, K] and visits [N, K]; None if a sequence is impossible."""
         symbols, states = table.shape
         if len(self.times) != symbols + 1:
@@ -41,7 +41,7 @@ class Steps:
         if not expect(*operands, self.joint, self.inverse, np.empty(states), starts, moves, visits):
             return None
         total = self.times[1:] @ scale - np.add.reduce(np.log(self.inverse), None)
-        return float(total), starts[0], matrix * moves, visits[1:]
+        return np.array(total), starts[0], matrix * moves, visits[1:]
 
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
