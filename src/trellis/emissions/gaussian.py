@@ -384,7 +384,8 @@ class Gaussian(Emission):
         if "m" in self.trained:
             weight = own.mean_weight + moments.visits
             pulled = own.mean_weight * (own.mean - origin)
-            shift = where(weight > 0, (pulled + moments.first) / weight, shift)
+            found = (pulled + moments.first) / weight
+            shift = found if weight.min() > 0 else where(weight > 0, found, shift)
         means, apart = origin + shift, self.apart
         if "c" in self.trained:
             covars, apart = self.maximised_covars(moments, shift, means - own.mean, covars, own)
@@ -402,8 +403,7 @@ class Gaussian(Emission):
         totals = moments.second.reshape(scatter.shape), prior.covar + scatter
         before, after = (self.kind.variances(total) for total in totals)
         covars = self.kind.estimate(scatter, moments.visits, off, prior)
-        certain = (after - CANCELLED * before).min() >= 0 and moments.visits.min() > 0 and not self.apart
-        if certain and self.kind.variances(covars).min() > 0:
+        if not self.apart and moments.visits.min() > 0 and (after - CANCELLED * before).min() > 0:
             return covars, False
         lost, visited = (after < CANCELLED * before).any(1), moments.visits[:, 0] > 0
         covars = where(self.kind.of_states(visited), covars, old)
@@ -439,7 +439,8 @@ def light(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
     none has gradients; otherwise the tensors."""
     few = first.dtype is torch.float64 and not first.is_cuda and first.numel() <= SMALL
     given = first, *others
-    return tuple([one.numpy() for one in given]) if few and not any(one.requires_grad for one in given) else given
+    few = few and True not in [one.requires_grad for one in given]
+    return tuple([one.numpy() for one in given]) if few else given
 
 
 def cholesky(covars: Tensor) -> Tensor:

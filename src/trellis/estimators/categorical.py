@@ -113,7 +113,7 @@ class CategoricalHMM(CategoricalStates, BaseHMM):
     letters = BaseHMM.letters | {"e": "emissionprob_"}
 
     def _adopt_emission(self, emission: Categorical) -> None:
-        self.emissionprob_ = np.ascontiguousarray(emission.table.exp().T.cpu().numpy())
+        self.emissionprob_ = np.exp(emission.table.cpu().numpy().T, order="C")
 
     def _emission_prior(self) -> float | Tensor | None:
         return self._pseudocounts() if "e" in self.params else None

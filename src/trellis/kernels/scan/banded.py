@@ -78,7 +78,7 @@ class Sequences:
                 run.divide(run.predicted(before))
                 continue
             known = run.known()
-            if (found := np.count_nonzero(known)) <= valid:
+            if (found := int(np.count_nonzero(known))) <= valid:
                 break
             valid = found
             run.divide(run.corrections(known))
@@ -116,7 +116,7 @@ class Sequences:
     @cached_property
     def inside(self) -> int:
         """The number of steps without the padding."""
-        return self.rows.size - (0 if self.outside is None else np.count_nonzero(self.outside))
+        return self.rows.size - (0 if self.outside is None else int(np.count_nonzero(self.outside)))
 
     def clear_padding(self, values: Array) -> Array:
         if self.outside is not None:

@@ -24,7 +24,7 @@ class Steps:
         self.lengths, self.at = lengths, np.where(np.arange(rows.shape[1]) < lengths[:, None], rows + 1, 0)
         self.inverse = np.ones(rows.shape)  # 1 / p(x_t | x_<t)
         self.joint = np.empty((rows.shape[1], 0))
-        self.times = np.zeros(0)  # how often each row occurs
+        self.times: Array = np.zeros(0)  # how often each row occurs
 
     def expect(self, prior: Array, matrix: Array, table: Array) -> tuple[Array, ...] | None:
         """log p(x), expected starts [K], transitions [K, K] and visits [N, K]; None if a sequence is impossible."""
