@@ -53,6 +53,8 @@ for name in ("score", "filter", "smooth", "expect", "viterbi"):
     setattr(engines, name, counting(getattr(engines, name)))
 if (small := installed("kernels.scan.banded")) is not None:  # small problems, which estimators solve without an engine
     small.Run.__init__, small.viterbi = counting(small.Run.__init__), counting(small.viterbi)
+if (fused := installed("kernels.scan.fused")) is not None:  # their E-steps of a few long sequences
+    fused.Steps.expect = counting(fused.Steps.expect)
 
 
 def watched(method):
