@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from trellis.corpus import Split, Vocabulary
 from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
+from trellis.models.restoring import check_finite
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.storage import as_path
 from trellis.transitions.base import invert
@@ -121,6 +122,11 @@ class PersistedModel(ABC):
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
         """The tensors to save."""
+
+    @classmethod
+    def check_saved(cls, saved: Saved) -> None:
+        """Raise ValueError if the contents of a file cannot be this model's; called before `restore`."""
+        check_finite(saved.tensors)
 
     @classmethod
     @abstractmethod

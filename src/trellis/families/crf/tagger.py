@@ -24,14 +24,15 @@ from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
 from trellis.families.crf.encoders import ENCODERS, Encoded, split_spec
 from trellis.families.crf.learning import train_crf
-from trellis.families.crf.model import CRF, Features, every_pair, observed_pairs
+from trellis.families.crf.model import CRF, Features, check_pairs, every_pair, observed_pairs
 from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
 from trellis.kernels.bags import Bags, Pairs
 from trellis.models.base import Saved
+from trellis.models.restoring import check_labels, check_shapes, rebuilt
 from trellis.models.tagger import Tagger, a_few, check_data, lines_to_tensor, tensor_to_lines
 from trellis.options import build
 from trellis.report.markup import Markup
-from trellis.storage import atomic_write
+from trellis.storage import atomic_write, confined
 from trellis.tasks.scores import Scores
 from trellis.tasks.tagging import score_tags
 from trellis.training.fit import Fitted, Job
@@ -55,11 +56,13 @@ class CRFTagger(Tagger):
 
     def __init__(
         self, config: CRFTaggerConfig, labels: list[str], vocab: Vocabulary, index: Index, scales: list[float],
-        crf: CRF, device: str = "cpu",
+        crf: CRF, device: str = "cpu", files: Sequence[tuple[str, Path]] | None = None,
     ) -> None:  # fmt: skip
+        """`files` are the kinds and files of the representations; by default, those named in `config`."""
         self.config, self.labels, self.vocab, self.index, self.scales = config, labels, vocab, index, scales
         self.word_counts = {word: count for word, count in zip(vocab.words, vocab.counts, strict=True) if word != EOS}
-        self.crf, self.files = crf, [split_spec(spec.strip()) for spec in config.representations.split(";") if spec]
+        specs = [spec.strip() for spec in config.representations.split(";") if spec]
+        self.crf, self.files = crf, [split_spec(spec) for spec in specs] if files is None else files
         self.encoders = [ENCODERS[kind](file, device) for kind, file in self.files]
 
     @classmethod
@@ -181,15 +184,25 @@ class CRFTagger(Tagger):
     @classmethod
     def restore(cls, saved: Saved) -> CRFTagger:
         vocab, settings, tensors, folder = saved
-        specs = ";".join(f"{kind}:{folder / name}" for kind, name in settings["encoders"])
-        config = build(CRFTaggerConfig, settings["config"] | {"representations": specs})
-        index = {name: i for i, name in enumerate(tensor_to_lines(tensors.pop(NAMES)))}
-        if tensors["attribute"].dim() == 2:  # all pairs, as in files written before weights were sparse
-            tensors |= every_pair(*tensors["attribute"].shape)._asdict() | {"attribute": tensors["attribute"].flatten()}
-        pairs = Pairs(tensors["first"], tensors["labels"])
-        crf = CRF(len(settings["labels"]), len(index), len(tensors["dense"]), pairs=pairs)
-        crf.load_state_dict(tensors)
-        return cls(config, settings["labels"], vocab, index, settings["scales"], crf)
+        files = [(kind, confined(folder, name)) for kind, name in settings["encoders"]]
+        names, labels = check_labels("features", tensor_to_lines(tensors[NAMES])), settings["labels"]
+        weights = {name: tensor for name, tensor in tensors.items() if name != NAMES}
+        if weights["attribute"].dim() == 2:  # all pairs, as in files written before weights were sparse
+            check_shapes({"attribute": (len(names), len(labels))}, {"attribute": weights["attribute"]})
+            weights |= every_pair(len(names), len(labels))._asdict() | {"attribute": weights["attribute"].flatten()}
+        pairs = Pairs(weights["first"], weights["labels"])
+        check_pairs(pairs, len(names), len(check_labels("labels", labels)))
+        crf = rebuilt(lambda: CRF(len(labels), len(names), len(weights["dense"]), pairs=pairs), weights)
+        config, index = build(CRFTaggerConfig, settings["config"]), {name: i for i, name in enumerate(names)}
+        tagger = cls(config, labels, vocab, index, settings["scales"], crf, files=files)
+        tagger.check_widths()
+        return tagger
+
+    def check_widths(self) -> None:
+        """Raise ValueError if the representations do not have as many dimensions as the CRF has weights."""
+        vectors = [part[0] for part in self.represent([[EOS]]) if not is_sparse(part)]
+        if len(vectors) != len(self.scales) or sum(window(one).shape[1] for one in vectors) != len(self.crf.dense):
+            raise ValueError("the representations beside the model are not those it was trained with")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""Rebuild a model from a file without trusting the file.
+
+The settings of a small file may describe a model of any size. Modules are therefore built on torch's meta device first,
+which allocates nothing, and compared with the tensors of the file."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+LARGEST = 1 << 20  # a size in the settings of a file with fewer numbers than this
+NORMALISED = 1e-2  # the largest error of a sum of probabilities, for parameters of any precision
+M = TypeVar("M", bound=nn.Module)
+
+
+def check_settings(settings: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless the settings are a JSON object whose numbers are finite and, if they are integers, not
+    larger than the number of elements of the tensors."""
+    if not isinstance(settings, dict):
+        raise ValueError("the settings are not a JSON object")
+    most = max(LARGEST, *(t.numel() for t in tensors.values()), 0)
+    for number in _numbers(settings):
+        if not (abs(number) <= most if isinstance(number, int) else math.isfinite(number)):
+            raise ValueError("the settings contain a number that is too large for the tensors of the file")
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if a number is infinite or NaN."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"the tensor {name!r} contains numbers that are infinite or NaN")
+
+
+def check_distribution(name: str, probs: Tensor) -> None:
+    """Raise ValueError unless the tensor [n] contains probabilities that sum to one."""
+    if probs.dim() != 1 or not bool((probs >= 0).all()) or abs(float(probs.sum()) - 1) > NORMALISED:
+        raise ValueError(f"the tensor {name!r} is not a distribution")
+
+
+def check_labels(name: str, labels: Any) -> list[str]:
+    """Labels from a file; raises ValueError unless they are distinct strings."""
+    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+        raise ValueError(f"the {name} are not strings")
+    if len(set(labels)) != len(labels):
+        raise ValueError(f"the {name} are not distinct")
+    return labels
+
+
+def check_indices(name: str, indices: Tensor, shape: tuple[int, ...], low: int, high: int) -> None:
+    """Raise ValueError unless the tensor has this shape and integers in [low, high)."""
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise ValueError(f"the tensor {name!r} does not contain integers")
+    if tuple(indices.shape) != shape:
+        raise ValueError(f"the tensor {name!r} has the shape {list(indices.shape)}, not {list(shape)}")
+    if indices.numel() and not low <= int(indices.min()) <= int(indices.max()) < high:
+        raise ValueError(f"the tensor {name!r} contains numbers outside [{low}, {high})")
+
+
+def check_shapes(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless the tensors have exactly these names and shapes."""
+    if different := sorted(expected.keys() ^ tensors.keys()):
+        raise ValueError(f"the file and the settings differ in the tensor {different[0]!r}")
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != tuple(shape):
+            raise ValueError(
+                f"the tensor {name!r} has the shape {list(tensors[name].shape)}, but the settings imply {list(shape)}"
+            )
+
+
+def rebuilt(build: Callable[[], M], tensors: Mapping[str, Tensor]) -> M:
+    """The module that `build` returns, with the tensors of a file, which must be exactly those of its state dict."""
+    with torch.device("meta"), _at_most(len(tensors)):
+        expected = build().state_dict()
+    check_shapes({name: value.shape for name, value in expected.items()}, tensors)
+    floating = {name for name, value in expected.items() if value.is_floating_point()}
+    dtypes = {tensors[name].dtype for name in floating}
+    wrong = [name for name in expected if tensors[name].is_floating_point() != (name in floating)]
+    if wrong or len(dtypes) > 1:
+        raise ValueError(f"the tensors have unexpected types: {', '.join(wrong or map(str, dtypes))}")
+    module = build().to(*dtypes)
+    module.load_state_dict(tensors)
+    return module
+
+
+@contextmanager
+def _at_most(tensors: int) -> Iterator[None]:
+    """Raise ValueError if this thread creates modules with many more parameters than these; some may be replaced."""
+    count, parameters, thread = 0, 2 * tensors + 16, threading.get_ident()
+
+    def register(module: nn.Module, name: str, value: nn.Parameter) -> None:
+        nonlocal count
+        if threading.get_ident() != thread:
+            return
+        count += 1
+        if count > parameters:
+            raise ValueError(f"the settings imply more than the {tensors} tensors of the file")
+
+    handle = register_module_parameter_registration_hook(register)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The numbers in a JSON value."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(inner)
+    elif isinstance(value, int | float):
+        yield value
