@@ -24,7 +24,9 @@ UNTRAINED = "untrained.safetensors"  # in the folder of an unfinished run: the m
 BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
 CONFIG = "config.toml"
 DEMO = "demo"  # a model in the package, made by `make bundled`
-ABOUT = dict.fromkeys(("corpus", "order", "reader", "column"), str)  # the types of the metadata that are used
+ABOUT: dict[str, type] = dict.fromkeys(
+    ("corpus", "order", "reader", "column"), str
+)  # the types of the metadata that are used
 ABOUT |= dict.fromkeys(("data", "run", "training", "scores"), dict)
 M = TypeVar("M", bound=PersistedModel)
 

@@ -1,19 +1,19 @@
 """Rebuild a model from a file without trusting the file.
 
-The settings of a small file may describe a model of any size. Modules are therefore built on torch's meta device first,
-which allocates nothing, and compared with the tensors of the file."""
+The settings of a small file may describe a model of any size. While modules are built from them, they may therefore not
+create more or larger tensors than the file contains."""
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
-LARGEST = 1 << 20  # a size in the settings of a file with fewer numbers than this
+LARGEST = 1 << 20  # a size, or a number of elements, that is harmless in a file of any size
 NORMALISED = 1e-2  # the largest error of a sum of probabilities, for parameters of any precision
 M = TypeVar("M", bound=nn.Module)
 
@@ -74,37 +74,64 @@ def check_shapes(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, 
 
 def rebuilt(build: Callable[[], M], tensors: Mapping[str, Tensor]) -> M:
     """The module that `build` returns, with the tensors of a file, which must be exactly those of its state dict."""
-    with torch.device("meta"), _at_most(len(tensors)):
-        expected = build().state_dict()
-    check_shapes({name: value.shape for name, value in expected.items()}, tensors)
+    with Budget(tensors):
+        module = build()
+    expected = module.state_dict()
+    check_shapes({name: tuple(value.shape) for name, value in expected.items()}, tensors)
     floating = {name for name, value in expected.items() if value.is_floating_point()}
     dtypes = {tensors[name].dtype for name in floating}
     wrong = [name for name in expected if tensors[name].is_floating_point() != (name in floating)]
     if wrong or len(dtypes) > 1:
         raise ValueError(f"the tensors have unexpected types: {', '.join(wrong or map(str, dtypes))}")
-    module = build().to(*dtypes)
-    module.load_state_dict(tensors)
+    module.to(dtype=next(iter(dtypes), None)).load_state_dict(tensors)
     return module
 
 
-@contextmanager
-def _at_most(tensors: int) -> Iterator[None]:
-    """Raise ValueError if this thread creates modules with many more parameters than these; some may be replaced."""
-    count, parameters, thread = 0, 2 * tensors + 16, threading.get_ident()
+class Budget(TorchFunctionMode):
+    """Raises ValueError if new tensors have more than twice as many elements as those of a file, or if modules have
+    many more parameters than the file has tensors."""
 
-    def register(module: nn.Module, name: str, value: nn.Parameter) -> None:
-        nonlocal count
-        if threading.get_ident() != thread:
-            return
-        count += 1
-        if count > parameters:
-            raise ValueError(f"the settings imply more than the {tensors} tensors of the file")
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.elements = 2 * sum(t.numel() for t in tensors.values()) + LARGEST
+        self.parameters = 2 * len(tensors) + 16  # some may be replaced
+        self.thread = threading.get_ident()
 
-    handle = register_module_parameter_registration_hook(register)
-    try:
-        yield
-    finally:
-        handle.remove()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in FACTORIES:
+            self.elements -= FACTORIES[func](*args, **kwargs)
+            self.check(self.elements)
+        return func(*args, **kwargs)
+
+    def register(self, module: nn.Module, name: str, value: nn.Parameter) -> None:
+        """Called whenever a module of any thread gets a parameter."""
+        if threading.get_ident() == self.thread:
+            self.parameters -= 1
+            self.check(self.parameters)
+
+    def check(self, left: int) -> None:
+        if left < 0:
+            raise ValueError("the settings imply a larger model than the file contains")
+
+    def __enter__(self) -> Any:
+        self.handle = register_module_parameter_registration_hook(self.register)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.handle.remove()
+        super().__exit__(*error)
+
+
+def _elements(*args: Any, size: Any = None, **kwargs: Any) -> int:
+    """The number of elements that torch.empty(*args, size=size) creates."""
+    sizes = size if size is not None else args[0] if isinstance(args[0], Sequence) else args
+    return math.prod(sizes)
+
+
+FACTORIES: dict[Any, Callable[..., int]] = dict.fromkeys((torch.empty, torch.zeros, torch.ones), _elements)
+FACTORIES |= dict.fromkeys((torch.rand, torch.randn, torch.full), _elements)
+FACTORIES |= {torch.arange: lambda *bounds, **_: int(max(bounds)), torch.eye: lambda n, *m, **_: n * max((n, *m))}
 
 
 def _numbers(value: Any) -> Iterator[float]:

@@ -200,8 +200,8 @@ class CRFTagger(Tagger):
 
     def check_widths(self) -> None:
         """Raise ValueError if the representations do not have as many dimensions as the CRF has weights."""
-        vectors = [part[0] for part in self.represent([[EOS]]) if not is_sparse(part)]
-        if len(vectors) != len(self.scales) or sum(window(one).shape[1] for one in vectors) != len(self.crf.dense):
+        dense = [vectors(part)[0] for part in self.represent([[EOS]]) if not is_sparse(part)]
+        if len(dense) != len(self.scales) or sum(window(one).shape[1] for one in dense) != len(self.crf.dense):
             raise ValueError("the representations beside the model are not those it was trained with")
 
 

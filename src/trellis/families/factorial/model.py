@@ -209,7 +209,7 @@ class FHMM(GradientModel, StateModel):
     @classmethod
     def restore(cls, saved: Saved) -> FHMM:
         vocab, settings, tensors, _ = saved
-        sizes, dim, combine = settings["sizes"], settings["dim"], settings["combine"]
+        sizes, dim, combine = settings["sizes"], int(settings["dim"]), settings["combine"]
         params = rebuilt(lambda: LayeredParams(sizes, len(vocab), dim, combine=combine), tensors)
         model = cls(vocab, params, settings["bound"]).eval()
         model.emission()

@@ -20,7 +20,7 @@ from trellis.emissions import Product
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support
 from trellis.families.hmm_tagger.config import HMMTaggerConfig
-from trellis.families.hmm_tagger.parameters import TaggedParams, with_tags
+from trellis.families.hmm_tagger.parameters import INNER, TaggedParams, with_tags
 from trellis.inference import discrete
 from trellis.models.base import Saved
 from trellis.models.restoring import check_indices, check_labels
@@ -114,6 +114,9 @@ class HMMTagger(HMM, Tagger):
     def check_saved(cls, saved: Saved) -> None:
         super().check_saved(saved)
         words, tags = len(saved.vocab), check_labels("tags", saved.settings["tags"])
+        own = {name for name in saved.tensors if not name.startswith(INNER)} - {TAGGED}
+        if own != {"tag_logits", "kinds"}:
+            raise ValueError(f"its tensors are {', '.join(sorted(own))}")
         check_indices("kinds", saved.tensors["kinds"], (words,), -1, words)
         if len(saved.tensors["tag_logits"]) != len(tags) or tags[:1] != [EOS] or saved.vocab.unk is None:
             raise ValueError("the tags do not match the tensors")

@@ -208,6 +208,8 @@ class LDS(PersistedModel):
         shapes |= {"variance": (words,)} if "variance" in tensors else {}
         check_shapes(shapes, tensors)
         check_indices("rows", tensors["rows"], shapes["rows"], -1, words)
+        if not all(tensor.is_floating_point() for name, tensor in tensors.items() if name not in ("rows", "counts")):
+            raise ValueError("a parameter is not a real number")
         if not bool((tensors["counts"] >= 0).all()) or not 0 < float(tensors["counts"].sum()) < 1 << 63:
             raise ValueError("the counts of words are not positive")
         if "variance" in tensors and not bool((tensors["variance"] > 0).all()):

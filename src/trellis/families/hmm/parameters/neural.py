@@ -23,6 +23,7 @@ from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import pick, pick_both, take, times
 from trellis.kernels.streams import side_by_side
 from trellis.models.restoring import rebuilt
+from trellis.options import build
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
 from trellis.transitions.softmax import SoftmaxEntry
@@ -77,16 +78,14 @@ class ClassLogits(nn.Module):
         tiles = (sizes + TILE - 1) // TILE
         first_tile, first_word = tiles.cumsum(0) - tiles, sizes.cumsum(0) - sizes
         sorted_class = word_class[order]
-        slots = first_tile[sorted_class] * TILE + torch.arange(len(order), device=order.device)
-        slots -= first_word[sorted_class]
+        slots = first_tile[sorted_class] * TILE + torch.arange(len(order)) - first_word[sorted_class]
         words = order.new_zeros(int(tiles.sum()) * TILE)
         words[slots] = order
         place = torch.empty_like(order)
         place[order] = slots
         self.register_buffer("words", words, persistent=False)
         self.register_buffer("slots", place, persistent=False)
-        tile_class = torch.arange(len(tiles), device=tiles.device).repeat_interleave(tiles)
-        self.register_buffer("tile_class", tile_class, persistent=False)
+        self.register_buffer("tile_class", torch.arange(len(tiles)).repeat_interleave(tiles), persistent=False)
 
     def forward(self, states: Tensor, words: Tensor, partition: Partition, dtype: torch.dtype) -> Tensor:
         """States [K, d], words [V, d] -> [V, k]."""
@@ -229,5 +228,6 @@ class NeuralParams(WordParams):
         known = {name: settings[name] for name in cls.keys if name in settings}
         support = restored_support(tensors, len(words), int(settings["states"]))
         emission = "cloned" if isinstance(support, Partition) else "full"
-        config = HMMConfig(states=int(settings["states"]), emission=emission, params=cls.kind, **known)
+        own = {"states": settings["states"], "emission": emission, "params": cls.kind}
+        config = build(HMMConfig, own | known, "model.")
         return rebuilt(lambda: cls(words, config, support), tensors)
