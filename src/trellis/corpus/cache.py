@@ -1,10 +1,11 @@
 """The cache folder: encoded corpora, downloads, generated texts and word classes. It can be deleted at any time."""
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from trellis.storage import explained
 
 ROOMS = "corpora", "sources", "classes"
+TRUSTED = "trusted.txt"  # the texts that the user has named, one JSON string per line
 
 
 class CacheEntry(NamedTuple):
@@ -46,7 +48,30 @@ def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
     with writing(cache_folder(cache)):
         for entry in entries:
             shutil.rmtree(entry.path) if entry.path.is_dir() else entry.path.unlink()
+        (cache_folder(cache) / TRUSTED).unlink(missing_ok=True)
     return entries
+
+
+def trust_source(source: str) -> None:
+    """Record that the user has named this text, so that it can be read again if only a model file names it."""
+    if not is_trusted(source):
+        with suppress(OSError):
+            file = cache_folder() / TRUSTED
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(_resolved(source) + "\n")
+
+
+def is_trusted(source: str) -> bool:
+    """Whether the user has named this text before."""
+    try:
+        return _resolved(source) in (cache_folder() / TRUSTED).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError):
+        return False
+
+
+def _resolved(source: str) -> str:
+    return json.dumps(str(Path(source).expanduser().resolve()))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 from trellis import __version__
 from trellis.config import RunConfig, load_config, seconds_of
 from trellis.corpus import Corpus
+from trellis.corpus.cache import trust_source
 from trellis.devices import choose_device, describe_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
@@ -64,6 +65,8 @@ def train(
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
     report."""
     family, device = config.family, choose_device(config.device)
+    if data is None:
+        trust_source(config.data.source)
     folder = None if folder is None else as_path(folder)
     corpus = family.load("read")(config, data)
     if not config.eval.test:
