@@ -1,12 +1,15 @@
 """Atomic file writes, and tensors in the safetensors format."""
 
+import importlib.util
 import json
 import math
 import os
 import secrets
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -19,6 +22,7 @@ from trellis.errors import TrellisError
 
 PARTIAL = ".partial"
 LOCK = ".lock"
+BUILDING = ".building-"  # prefix of temporary folders
 
 DTYPES = {
     "F64": torch.float64,
@@ -83,8 +87,9 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes; the lock is released when the process ends, however it ends."""
+def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Lock a folder against other processes, if necessary after they have released it (`wait`). The lock is released
+    when the process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # not Unix: no file locks
@@ -95,7 +100,7 @@ def claimed(folder: Path) -> Iterator[None]:
         file = (folder / LOCK).open("w")
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise TrellisError(f"Another process is using {folder}; wait, or choose another folder.") from error
         yield
@@ -105,6 +110,26 @@ def clear_partial(folder: str | Path) -> None:
     """Remove unfinished files of killed processes from `folder`, to which no other process may be writing."""
     for partial in Path(folder).glob(f".*{PARTIAL}"):
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """A new temporary folder inside `folder`, from which those of killed processes are removed."""
+    with ExitStack() as open_files:
+        with claimed(folder, wait=True):
+            for left in folder.glob(f"{BUILDING}*"):
+                remove_abandoned(left)
+            made = Path(tempfile.mkdtemp(prefix=BUILDING, dir=folder))
+            open_files.callback(shutil.rmtree, made, ignore_errors=True)
+            open_files.enter_context(claimed(made))
+        yield made
+
+
+def remove_abandoned(made: Path) -> None:
+    """Remove a temporary folder unless a process is using it."""
+    if importlib.util.find_spec("fcntl") is not None:
+        with suppress(TrellisError), claimed(made):
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def save_tensors(

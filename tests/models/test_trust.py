@@ -84,15 +84,12 @@ def test_output_escapes_metadata(run: Path, options: list[str], capsys: pytest.C
         assert json.loads(shown)["corpus"] == ESCAPE
 
 
-def test_log_messages_are_escaped(
-    run: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import logging
-
-    monkeypatch.setattr(logging.root, "handlers", [])
-    command("info", str(run))
-    logging.getLogger("trellis").warning("the file %s", ESCAPE)
-    shown = capfd.readouterr().err
+def test_log_messages_are_escaped(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.root, "handlers", [])
+        command("info", str(run))
+        logging.getLogger("trellis").warning("the file %s", ESCAPE)
+    shown = capsys.readouterr().err
     assert "owned" in shown
     assert harmless(shown)
 
