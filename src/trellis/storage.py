@@ -107,8 +107,8 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def clear_partial(folder: str | Path) -> None:
-    """Remove unfinished files of killed processes from `folder`, to which no other process may be writing."""
-    for partial in Path(folder).glob(f".*{PARTIAL}"):
+    """Remove unfinished files of killed processes under `folder`, to which no other process may be writing."""
+    for partial in Path(folder).rglob(f".*{PARTIAL}"):
         partial.unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
 """Model files: tensors, with the family, settings and vocabulary as JSON in the header."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -19,6 +19,7 @@ from trellis.storage import as_path, check_schema, load_tensors, read_metadata, 
 
 FORMAT, SCHEMA = "trellis.model", 2
 FILE = "model.safetensors"
+TRAINING = "training."  # prefix of the state of a learner in a checkpoint
 LOG_ZERO = -1e30  # the logit of a probability of zero in a model file, finite
 UNTRAINED = "untrained.safetensors"  # in the folder of an unfinished run: the model before its first step
 BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
@@ -32,9 +33,11 @@ M = TypeVar("M", bound=PersistedModel)
 
 
 def save_model(
-    path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False
-) -> None:
-    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16."""
+    path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False,
+    training: Mapping[str, Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16.
+    `training` is the state of a learner, for a checkpoint that can also be loaded as a model."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -48,7 +51,7 @@ def save_model(
     short = {name: t.half() if t.dtype == torch.float32 else t for name, t in tensors.items()} if half else tensors
     if large := [name for name, t in short.items() if t.dtype == torch.float16 and bool((t == torch.inf).any())]:
         raise TrellisError(f"The tensor {large[0]!r} has numbers that are too large for float16; save it without half.")
-    save_tensors(path, short, header)
+    save_tensors(path, short | {f"{TRAINING}{name}": t for name, t in (training or {}).items()}, header)
 
 
 def widened(tensor: Tensor) -> Tensor:
@@ -89,6 +92,7 @@ def read_model(file: Path) -> PersistedModel:
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
         tensors = load_tensors(file, checked=True)
+        tensors = {name: t for name, t in tensors.items() if not name.startswith(TRAINING)}
         tensors = {name: widened(t) if t.dtype == torch.float16 else t for name, t in tensors.items()}
         check_settings(settings, tensors)
         saved, kind = Saved(vocab, settings, tensors, file.parent), family.load("model")

@@ -22,7 +22,7 @@ from trellis.models.base import PersistedModel
 from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
 from trellis.options import to_toml
 from trellis.report.page import write_report
-from trellis.storage import as_path, claimed, write_text
+from trellis.storage import as_path, claimed, clear_partial, write_text
 from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
 from trellis.training.fit import Job
@@ -133,6 +133,7 @@ def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
     """Lock the run folder and write its configuration."""
     with claimed(folder):
         check_folder(config, folder, resume)
+        clear_partial(folder)
         write_text(folder / CONFIG, to_toml(config))
         yield
 
