@@ -22,7 +22,7 @@ from trellis.errors import TrellisError
 
 SLOW = 20  # seconds that a case may take
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the process has mapped before the first case
-LONGEST = 8_000  # characters of a message
+LONGEST = 50_000  # characters of a message
 EXIT_CODES = 0, 2
 SHARED = "/dev/shm"  # files in memory, whose writes need not wait for a disk
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,10 +44,21 @@ class Target:
         self.models.append(trellis.train(["abcab", "bcab"] * 10, tokenizer="characters", device="cpu", **characters).model)
 
     def honest(self) -> None:
-        for found in self.models[:1]:
-            found.sample(1000, 100)
-            found.infill(["the ___ sees ___"] * 10, samples=100)
-            found.constrain(constraints.contains("cat"), 1, 30).sample(10)
+        """Every query of every model, also so that everything is compiled."""
+        for found, sentence in [*((one, "the cat sees") for one in self.models[:-1]), (self.models[-1], "abc")]:
+            queries: list[Callable[[], Any]] = [
+                lambda: found.sample(1000, 100),  # noqa: B023
+                lambda: found.log_prob([sentence] * 100),  # noqa: B023
+                lambda: found.posterior([sentence] * 100),  # noqa: B023
+                lambda: found.viterbi([sentence] * 100),  # noqa: B023
+                lambda: found.embed([sentence] * 100),  # noqa: B023
+                lambda: found.infill(["___ " + sentence + " ___"] * 10, samples=100),  # noqa: B023
+                lambda: found.constrain(constraints.contains(sentence), 1, 30).best(),  # noqa: B023
+                lambda: found.tag([sentence.split()]),  # noqa: B023
+            ]
+            for query in queries:
+                with suppress(TrellisError, AttributeError):
+                    query()
 
     def case(self, random: Random) -> None:
         found = random.choice(self.models)

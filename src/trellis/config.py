@@ -43,6 +43,10 @@ class DataConfig(Options):
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
     test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fractions(self)
+
 
 @dataclass(frozen=True)
 class TaggedDataConfig(Options):
@@ -56,6 +60,17 @@ class TaggedDataConfig(Options):
     column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
     valid_fraction: float = option(0.05, "fraction of a file held out for validation", within="[0, 1)")
     test_fraction: float = option(0.05, "fraction of a file held out for testing", within="[0, 1)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fractions(self)
+
+
+def check_fractions(data: DataConfig | TaggedDataConfig) -> None:
+    """Raise if the held-out fractions leave nothing to train on."""
+    if data.valid_fraction + data.test_fraction >= 1:
+        shares = f"{data.valid_fraction} and {data.test_fraction}"
+        raise TrellisError(f"data.valid_fraction and data.test_fraction are {shares}: together they must be below 1.")
 
 
 @dataclass(frozen=True)

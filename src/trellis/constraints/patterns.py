@@ -66,7 +66,10 @@ def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
     characters = sorted({SPACE, *"".join(alphabet.words)})
 
     def atom(match: re.Match[str]) -> np.ndarray:
-        one = re.compile(match["atom"])
+        try:
+            one = re.compile(match["atom"])
+        except re.error as error:
+            raise TrellisError(f"The pattern {pattern!r} contains {match['atom']!r}: {error}.") from error
         return np.array([one.fullmatch(character) is not None for character in characters])
 
     anchored = pattern.removeprefix("^").removesuffix("$") if not pattern.endswith(r"\$") else pattern.removeprefix("^")

@@ -94,7 +94,7 @@ def intact(file: Path) -> Iterator[None]:
     """Turn errors from inconsistent file contents into a one-line TrellisError."""
     try:
         yield
-    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         reason = " ".join(str(error).split())
         raise TrellisError(f"{file} is damaged: its contents are inconsistent ({reason}); train it again.") from error
 
