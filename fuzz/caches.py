@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import trellis
-from fuzz.harness import Finding
+from fuzz.harness import FindingError
 from fuzz.mutations import changed_bytes
 from fuzz.small import TEXT
 from trellis.families.hmm import FAMILY
@@ -47,6 +47,6 @@ class Target:
                 change = random.choice([changed_bytes(random, data), bytes(len(data)), b"", data[::-1]])
                 path.write_bytes(change)
         if self.read() != self.wanted:
-            raise Finding("the corpus has changed")
+            raise FindingError("the corpus has changed")
         if random.random() < 0.05:
             trellis.train(self.text, emission="brown", classes=2, states=2, epochs=1, device="cpu")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import trellis
 from fuzz.models import changed_header, changed_tensors, use
@@ -13,15 +15,17 @@ from fuzz.small import SENTENCES
 from trellis.models.files import BEST, LAST
 from trellis.storage import load_tensors, read_metadata, save_tensors
 
-STEPS = {"tokenizer": "whitespace", "min_count": 1, "device": "cpu", "checkpoint_steps": 1, "epochs": 3, "log_every": 1}
-RUNS = {
+STEPS: dict[str, Any] = {
+    "tokenizer": "whitespace", "min_count": 1, "device": "cpu", "checkpoint_steps": 1, "epochs": 3, "log_every": 1,
+}  # fmt: skip
+RUNS: dict[str, dict[str, Any]] = {
     "em": {"states": 2, "learner": "em"},
     "stepwise": {"states": 2},
     "gradient": {"states": 2, "learner": "gradient"},
 }
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Ends a run early."""
 
 
@@ -33,7 +37,7 @@ class Stop(trellis.Callback):
     def on_evaluation(self, state: object, metrics: object) -> None:
         self.evaluations += 1
         if self.evaluations == 2:
-            raise Killed
+            raise KilledError
 
 
 class Target:
@@ -42,10 +46,8 @@ class Target:
     def __init__(self, folder: Path) -> None:
         self.kept, self.run = folder / "kept", folder / "run"
         for name, options in RUNS.items():
-            try:
+            with suppress(KilledError):
                 trellis.train(SENTENCES * 8, self.kept / name, callbacks=[Stop()], **STEPS, **options)
-            except Killed:
-                pass
             assert (self.kept / name / LAST).exists()
 
     def honest(self) -> None:

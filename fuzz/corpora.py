@@ -50,7 +50,10 @@ class Target:
         if kind == "sentences":
             return lines
         if kind == "tokens":
-            return [[random.choice([word, random.randint(-3, 2**65), any_number(random)]) for word in line.split()] for line in lines]
+            return [
+                [random.choice([word, random.randint(-3, 2**65), any_number(random)]) for word in line.split()]
+                for line in lines
+            ]
         data = "\n".join(lines).encode() + random.choice([b"", b"\n", *BYTES])
         path = self.folder / f"a{random.choice(['.txt', '', '.csv', '.fasta', '.gz'])}"
         for old in self.folder.iterdir():

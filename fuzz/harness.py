@@ -39,7 +39,7 @@ class Fuzzed(Protocol):
         """Process one random input."""
 
 
-class Finding(Exception):
+class FindingError(Exception):
     """A case that ended, but not as it should."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import trellis
-from fuzz.harness import Finding
+from fuzz.harness import FindingError
 from fuzz.mutations import STRINGS, any_value, changed_bytes, changed_json
 from fuzz.small import OPTIONS, SENTENCES, VARIANTS, model
 from trellis.models.base import LanguageModel
@@ -27,7 +27,7 @@ def use(found: Any) -> None:
         found.tag([["the", "cat", "sees"]])
     if isinstance(found, LanguageModel):
         if np.isnan(found.log_prob(SENTENCES[:2])).any():
-            raise Finding("the log-probability is NaN")
+            raise FindingError("the log-probability is NaN")
         found.sample(1, 5)
     repr(found)
 
@@ -86,9 +86,15 @@ def changed_tensors(random: Random, tensors: Any, header: Any) -> Any:
             random.choice(BAD) if tensor.is_floating_point() else random.choice([-1, 2**31 - 1, 100, 0])
         )
     elif kind == 1:
-        tensor = tensor.to(random.choice([torch.float64, torch.float32, torch.float16, torch.int64, torch.bool, torch.uint8]))
+        tensor = tensor.to(
+            random.choice([torch.float64, torch.float32, torch.float16, torch.int64, torch.bool, torch.uint8])
+        )
     elif kind == 2:
-        tensor = random.choice([tensor[..., :-1], tensor[None], tensor.reshape(-1), tensor[:0]]) if tensor.ndim else tensor[None]
+        tensor = (
+            random.choice([tensor[..., :-1], tensor[None], tensor.reshape(-1), tensor[:0]])
+            if tensor.ndim
+            else tensor[None]
+        )
     elif kind == 3:
         tensor = torch.full_like(tensor, random.choice([0, 1])) if tensor.dtype != torch.bool else ~tensor
     else:

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fuzz.harness import Finding
+import trellis
+from fuzz.harness import FindingError
 from fuzz.mutations import NUMBERS, STRINGS, any_text, any_value
 from fuzz.small import OPTIONS, WORDS, model
 from trellis import constraints
 from trellis.errors import TrellisError
 
-PIECES = [*WORDS, "(", ")", "[", "]", "|", "*", "+", "?", "{1,3}", "{0,99999}", "{3,1}", ".", "\\", "^", "$", "(?=a)", "___",
-          "___{1,3}", "a-z", "\\d", "😀", " "]  # fmt: skip
+PIECES = [*WORDS, "(", ")", "[", "]", "|", "*", "+", "?", "{1,3}", "{0,99999}", "{3,1}", ".", "\\", "^", "$", "(?=a)",
+          "___", "___{1,3}", "a-z", "\\d", "😀", " "]  # fmt: skip
 COUNTS = [0, 1, 2, 3, -1, 2**31, 2**62, 2**63, 2**64, 10**400, 1.5, "3", None, True]
 
 
@@ -27,7 +28,7 @@ def without_nan(value: Any) -> None:
     if isinstance(value, float | np.ndarray | torch.Tensor | np.generic):
         array = np.asarray(value.detach() if isinstance(value, torch.Tensor) else value)
         if array.dtype.kind == "f" and np.isnan(array).any():
-            raise Finding("a result is NaN")
+            raise FindingError("a result is NaN")
     elif isinstance(value, list | tuple):
         for entry in value[:20]:
             without_nan(entry)
@@ -37,11 +38,9 @@ class Target:
     """Query small models of several families."""
 
     def __init__(self, folder: Path) -> None:
-        self.models = [model(name) for name in ("hmm", "hmm", "hmm", "fhmm", "lds", "ngram", "lstm", "hmm-tagger", "crf")]
-        characters = dict(OPTIONS["hmm"])
-        import trellis
-
-        self.models.append(trellis.train(["abcab", "bcab"] * 10, tokenizer="characters", device="cpu", **characters).model)
+        names = ["hmm", "hmm", "hmm", "fhmm", "lds", "ngram", "lstm", "hmm-tagger", "crf"]
+        characters = trellis.train(["abcab", "bcab"] * 10, tokenizer="characters", device="cpu", **OPTIONS["hmm"])
+        self.models = [*map(model, names), characters.model]
 
     def honest(self) -> None:
         """Every query of every model, also so that everything is compiled."""
@@ -66,7 +65,7 @@ class Target:
         try:
             without_nan(query(found, random))
         except AttributeError as error:
-            if "has no attribute" not in str(error) or "object" not in str(error) or type(found).__name__ not in str(error):
+            if f"{type(found).__name__!r} object has no attribute" not in str(error):
                 raise
             raise TrellisError("not a query of this family") from error
 

@@ -12,8 +12,8 @@ import trellis
 from fuzz.mutations import any_number, changed_bytes, changed_text
 from fuzz.small import SENTENCES, TAGGED, TEXT, WORDS, model
 from trellis.corpus.brown_paths import read_paths
-from trellis.corpus.records import read_records
 from trellis.corpus.recipe import Recipe
+from trellis.corpus.records import read_records
 from trellis.corpus.tagged import read_tagged
 from trellis.families.crf.encoders import WordVectors
 from trellis.families.ngram.arpa import write_arpa
@@ -31,7 +31,7 @@ VECTORS = f"{len(WORDS)} 3\n" + "".join(f"{word} 0.1 -2 3e-1\n" for word in WORD
 PATHS = "".join(f"{i % 4:02b}\t{word}\t{i + 1}\n" for i, word in enumerate(WORDS))
 
 
-def records(reader: str, column: str | None = None) -> Callable[[Path], Any]:
+def records(reader: str, column: str = "") -> Callable[[Path], Any]:
     return lambda path: list(read_records(path, Recipe(reader=reader, column=column)))
 
 

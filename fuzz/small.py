@@ -6,7 +6,7 @@ from typing import Any
 
 import trellis
 
-WORDS = "the cat sees dog runs a and sleeps bird".split()
+WORDS = ["the", "cat", "sees", "dog", "runs", "a", "and", "sleeps", "bird"]
 SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs and the dog sees", "a bird sleeps"]
 TEXT = "".join(f"{line}\n" for line in SENTENCES * 8)
 TAGS = {"the": "D", "a": "D", "cat": "N", "dog": "N", "bird": "N", "and": "C"}
@@ -36,6 +36,6 @@ def model(name: str) -> Any:
     """A small trained model."""
     family, options = name.split()[0], (OPTIONS | VARIANTS)[name]
     tagged = family in ("crf", "hmm-tagger")
-    more = {} if tagged else {"tokenizer": "whitespace", "min_count": 1}
+    more: dict[str, Any] = {} if tagged else {"tokenizer": "whitespace", "min_count": 1}
     data = TAGGED if tagged else SENTENCES * 8
     return trellis.train(data, family=family, device="cpu", **options, **more).model

@@ -52,7 +52,8 @@ def check_memory(needed: int, what: str, advice: str, device: str | torch.device
     """Raise if something needs more bytes than the machine, or the GPU, has."""
     if needed > (has := total_memory(str(device))):
         where = "machine" if str(device) == "cpu" else "GPU"
-        raise TrellisError(f"{what} needs at least {in_words(needed)} of memory; the {where} has {in_words(has)}: {advice}.")
+        sizes = f"at least {in_words(needed)} of memory; the {where} has {in_words(has)}"
+        raise TrellisError(f"{what} needs {sizes}: {advice}.")
 
 
 def total_memory(device: str = "cpu") -> int:
@@ -96,7 +97,8 @@ def processor() -> str:
 
 def check_integer(value: Any, what: str, least: int = 1, most: int = LARGEST) -> int:
     """The value as an int; raises if it is not an integer in this range."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= (found := operator.index(value)) <= most:
+    found = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+    if found is None or not least <= found <= most:
         written = str(value)[:40] if not isinstance(value, int) or abs(value) <= LARGEST else "too large"
         limit = f"of at least {least}" if most == LARGEST else f"from {least} to {most:,}"
         raise TrellisError(f"The {what} is {written}; pass an integer {limit}.")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 LIMITS = MemoryError, RecursionError, OverflowError, RuntimeError, ValueError  # also torch's and numpy's own errors
 _ALLOCATION = re.compile(
     "allocate|out of memory|not enough memory|Storage size calculation|array is too big|array size defined by dims|"
-    "Maximum allowed dimension|multiplication overflow|Overflow when unpacking|too large to convert|numel|exceeds the limit",
+    "Maximum allowed dimension|multiplication overflow|Overflow when unpacking|too large to convert|exceeds the limit",
     re.IGNORECASE,
 )
 

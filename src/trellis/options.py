@@ -150,7 +150,9 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind) or kind is Any:
         return value if kind is Any or is_dataclass(value) else build(cast(type, kind), value, where + ".")
     if type(value) is int and kind in (int, float) and abs(value) > LARGEST:
-        raise TrellisError(f"{where} is a number of {value.bit_length()} bits, which is too large; use at most 63 bits.")
+        raise TrellisError(
+            f"{where} is a number of {value.bit_length()} bits, which is too large; use at most 63 bits."
+        )
     if kind is float and type(value) is int:
         return float(value)
     if kind is not Any and type(value) is not kind:

@@ -33,7 +33,9 @@ class FHMMConfig(ModelConfig):
                 raise ValueError
             return sizes
         except ValueError as error:
-            raise TrellisError(f'model.layer_states is {shown(self.layer_states)}; write for example "20,10,5".') from error
+            raise TrellisError(
+                f'model.layer_states is {shown(self.layer_states)}; write for example "20,10,5".'
+            ) from error
 
     def num_values(self, words: int) -> int:
         width = sum(self.sizes)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
+from trellis.devices import check_integer
 from trellis.emissions import Partition
 from trellis.emissions.classed import Likelihoods
-from trellis.devices import check_integer
 from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.lattice import sentence_trellis
