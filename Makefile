@@ -49,7 +49,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz all --seconds 45
 
-# SECONDS of random input, shared by all targets (see docs/fuzzing.md)
+# SECONDS of random input, shared by all targets (see docs/stability.md)
 SECONDS ?= 600
 SEED ?= 0
 fuzz: .venv/developed

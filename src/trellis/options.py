@@ -15,7 +15,7 @@ from trellis.extensions import entries
 
 T = TypeVar("T")
 AUTO = "auto"
-LARGEST, LARGE = 2**63 - 1, 1e9  # of an integer; an upper bound that no documentation needs to mention
+LARGEST, LARGE = 2**63 - 1, 1000  # of an integer; an upper bound that documentation need not mention
 SHOWN = reprlib.Repr()
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 80
 TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from trellis.config import ModelConfig, RunConfig, TrainConfig
 from trellis.errors import TrellisError
-from trellis.options import LARGE, option, shown
+from trellis.options import option, shown
+
+MOST = 10**9  # states of a layer
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class FHMMConfig(ModelConfig):
             return (self.states,) * self.layers
         try:
             sizes = tuple(int(size) for size in self.layer_states.split(","))
-            if not all(1 <= size <= LARGE for size in sizes):
+            if not all(1 <= size <= MOST for size in sizes):
                 raise ValueError
             return sizes
         except ValueError as error:
