@@ -36,16 +36,11 @@ class DataConfig(Options):
         None,
         "minimum count of a word to enter the vocabulary; default: 2 for words, but 1 if the text contains <unk> or if "
         "more than half of its tokens would become <unk>; 1 for other tokens",
-        within="[0, inf)",
     )
     min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
-    max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit", within="[0, inf)")
+    max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
     test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(self)
 
 
 @dataclass(frozen=True)
@@ -60,17 +55,6 @@ class TaggedDataConfig(Options):
     column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
     valid_fraction: float = option(0.05, "fraction of a file held out for validation", within="[0, 1)")
     test_fraction: float = option(0.05, "fraction of a file held out for testing", within="[0, 1)")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(self)
-
-
-def check_fractions(data: DataConfig | TaggedDataConfig) -> None:
-    """Raise if the held-out fractions leave nothing to train on."""
-    if data.valid_fraction + data.test_fraction >= 1:
-        shares = f"{data.valid_fraction} and {data.test_fraction}"
-        raise TrellisError(f"data.valid_fraction and data.test_fraction are {shares}: together they must be below 1.")
 
 
 @dataclass(frozen=True)

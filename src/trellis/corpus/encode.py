@@ -211,9 +211,8 @@ def _ends(units: int, shares: list[float]) -> list[int]:
     """The end offset of each share of the units; held-out shares come last, each with at least one unit."""
     held_out = [max(1, round(units * share)) for share in shares[1:]]
     if sum(held_out) >= units:
-        raise TrellisError(
-            "No text is left to train on: pass more, or lower data.valid_fraction or data.test_fraction."
-        )
+        advice = "pass a longer text, or lower data.valid_fraction and data.test_fraction"
+        raise TrellisError(f"There are no words in the train split: {advice}.")
     return np.cumsum([units - sum(held_out), *held_out]).tolist()
 
 
