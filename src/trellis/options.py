@@ -15,6 +15,7 @@ from trellis.extensions import entries
 
 T = TypeVar("T")
 AUTO = "auto"
+DIGITS = 18  # of an integer of 64 bits
 LARGEST, LARGE = 2**63 - 1, 1000  # of an integer; an upper bound that documentation need not mention
 SHOWN = reprlib.Repr()
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 80
@@ -158,6 +159,15 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if kind is not Any and type(value) is not kind:
         raise TrellisError(f"{where} must be {TYPE_NAMES[kind]}, not {shown(value)}.")
     return value
+
+
+def whole(text: str) -> int | None:
+    """The number that decimal digits write; None for other text, and for numbers that do not fit into 64 bits.
+
+    >>> whole("42"), whole("4.2"), whole("9" * 5000)
+    (42, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
 
 
 def shown(value: Any) -> str:

@@ -48,7 +48,7 @@ class Repeat(NamedTuple):
 Tree = Sequenced | Choice | Repeat | np.ndarray  # an array [A] bool is a set of symbols
 Item = str | Bounds | Tree
 REPEATS = {"*": Bounds(0, None), "+": Bounds(1, None), "?": Bounds(0, 1)}
-_BOUNDS = r"(?P<bounds>\{(?P<least>\d*)(?P<range>,(?P<most>\d*))?\})"
+_BOUNDS = r"(?P<bounds>\{(?P<least>\d{0,9})(?P<range>,(?P<most>\d{0,9}))?\})"
 _CHARACTERS = re.compile(
     rf"(?P<open>\((?:\?:)?)|(?P<operator>[)|])|(?P<repeat>[*+?])|{_BOUNDS}"
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[^bBAZ\d])|[^\\\[\](){}|*+?])",
