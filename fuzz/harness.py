@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, Protocol
 
 from trellis.errors import TrellisError
+from trellis.progress import set_quiet
 
 SLOW = 20  # seconds that a case may take
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the process has mapped before the first case
@@ -102,6 +103,7 @@ def prepared(kind: type[Fuzzed]) -> Any:
     """The target in a temporary folder with a cache of its own, and with bounded memory."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
+    set_quiet(True)
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED if os.access(SHARED, os.W_OK) else None) as folder:
         os.environ["TRELLIS_CACHE"] = str(Path(folder) / "cache")
         before = os.getcwd()

@@ -42,6 +42,7 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.resource, "setrlimit", lambda *limits: None)
     monkeypatch.setattr(harness.logging, "disable", lambda level: None)
     monkeypatch.setattr(harness.warnings, "simplefilter", lambda action: None)
+    monkeypatch.setattr(harness, "set_quiet", lambda quiet: None)
     monkeypatch.setenv("TRELLIS_CACHE", "unused")
 
 

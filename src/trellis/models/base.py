@@ -352,6 +352,8 @@ class LanguageModel(SequenceModel, PersistedModel):
 
         def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:
             rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].cpu().numpy()
+            if np.isnan(rows).any():
+                raise TrellisError("The probabilities are not numbers: a parameter of the model is too large.")
             return (row[:length] for row, length in zip(rows, lengths.tolist(), strict=True))
 
         return given.answer(in_batches(self, given, score, end=True))
