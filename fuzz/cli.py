@@ -135,7 +135,7 @@ def new_process(words: list[str], stdin: bytes, closed: bool) -> None:
             process.stdout.close()
             process.stdout = None
         try:
-            _, err = process.communicate(stdin, timeout=2 * SLOW)
+            _, err = process.communicate(stdin, timeout=10 * SLOW)
         except BaseException:
             process.kill()
             raise
