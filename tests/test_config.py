@@ -15,7 +15,7 @@ from trellis.options import to_toml
 
 @given(
     source=st.text(st.characters(exclude_categories=["Cs"])),
-    lr=st.floats(min_value=0, allow_infinity=False),
+    lr=st.floats(0, 1000),
     epochs=st.integers(1, 10**12),
     lower=st.booleans(),
 )

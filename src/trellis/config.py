@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trellis.errors import TrellisError
-from trellis.options import Options, build, choose, option, parse_value, put, read_toml, split_override
+from trellis.options import Options, build, choose, option, parse_value, put, read_toml, shown, split_override
 from trellis.registry import Family, find_family
 
 HOMES = "model", "train", "batches", "data", "eval"  # the sections of an option passed by name, in this order
@@ -72,6 +72,14 @@ class ModelConfig(Options):
     def check(self, run: RunConfig) -> None:
         """Raise on incompatible options in different sections of the run."""
 
+    def num_values(self, words: int) -> int:
+        """A lower bound on the learned values of a model of that many words, to refuse one that no memory can hold."""
+        return 0
+
+    def values_per_token(self, words: int) -> int:
+        """A lower bound on the values that training stores for each token of a batch."""
+        return 1
+
 
 @dataclass(frozen=True)
 class BatchConfig(Options):
@@ -84,10 +92,15 @@ class BatchConfig(Options):
         "empty: sentences for FASTA and CSV, or else the family's default",
         choices=("", "streams", "sentences", "documents"),
     )
-    lanes: int = option(128, "streams, documents: parallel sequences per batch", within="[1, inf)")
-    window: int = option(64, "streams, documents: steps per batch", within="[1, inf)")
-    tokens: int = option(8192, "sentences: tokens per batch", within="[1, inf)")
+    lanes: int = option(128, "streams, documents: parallel sequences per batch", within="[1, 1e9]")
+    window: int = option(64, "streams, documents: steps per batch", within="[1, 1e9]")
+    tokens: int = option(8192, "sentences: tokens per batch", within="[1, 1e9]")
     rotate: bool = option(False, "streams: start each epoch at a different offset, wrapping around the text")
+
+    @property
+    def size(self) -> int:
+        """The tokens of a batch."""
+        return self.tokens if self.order == "sentences" else self.lanes * self.window
 
 
 @dataclass(frozen=True)
@@ -111,19 +124,19 @@ class TrainConfig(FitConfig):
     checkpoint_steps: int = option(0, "steps between checkpoints", within="[0, inf)")
     checkpoint_seconds: float = option(300.0, "seconds between checkpoints", within="[0, inf)")
     max_rise: float = option(5.0, "stop if the loss rises by this many nats per token", within="[0, inf)")
-    lr: float = option(0.01, "gradient: learning rate", within="[0, inf)")
+    lr: float = option(0.01, "gradient: learning rate", within="[0, 1000]")
     beta1: float = option(0.9, "gradient: decay of the first moment", within="[0, 1)")
     beta2: float = option(0.999, "gradient: decay of the second moment", within="[0, 1)")
-    weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, inf)")
+    weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, 1000]")
     clip: float = option(5.0, "gradient: largest norm; longer gradients are scaled down", within="[0, inf)")
     schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
-    lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, inf)")
-    lr_factor: float = option(0.5, "plateau: factor by which lr is reduced", within="[0, inf)")
+    lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, 1]")
+    lr_factor: float = option(0.5, "plateau: factor by which lr is reduced", within="[0, 1]")
     lr_patience: int = option(1, "plateau: evaluations without improvement before lr is reduced", within="[0, inf)")
     average: float = option(0.0, "gradient: decay of the exponential moving average of the weights", within="[0, 1)")
-    pseudocount: float = option(1e-4, "em: added to each expected count of an epoch or batch", within="[0, inf)")
-    em_power: float = option(0.5, "stepwise-em: step k has step size (k + 2) ** -em_power", within="[0, inf)")
+    pseudocount: float = option(1e-4, "em: added to each expected count of an epoch or batch", within="[0, 1e9]")
+    em_power: float = option(0.5, "stepwise-em: step k has step size (k + 2) ** -em_power", within="[0, 100]")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,7 +154,7 @@ class EvalConfig(Options):
 
     prefix: ClassVar[str] = "eval."
     test: bool = option(True, "evaluate on the test split; false: drop it, for example while options are tuned")
-    ngram: int = option(5, "order of the Kneser-Ney n-gram model in the table of results; 0: none", within="[0, inf)")
+    ngram: int = option(5, "order of the Kneser-Ney n-gram model in the table of results; 0: none", within="[0, 1000]")
     ngram_tokens: int = option(10_000_000, "maximum number of training tokens for that model", within="[0, inf)")
 
 
@@ -246,7 +259,7 @@ def seconds_of(duration: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise TrellisError(f"budget is {duration!r}: write a time such as 30s, 5m or 2h.")
+        raise TrellisError(f"budget is {shown(duration)}: write a time such as 30s, 5m or 2h.")
     return seconds
 
 
@@ -276,7 +289,7 @@ def sections_of(tables: dict[str, Any]) -> dict[str, type[Options]]:
 def table_of(tables: dict[str, Any]) -> dict[str, Any]:
     model = tables.setdefault("model", {})
     if not isinstance(model, dict):
-        raise TrellisError(f"model must be a table, not {model!r}.")
+        raise TrellisError(f"model must be a table, not {shown(model)}.")
     return model
 
 

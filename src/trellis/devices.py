@@ -1,16 +1,22 @@
 """Device selection, and random numbers that are identical on every device."""
 
+import operator
+import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from trellis.errors import TrellisError
+
+LARGEST = 2**63 - 1  # of an integer
 
 
 def choose_device(device: str | torch.device) -> str:
@@ -42,6 +48,38 @@ def fitting_memory(what: str, advice: str) -> Iterator[None]:
         raise TrellisError(f"{what} does not fit in the memory of the GPU{card}{last}; {advice}.") from error
 
 
+def check_memory(needed: int, what: str, advice: str, device: str | torch.device = "cpu") -> None:
+    """Raise if something needs more bytes than the machine, or the GPU, has."""
+    if needed > (has := total_memory(str(device))):
+        where = "machine" if str(device) == "cpu" else "GPU"
+        sizes = f"at least {in_words(needed)} of memory; the {where} has {in_words(has)}"
+        raise TrellisError(f"{what} needs {sizes}: {advice}.")
+
+
+def total_memory(device: str = "cpu") -> int:
+    """The bytes of memory of a GPU, or those of the machine that this process may use."""
+    if device != "cpu":
+        return torch.cuda.get_device_properties(device).total_memory
+    limits = [Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")]
+    found = [int(path.read_text()) for path in limits if path.exists() and path.read_text().strip().isdecimal()]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(found, default=sys.maxsize)
+
+
+def in_words(size: float) -> str:
+    """A number of bytes as text.
+
+    >>> in_words(3.6e9)
+    '3.6 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} EB"
+
+
 def describe_device(device: str) -> str:
     """The processor that a device name refers to, for reports."""
     if device.startswith("cuda"):
@@ -57,12 +95,27 @@ def processor() -> str:
     return found.group(1).strip() if found else platform.processor() or platform.machine() or "CPU"
 
 
+def check_integer(value: Any, what: str, least: int = 1, most: int = LARGEST) -> int:
+    """The value as an int; raises if it is not an integer in this range."""
+    found = None if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+    if found is None or not least <= found <= most:
+        written = str(value)[:40] if not isinstance(value, int) or abs(value) <= LARGEST else "too large"
+        limit = f"of at least {least}" if most == LARGEST else f"from {least} to {most:,}"
+        raise TrellisError(f"The {what} is {written}; pass an integer {limit}.")
+    return found
+
+
+def seeded(seed: Any) -> torch.Generator:
+    """A CPU generator of random numbers."""
+    return torch.Generator().manual_seed(check_integer(seed, "seed", least=0))
+
+
 class Draws:
     """Uniform numbers for `copies` of every sequence of a batch; they do not depend on the other sequences."""
 
     def __init__(self, seed: int, lengths: list[int], copies: int) -> None:
         self.lengths, self.copies = lengths, copies
-        self.generators = {length: torch.Generator().manual_seed(seed) for length in lengths}
+        self.generators = {length: seeded(seed) for length in lengths}
 
     def draw(self) -> Tensor:
         """The next numbers: [sequences, copies, T], zero in the padding."""

@@ -1,5 +1,16 @@
 """User errors, with one-sentence messages: what is wrong, where, and what to do."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LIMITS = MemoryError, RecursionError, OverflowError, RuntimeError, ValueError  # also torch's and numpy's own errors
+_ALLOCATION = re.compile(
+    "allocate|out of memory|not enough memory|Storage size calculation|array is too big|array size defined by dims|"
+    "Maximum allowed dimension|multiplication overflow|Overflow when unpacking|too large to convert|exceeds the limit",
+    re.IGNORECASE,
+)
+
 
 def printable(value: object) -> str:
     """Text with unprintable characters escaped, so that no file name, word or metadata can control the terminal."""
@@ -29,3 +40,27 @@ class InputError(TrellisError, ValueError):
 
 class InputTypeError(InputError, TypeError):
     """An InputError for values of the wrong type; also a TypeError."""
+
+
+def limit_reached(error: Exception) -> str:
+    """A sentence about an error of memory, recursion or overflow; empty for other errors."""
+    reason = " ".join(str(error).split(". ")[0].split())[:200].rstrip(".")
+    if isinstance(error, RecursionError):
+        return "The input is nested too deeply; simplify it."
+    if isinstance(error, OverflowError):
+        return f"A number is too large ({reason}); use a smaller one."
+    if isinstance(error, MemoryError) or _ALLOCATION.search(str(error)):
+        why = f" ({reason})" if reason else ""
+        return f"There is not enough memory{why}; use a smaller model, text or number."
+    return ""
+
+
+@contextmanager
+def within_limits() -> Iterator[None]:
+    """Turn errors of memory, recursion and overflow into a TrellisError of one sentence."""
+    try:
+        yield
+    except LIMITS as error:
+        if sentence := limit_reached(error):
+            raise TrellisError(sentence) from error
+        raise

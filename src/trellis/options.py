@@ -3,6 +3,7 @@
 import difflib
 import json
 import math
+import reprlib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
@@ -14,6 +15,10 @@ from trellis.extensions import entries
 
 T = TypeVar("T")
 AUTO = "auto"
+DIGITS = 18  # of an integer of 64 bits
+LARGEST, LARGE = 2**63 - 1, 1000  # of an integer; an upper bound that documentation need not mention
+SHOWN = reprlib.Repr()
+SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 80
 TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 RENAMED = {  # former names of families, options and values
     "tag-hmm": "hmm-tagger",
@@ -51,10 +56,11 @@ class Option:
             if RENAMED.get(value) in self.choices:
                 raise TrellisError(f"{name} = {value!r} is now called {RENAMED[value]!r}.")
             known = filter(None, (*self.choices, *self.added))
-            raise TrellisError(f"{name} is {value!r}, which is not recognised{suggestion(value, known)}")
+            raise TrellisError(f"{name} is {shown(value)}, which is not recognised{suggestion(value, known)}")
         if self.within and not inside(value, self.within):
             finite = isinstance(value, int) or math.isfinite(value)
-            raise TrellisError(f"{name} is {value}: it must be {phrase(self.within) if finite else 'a finite number'}.")
+            wanted = bound(value, self.within) if finite else "a finite number"
+            raise TrellisError(f"{name} is {value}: it must be {wanted}.")
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -94,9 +100,15 @@ def inside(value: float, within: str) -> bool:
 
 
 def phrase(within: str) -> str:
-    """An interval, in words if it has only a lower bound."""
+    """An interval, in words if only its lower bound matters."""
     low, high = within[1:-1].split(", ")
-    return f"in {within}" if high != "inf" else f"{'at least' if within[0] == '[' else 'above'} {low}"
+    return f"in {within}" if float(high) < LARGE else f"{'at least' if within[0] == '[' else 'above'} {low}"
+
+
+def bound(value: float, within: str) -> str:
+    """What a value outside an interval must be."""
+    high = within[1:-1].split(", ")[1]
+    return f"at most {high}" if value > float(high) >= LARGE else phrase(within)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -109,14 +121,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def choose(options: Mapping[str, T], name: str, what: str) -> T:
     """Look up an option by name; raises with the valid names if it is unknown."""
     if name not in options:
-        raise TrellisError(f"{what} is {name!r}, which is not recognised{suggestion(name, options)}")
+        raise TrellisError(f"{what} is {shown(name)}, which is not recognised{suggestion(name, options)}")
     return options[name]
 
 
 def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
     """Build a config dataclass from a table, checking every key and value; errors about keys end with `owner`."""
     if not isinstance(table, Mapping):
-        raise TrellisError(f"{where.rstrip('.')} must be a table, not {table!r}.")
+        raise TrellisError(f"{where.rstrip('.')} must be a table, not {shown(table)}.")
     hints = get_type_hints(cls)
     types = {one.name: hints[one.name] for one in fields(cast(Any, cls)) if one.compare}
     zeros = {one.name for one in fields(cast(Any, cls)) if "option" in one.metadata and one.metadata["option"].auto}
@@ -125,7 +137,10 @@ def build(cls: type[T], table: Any, where: str = "", owner: str = "") -> T:
         if key not in types and RENAMED.get(key) in types:
             raise TrellisError(f"The key {where + key!r} is now {where + RENAMED[key]!r}.")
         if key not in types:
-            raise TrellisError(f"Unknown key {where + key!r}{owner}{suggestion(key, types)}")
+            raise TrellisError(f"Unknown key {shown(where + key)}{owner}{suggestion(key, types)}")
+    for key, value in table.items():
+        if key in zeros and type(value) is not int:
+            raise TrellisError(f"{where + key} must be an integer or {AUTO}, not {shown(value)}.")
     return cls(**{key: _checked(types[key], value, where + key) for key, value in table.items()})
 
 
@@ -135,11 +150,29 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
         return None if value is None else _checked(get_args(kind)[0], value, where)
     if is_dataclass(kind) or kind is Any:
         return value if kind is Any or is_dataclass(value) else build(cast(type, kind), value, where + ".")
+    if type(value) is int and kind in (int, float) and abs(value) > LARGEST:
+        raise TrellisError(
+            f"{where} is a number of {value.bit_length()} bits, which is too large; use at most 63 bits."
+        )
     if kind is float and type(value) is int:
         return float(value)
     if kind is not Any and type(value) is not kind:
-        raise TrellisError(f"{where} must be {TYPE_NAMES[kind]}, not {value!r}.")
+        raise TrellisError(f"{where} must be {TYPE_NAMES[kind]}, not {shown(value)}.")
     return value
+
+
+def whole(text: str) -> int | None:
+    """The number that decimal digits write; None for other text, and for numbers that do not fit into 64 bits.
+
+    >>> whole("42"), whole("4.2"), whole("9" * 5000)
+    (42, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
+
+
+def shown(value: Any) -> str:
+    """The repr of a value, shortened if it is long."""
+    return SHOWN.repr(value) if not isinstance(value, int) else str(value)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -148,15 +181,17 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise TrellisError(f"Cannot read the configuration {path}: {error.strerror or error}.") from error
+    except RecursionError as error:
+        raise TrellisError(f"{path}: its values are nested too deeply.") from error
     except ValueError as error:
-        raise TrellisError(f"{path}: {error}") from error
+        raise TrellisError(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def split_override(override: str) -> tuple[list[str], str]:
     """Split "section.key=value" into keys and value."""
     key, equals, text = override.partition("=")
     if not equals:
-        raise TrellisError(f"Override {override!r} has no '='; write it as section.key=value.")
+        raise TrellisError(f"Override {shown(override)} has no '='; write it as section.key=value.")
     return key.strip().split("."), text
 
 
@@ -166,7 +201,7 @@ def put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
     for key in keys[:-1]:
         table = table.setdefault(key, {}) if isinstance(table, dict) else None
     if not isinstance(table, dict):
-        raise TrellisError(f"The key {'.'.join(keys)!r} is not of the form section.option.")
+        raise TrellisError(f"The key {shown('.'.join(keys))} is not of the form section.option.")
     table[keys[-1]] = value
 
 
@@ -179,7 +214,7 @@ def parse_value(text: str, kind: Any, path: list[str]) -> Any:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from trellis.errors import TrellisError
 from trellis.extensions import FAMILIES as GROUP, entries
-from trellis.options import RENAMED, suggestion
+from trellis.options import RENAMED, shown, suggestion
 
 FAMILIES = {
     "hmm": "trellis.families.hmm:FAMILY",
@@ -76,7 +76,7 @@ def find_family(name: str) -> Family:
         raise TrellisError(f"The family {name!r} is now called {RENAMED[name]!r}.")
     found = families()
     if name not in found:
-        raise TrellisError(f"model.family is {name!r}, which is not recognised{suggestion(name, found)}")
+        raise TrellisError(f"model.family is {shown(name)}, which is not recognised{suggestion(name, found)}")
     family = resolve(found[name])
     if not isinstance(family, Family):
         raise TrellisError(f"The entry point {name!r} of {GROUP} is {found[name]!r}, which is not a Family.")

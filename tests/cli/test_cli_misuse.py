@@ -120,3 +120,13 @@ def test_an_output_that_cannot_hold_the_text(model: Path) -> None:
     found = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert "the \\u2603" in found.stdout
     assert not found.stderr
+
+
+@pytest.mark.parametrize("dialect", ["excel", "excel-tab"])
+def test_tables_execute_nothing_in_a_spreadsheet(dialect: str) -> None:
+    formulas = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=a", " =a", "-lrb-", "=\nx", "＝1+1"]
+    harmless = ["-", "--", "=", "-3", "+4.5", "-3e-4", "a=b", "the", "", "@"]
+    file = io.StringIO(newline="")
+    write_rows(file, [{"text": text, "n": -1.5} for text in formulas + harmless], True, dialect)
+    rows = list(csv.reader(io.StringIO(file.getvalue(), newline=""), dialect))[1:]
+    assert rows == [[f"'{text}", "-1.5"] for text in formulas] + [[text, "-1.5"] for text in harmless]

@@ -18,6 +18,7 @@ from trellis.transitions import Dense, LowRank, Transition
 from trellis.types import Belief, Potentials
 
 NATS = 1000.0  # between states, more than float64 holds
+SINGLE = 1e-4  # tolerance of numbers in single precision
 
 
 @pytest.mark.parametrize("varying", ["no", "step", "sequence"])
@@ -108,3 +109,26 @@ def test_impossible_stays_impossible() -> None:
     posterior = discrete.smooth(prior, matrix, potentials, torch.tensor([2]))
     assert posterior.log_likelihood.item() == -math.inf
     assert (posterior.probs == 0).all()
+
+
+@pytest.mark.parametrize(("dtype", "tiny"), [(torch.float32, 1e-39), (torch.float64, 1e-310)])
+@pytest.mark.parametrize(("states", "steps", "batch"), [(2, 3000, 1), (2, 3000, 5), (20, 600, 9)])
+def test_a_transition_too_small_for_scaled_arithmetic(
+    dtype: torch.dtype, tiny: float, states: int, steps: int, batch: int
+) -> None:
+    """State 0 emits symbol 0 alone, and is left with a probability that underflows in a product of two numbers: the
+    problem is too large to be recomputed without a reason."""
+    matrix = torch.zeros(states, states, dtype=dtype)
+    matrix[0, 0], matrix[0, 1], matrix[1:, 1:] = 1 - tiny, tiny, 1 / (states - 1)
+    table = torch.zeros(2, states, dtype=dtype)
+    table[0, 1:], table[1, 0] = -torch.inf, -torch.inf
+    rows = (torch.arange(steps) >= steps // 2).long().expand(batch, steps)
+    prior = Belief(torch.eye(1, states, dtype=dtype).expand(batch, states))
+    problem = prior, Dense(matrix), Potentials(table, rows)
+    expected = np.full(batch, float(matrix[0, 1].double().log()))
+    assert_close(discrete.log_likelihood(*problem), expected, SINGLE)
+    assert_close(discrete.smooth(*problem).log_likelihood, expected, SINGLE)
+    assert_close(discrete.filter(*problem).log_norms.double().sum(1), expected, SINGLE)
+    counts = discrete.counts(*problem)[0]
+    assert_close(counts.log_likelihood, np.array(expected.sum()), SINGLE)
+    assert_close(counts.transition[0, 1].double(), np.array(float(batch)), SINGLE)

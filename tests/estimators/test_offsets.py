@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trellis import TrellisError
-from trellis.estimators import GaussianHMM, PoissonHMM
+from trellis.estimators import GMMHMM, GaussianHMM, PoissonHMM
 
 mpmath = pytest.importorskip("mpmath", reason="mpmath is missing")
 mpmath.mp.dps = 50
@@ -132,7 +132,7 @@ def test_a_variance_that_is_not_positive_is_an_error() -> None:
 def test_numbers_too_large_to_square() -> None:
     X = np.random.RandomState(0).randn(20, 2)
     X[7] *= 1e300
-    for model in (GaussianHMM(2, random_state=0), GaussianHMM(2, "full", random_state=0)):
+    for model in (GaussianHMM(2, random_state=0), GaussianHMM(2, "full", random_state=0), GMMHMM(2, random_state=0)):
         with pytest.raises(TrellisError, match="X has a number whose square overflows at observation 7; rescale"):
             model.fit(X)
     assert np.isfinite(GaussianHMM(2, random_state=0).fit(np.delete(X, 7, 0) * 1e100)._covars_).all()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trellis.errors import TrellisError
+from trellis.options import shown
 from trellis.progress import Progress, progress
 
 if TYPE_CHECKING:
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
     from trellis.models.reading import Sentence
 
 TOKENS = 1 << 17  # of a chunk of sentences
+DIGITS = 9  # of a count
 
 
 def positive(text: str) -> int:
     """Parse a positive integer."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    if not text.isdecimal() or len(text) > DIGITS or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not an integer from 1 to 10^{DIGITS} - 1")
     return int(text)
 
 
 def seed(text: str) -> int:
     """Parse a seed for a 64-bit generator."""
-    if not text.isdecimal() or int(text) >= 1 << 63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to 2^63 - 1")
+    if not text.isdecimal() or len(text) > 19 or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not an integer from 0 to 2^63 - 1")
     return int(text)
 
 

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,9 @@ from typing import Any, NamedTuple, Protocol, TextIO
 from trellis.report.format import COLUMNS, Column, columns_of, text
 
 GAP = "  "
+FORMULA = re.compile(  # a mark with a letter or digit behind it, but not a number
+    r"\s*[=+@\uff1d\uff0b\uff0d\uff20-](?=.*\w)(?!\d*\.?\d*(?:[eE][+-]?\d+)?\s*$)", re.DOTALL
+)
 NARROWEST = 12  # minimum width of a text column
 
 
@@ -96,9 +100,12 @@ def write_heading(file: TextIO, row: Mapping[str, Any], dialect: str = "excel-ta
 
 
 def cell(value: Any) -> Any:
-    """A value in a TSV or CSV file: nested values as JSON, nothing for None."""
+    """A value in a TSV or CSV file: nested values as JSON, nothing for None. Text that a spreadsheet would execute as a
+    formula gets an apostrophe in front, as it does there."""
     if isinstance(value, list | tuple | dict):
         return json.dumps(finite(value), ensure_ascii=False)
+    if isinstance(value, str):
+        return f"'{value}" if FORMULA.match(value) else value
     return f"{value:.8g}" if isinstance(value, float) else value
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from trellis import __version__
 from trellis.cli import commands
-from trellis.errors import TrellisError, printable
+from trellis.errors import TrellisError, printable, within_limits
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
@@ -85,8 +85,9 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(handlers=[handler], level=logging.ERROR if args.quiet else logging.INFO)
     set_quiet(args.quiet)
     try:
-        answer = found[args.command].run(args)
-        answer.write(args.json)
+        with within_limits():
+            answer = found[args.command].run(args)
+            answer.write(args.json)
     except TrellisError as error:
         fail(str(error), 2)
     except BrokenPipeError:

@@ -9,6 +9,8 @@ import numpy as np
 
 from trellis.errors import TrellisError
 
+DIGITS = 18  # at most, of an id
+
 
 class Alphabet(NamedTuple):
     """V tokens, and how they make a text: joined, with or without a space between two of them."""
@@ -45,7 +47,7 @@ class Alphabet(NamedTuple):
         """Tokens without a text of their own: phrases are ids separated by spaces."""
 
         def encode(text: str) -> list[int]:
-            ids = [int(word) if word.isdecimal() else -1 for word in text.split()]
+            ids = [int(word) if word.isdecimal() and len(word) <= DIGITS else -1 for word in text.split()]
             if any(not 0 <= i < size for i in ids):
                 raise TrellisError(f"The phrase {text!r} has a word that is not an id from 0 to {size - 1}.")
             return ids

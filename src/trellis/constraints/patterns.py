@@ -48,7 +48,7 @@ class Repeat(NamedTuple):
 Tree = Sequenced | Choice | Repeat | np.ndarray  # an array [A] bool is a set of symbols
 Item = str | Bounds | Tree
 REPEATS = {"*": Bounds(0, None), "+": Bounds(1, None), "?": Bounds(0, 1)}
-_BOUNDS = r"(?P<bounds>\{(?P<least>\d*)(?P<range>,(?P<most>\d*))?\})"
+_BOUNDS = r"(?P<bounds>\{(?P<least>\d{0,9})(?P<range>,(?P<most>\d{0,9}))?\})"
 _CHARACTERS = re.compile(
     rf"(?P<open>\((?:\?:)?)|(?P<operator>[)|])|(?P<repeat>[*+?])|{_BOUNDS}"
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[^bBAZ\d])|[^\\\[\](){}|*+?])",
@@ -66,7 +66,10 @@ def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
     characters = sorted({SPACE, *"".join(alphabet.words)})
 
     def atom(match: re.Match[str]) -> np.ndarray:
-        one = re.compile(match["atom"])
+        try:
+            one = re.compile(match["atom"])
+        except re.error as error:
+            raise TrellisError(f"The pattern {pattern!r} contains {match['atom']!r}: {error}.") from error
         return np.array([one.fullmatch(character) is not None for character in characters])
 
     anchored = pattern.removeprefix("^").removesuffix("$") if not pattern.endswith(r"\$") else pattern.removeprefix("^")

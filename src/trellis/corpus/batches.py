@@ -1,6 +1,7 @@
 """Batches of a split, resumable at any batch; the shuffle depends only on the seed and the epoch."""
 
 import heapq
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -70,7 +71,9 @@ class Batches(ABC):
 
     def restore(self, state: dict[str, int]) -> None:
         """Resume from a `state()`."""
-        self.epoch, self.position = state["epoch"], state["position"]
+        self.epoch, self.position = operator.index(state["epoch"]), operator.index(state["position"])
+        if self.epoch < 0 or not 0 <= self.position <= len(self):
+            raise ValueError(f"it is at batch {self.position} of {len(self)} in epoch {self.epoch}")
 
 
 def _batch(tokens: np.ndarray, windows: Windows) -> Batch:

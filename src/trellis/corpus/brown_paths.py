@@ -8,6 +8,7 @@ import numpy as np
 
 from trellis.corpus.read import read_lines
 from trellis.errors import TrellisError
+from trellis.options import shown, whole
 from trellis.storage import atomic_write
 
 
@@ -72,6 +73,6 @@ def _parse(line: str, where: str) -> tuple[str, str, int]:
     bits, word, count = fields
     if set(bits) - {"0", "1"}:
         raise TrellisError(f"{where}: the path {bits!r} must be a string of 0s and 1s.")
-    if not count.isdecimal():
-        raise TrellisError(f"{where}: the count {count!r} must be an integer.")
-    return bits, word, int(count)
+    if (number := whole(count)) is None:
+        raise TrellisError(f"{where}: the count {shown(count)} must be an integer of at most 18 digits.")
+    return bits, word, number

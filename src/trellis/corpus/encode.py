@@ -107,7 +107,9 @@ def encode_corpus(
         parts["train"] = _mostly_letters(parts["train"], table, recipe.min_letters)
     for name, part in parts.items():
         if not any((chunk != PROVISIONAL[EOS]).any() for chunk in _chunks(part)):
-            raise TrellisError(f"There are no words in the {name} split of {source.description}.")
+            raise TrellisError(
+                f"There are no words in the {name} split of {source.description}; pass a longer text, or other splits."
+            )
     vocab = known or _choose_vocabulary(parts["train"], table, recipe)
     numbering = Numbering.of(table, vocab)
     for name, part in parts.items():
@@ -208,7 +210,10 @@ def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
 def _ends(units: int, shares: list[float]) -> list[int]:
     """The end offset of each share of the units; held-out shares come last, each with at least one unit."""
     held_out = [max(1, round(units * share)) for share in shares[1:]]
-    return np.cumsum([max(units - sum(held_out), 0), *held_out]).tolist()
+    if sum(held_out) >= units:
+        advice = "pass a longer text, or lower data.valid_fraction and data.test_fraction"
+        raise TrellisError(f"There are no words in the train split: {advice}.")
+    return np.cumsum([units - sum(held_out), *held_out]).tolist()
 
 
 def _shuffled(size: int) -> np.ndarray:

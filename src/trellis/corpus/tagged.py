@@ -18,7 +18,7 @@ from trellis.corpus.read import read_lines, suffix_of
 from trellis.corpus.sources import data_folder
 from trellis.corpus.tagsets import convert, units_of
 from trellis.errors import TrellisError
-from trellis.options import choose
+from trellis.options import choose, shown, whole
 
 DOCUMENT_START = "-DOCSTART-"
 GOLDEN = 0.6180339887498949  # its multiples modulo one are evenly distributed
@@ -138,8 +138,8 @@ def _conll(path: Path, column: int | str | None) -> Iterator[Sentence]:
 
 
 def _whole(column: int | str) -> int:
-    if not str(column).removeprefix("-").isdecimal():
-        raise TrellisError(f"The column {column!r} is not an integer; conll columns are numbered from 0.")
+    if whole(str(column).removeprefix("-")) is None:
+        raise TrellisError(f"The column {shown(column)} is not an integer; conll columns are numbered from 0.")
     return int(column)
 
 

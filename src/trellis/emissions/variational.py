@@ -16,6 +16,7 @@ from trellis.dirichlet import divergence, expected_log
 from trellis.emissions.base import Emission, Vectors
 from trellis.emissions.categorical import Categorical
 from trellis.emissions.gaussian import Gaussian, Moments, outer
+from trellis.errors import InputError
 from trellis.types import Potentials
 
 
@@ -124,7 +125,7 @@ class WishartGaussian(Emission):
         ours, theirs = (self.kind.full(one.scale, states, features) for one in (posterior, prior))
         off = (posterior.mean - prior.mean).unsqueeze(-1)
         ratio = prior.beta / posterior.beta
-        apart = (off.mT @ torch.linalg.solve(ours, off)).flatten() * posterior.dof
+        apart = (off.mT @ solve(ours, off)).flatten() * posterior.dof
         means = (features * (ratio - 1 - ratio.log()) + prior.beta * apart).sum() / 2
         if tied:
             ours, theirs = ours[:1], theirs[:1]
@@ -135,6 +136,14 @@ class WishartGaussian(Emission):
 
     def sample(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return self.gaussian.sample(states, generator)
+
+
+def solve(matrix: Tensor, right: Tensor) -> Tensor:
+    """matrix^-1 right; raises if a covariance is singular."""
+    try:
+        return torch.linalg.solve(matrix, right)
+    except torch.linalg.LinAlgError as error:
+        raise InputError("A covariance matrix is singular; rescale the data, or use a larger scale_prior.") from error
 
 
 def degrees(dof: Tensor, features: int) -> Tensor:
@@ -151,7 +160,7 @@ def wishart_divergence(dof: Tensor, scale: Tensor, other_dof: Tensor, other: Ten
     """KL between Wishart distributions with inverse scales [..., F, F]."""
     features = scale.shape[-1]
     log_det, other_det = torch.logdet(scale), torch.logdet(other)
-    trace = torch.linalg.solve(scale, other).diagonal(dim1=-2, dim2=-1).sum(-1)
+    trace = solve(scale, other).diagonal(dim1=-2, dim2=-1).sum(-1)
     return (
         (dof - other_dof) * torch.digamma(degrees(dof, features)).sum(-1) / 2
         + other_dof * (log_det - other_det) / 2

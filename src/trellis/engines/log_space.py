@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trellis.engines.reference import AnyTransition, Expected, add_rows, last_step, or_prior
-from trellis.transitions import Countable, Dense, Stacked, TimeVarying
+from trellis.transitions import ClassBlocks, Countable, Dense, Stacked, TimeVarying
 from trellis.transitions.base import invert, select
 from trellis.types import Belief, Potentials
 
@@ -22,8 +22,8 @@ MOST = 1 << 28  # maximum exponentials if states are far apart
 
 
 def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tensor | int) -> bool:
-    """Whether to recompute sequences that look impossible: either some observation separates states so far that scaled
-    arithmetic may have underflowed, or recomputing is cheap."""
+    """Whether to recompute sequences that look impossible: either an observation and two transitions separate states so
+    far that scaled arithmetic may have underflowed, or recomputing is cheap."""
     written = isinstance(transition, TimeVarying) or transition.num_states**2 <= LARGEST
     if not written or isinstance(transition, Stacked):  # sequences are assigned to stacked chains by position
         return False
@@ -33,7 +33,18 @@ def may_help(transition: AnyTransition, potentials: Potentials, sequences: Tenso
         return work <= MOST
     table = potentials.table
     spans = table.amax(-1) - table.masked_fill(table == -torch.inf, torch.inf).amin(-1)
-    return bool((spans > WIDE.get(table.dtype, 0.0)).any())
+    return bool((spans - 2 * smallest_move(transition) > WIDE.get(table.dtype, 0.0)).any())
+
+
+def smallest_move(transition: AnyTransition) -> Tensor | float:
+    """The logarithm of the smallest positive transition probability; 0 for blocks that are not written out."""
+    if isinstance(transition, ClassBlocks):
+        moves = transition.whole
+    elif isinstance(transition, TimeVarying) and "matrix" not in vars(transition):
+        return 0.0
+    else:
+        moves = transition.dense()
+    return moves.masked_fill(moves <= 0, 1.0).amin().double().log() if moves.numel() else 0.0
 
 
 def log(values: Tensor) -> Tensor:

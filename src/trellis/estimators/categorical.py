@@ -8,6 +8,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from trellis.devices import in_words, total_memory
 from trellis.emissions import Categorical
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
@@ -18,6 +19,7 @@ from trellis.estimators.positional import positional
 from trellis.types import Potentials
 
 UNKNOWN = ("error", "uniform")
+FLOAT = 8  # bytes
 
 
 class CategoricalStates(SymbolInput, InfersArguments):
@@ -42,7 +44,11 @@ class CategoricalStates(SymbolInput, InfersArguments):
         """Read symbols. An unknown one raises an error or, with `handle_unknown="uniform"`, becomes symbol V."""
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
-            self._set_n_features(int(observed.seen.max()) + 1)
+            found = int(observed.seen.max()) + 1
+            if (needed := FLOAT * self.n_components * found) > total_memory():
+                largest = f"X contains the symbol {found - 1}"
+                raise InputError(f"{largest}: emissionprob_ would need {in_words(needed)}; number the symbols from 0.")
+            self._set_n_features(found)
         rejected = one_of(UNKNOWN, self.handle_unknown, "handle_unknown") == "error" or fitting
         unknown = observed.values >= (self.n_features or 1)
         if not unknown.any():

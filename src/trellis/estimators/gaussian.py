@@ -14,11 +14,10 @@ from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, Gaussi
 from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
-from trellis.estimators.inputs import Array, Observations, check_features, read_numbers, refuse
+from trellis.estimators.inputs import Array, Observations, check_features, read_measurements
 from trellis.estimators.positional import positional
 
 KMEANS_STARTS = 10
-LARGEST = 1e150  # magnitude of an observation, so that sums of squares do not overflow
 
 
 class GaussianStates(BaseEstimator):
@@ -58,8 +57,7 @@ class GaussianStates(BaseEstimator):
         self._origin = self.means_.copy()
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        observed = read_numbers(X, lengths, self.missing_values)
-        refuse(abs(observed.values) > LARGEST, "a number whose square overflows", "rescale the data")
+        observed = read_measurements(X, lengths, self.missing_values)
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
             check_features(observed, np.shape(self.means_)[-1], self)
         return observed

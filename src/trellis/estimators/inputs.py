@@ -20,6 +20,7 @@ BEYOND = np.iinfo(np.int64).max  # the id of an unknown symbol
 LARGEST = 2.0**53  # integers up to this one are exact
 LONG = 10  # characters: strings that hardly repeat and are this long on average look like sequences
 HOW_MISSING = "mark missing observations as None or masked, or pass their value as missing_values"
+SQUARABLE = 1e150  # magnitude of a measurement, so that sums of squares do not overflow
 
 
 class Observations(NamedTuple):
@@ -90,6 +91,13 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
     values = np.where(missing, 0.0, values.astype(np.float64))
     refuse(~np.isfinite(values), "an infinite number", "remove it")
     return Observations(values, np.asarray(missing.any(1)), checked_lengths(lengths, len(values)))
+
+
+def read_measurements(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
+    """`read_numbers`, none of them so large that sums of squares overflow."""
+    observed = read_numbers(X, lengths, missing_values)
+    refuse(abs(observed.values) > SQUARABLE, "a number whose square overflows", "rescale the data")
+    return observed
 
 
 def own_lengths(found: list[int], lengths: Any) -> list[int]:

@@ -14,7 +14,7 @@ from trellis.errors import InputError
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
 from trellis.estimators.gaussian import KMEANS_STARTS
-from trellis.estimators.inputs import Array, Observations, check_features, read_numbers
+from trellis.estimators.inputs import Array, Observations, check_features, read_measurements
 from trellis.estimators.positional import positional
 
 ROUNDING = 1e-10  # relative error allowed in eigenvalues
@@ -94,7 +94,7 @@ class GMMHMM(BaseHMM):
         return super().free_parameters() | {"m": states * mixed * features, "c": covars, "w": states * (mixed - 1)}
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        observed = read_numbers(X, lengths, self.missing_values)
+        observed = read_measurements(X, lengths, self.missing_values)
         if hasattr(self, "means_") and ("m" not in self.init_params or not fitting):
             check_features(observed, np.shape(self.means_)[-1], self)
         return observed

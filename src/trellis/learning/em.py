@@ -8,6 +8,7 @@ Language models and estimators share one E-step and one M-step. Conventions:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -163,7 +164,7 @@ class EMLearner:
             totals, belief = under("totals.", here), under("belief.", here)
             self.totals = Counts(**totals) if totals else None
             self.carried = self.model.state_from_tensors(belief) if belief else None
-            self.steps, self.rate = json["steps"], json["rate"]
+            self.steps, self.rate = operator.index(json["steps"]), float(json["rate"])
         except (RuntimeError, KeyError, TypeError) as error:
             raise wrong_checkpoint(error) from error
 
@@ -194,4 +195,4 @@ class StepwiseEMLearner(EMLearner):
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         super().restore(tensors, json)
-        self.usual = json.get("usual", 0)
+        self.usual = operator.index(json.get("usual", 0))

@@ -1,6 +1,7 @@
 """Gradient ascent on the log-likelihood: AdamW, clipping, a schedule, and weight averaging."""
 
 import math
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -126,7 +127,7 @@ class GradientLearner:
             self.model.load_state_dict(state | under("raw.", tensors))
             self._restore_optimizer(under("adam.", tensors))
             self.belief = {name: value.to(self.device) for name, value in under("belief.", tensors).items()}
-            self.steps, self.rate = json["steps"], json["rate"]
+            self.steps, self.rate = operator.index(json["steps"]), float(json["rate"])
             self.schedule.restore(json["schedule"])
         except (RuntimeError, KeyError) as error:
             raise wrong_checkpoint(error) from error

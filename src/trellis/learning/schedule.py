@@ -1,6 +1,7 @@
 """Learning-rate schedules: peak × warm-up × shape."""
 
 import math
+import operator
 from typing import Any
 
 from trellis.config import TrainConfig
@@ -66,7 +67,8 @@ class Plateau(Constant):
         return {"scale": self.scale, "best": self.best, "bad_checks": self.bad_checks}
 
     def restore(self, json: dict[str, Any]) -> None:
-        self.scale, self.best, self.bad_checks = json["scale"], json["best"], json["bad_checks"]
+        self.scale, self.best = float(json["scale"]), float(json["best"])
+        self.bad_checks = operator.index(json["bad_checks"])
 
 
 SCHEDULES = {"constant": Constant, "cosine": Cosine, "plateau": Plateau}

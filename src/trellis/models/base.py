@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.corpus import Split, Vocabulary
-from trellis.devices import draw_uniform
+from trellis.devices import check_integer, check_memory, draw_uniform, seeded
 from trellis.errors import TrellisError, printable
 from trellis.models.restoring import check_finite
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trellis.models.conditioned import Conditioned
 
 T = TypeVar("T")
+DRAWN = 24  # bytes per sampled token: a uniform number, a state and a word
 Ranked = list[tuple[str, float]]  # words with their probabilities, most probable first
 Embedding = Callable[[Any, Tensor, Tensor | None], Tensor]  # (model, tokens [B, T], lengths [B]) -> [B, T, D]
 PROBABILITIES = "assigns no probabilities to words", "language models"  # what a model lacks, and which models have it
@@ -357,6 +358,8 @@ class LanguageModel(SequenceModel, PersistedModel):
 
         def score(tokens: Tensor, lengths: Tensor) -> Iterable[np.ndarray]:
             rows = self.score(tokens, self.sentence_start(len(tokens)), lengths)[0].cpu().numpy()
+            if np.isnan(rows).any():
+                raise TrellisError("The probabilities are not numbers: a parameter of the model is too large.")
             return (row[:length] for row, length in zip(rows, lengths.tolist(), strict=True))
 
         return given.answer(in_batches(self, given, score, end=True))
@@ -371,7 +374,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
-        given = sentences_of(self, text)
+        given, n = sentences_of(self, text), check_integer(n, "number of words", least=0)
 
         def rank(tokens: Tensor, lengths: Tensor) -> Iterable[Ranked]:
             state = self.sentence_start(len(tokens))
@@ -384,7 +387,7 @@ class LanguageModel(SequenceModel, PersistedModel):
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         check_sizes(n, max_tokens)
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         state, drawn = self.sentence_start(n), []
         for _ in range(max_tokens):
             tokens = invert(self.forecast(state).exp(), draw_uniform((n,), self.device, generator)).unsqueeze(-1)
@@ -407,9 +410,10 @@ class LanguageModel(SequenceModel, PersistedModel):
 
 
 def check_sizes(n: int, max_tokens: int) -> None:
-    """Raise if there is nothing to sample."""
-    if n < 1 or max_tokens < 1:
-        raise TrellisError(f"Cannot sample {n} sentences of at most {max_tokens} tokens; both must be positive.")
+    """Raise if there is nothing to sample, or more than fits into memory."""
+    tokens = check_integer(n, "number of sentences") * check_integer(max_tokens, "number of tokens")
+    what = f"Sampling {n:,} sentences of at most {max_tokens:,} tokens"
+    check_memory(DRAWN * tokens, what, "sample fewer at a time, with another seed each time")
 
 
 class Memo:

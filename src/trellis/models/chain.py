@@ -11,13 +11,13 @@ from torch import Tensor
 
 from trellis.constraints import Constraint
 from trellis.corpus import GAP
-from trellis.devices import Draws
+from trellis.devices import Draws, check_integer, check_memory, seeded
 from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.inference.infilling import best_words
 from trellis.models.base import Infilled, LanguageModel, Path, check_sizes
-from trellis.models.conditioned import Conditioned
+from trellis.models.conditioned import MOST_SAMPLES, Conditioned
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
 from trellis.types import Belief, Filtered, Posterior, Potentials
@@ -103,7 +103,7 @@ class ChainModel(StateModel):
     @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         check_sizes(n, max_tokens)
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         chain = self.chain()
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
         return self.sentences(chain.emission.sample(states, generator))
@@ -111,14 +111,16 @@ class ChainModel(StateModel):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
-        if samples < 1:
-            raise TrellisError(f"Cannot sample {samples} completions; pass 1 or more.")
+        check_integer(n, "number of words", least=0)
+        check_integer(samples, "number of samples", most=MOST_SAMPLES)
         given = sentences_of(self, text, GAP)
         kept = [ids for ids in given.sentences if ids.size]
         full = next((ids for ids in kept if (ids >= 0).all()), None)
         if full is not None:
             raise TrellisError(f"The text {self.written(full)!r} has no gap; write {GAP} for each missing word.")
 
+        values = samples * max((len(ids) for ids in kept), default=0) * self.num_states
+        check_memory(4 * values, f"Sampling {samples:,} completions", "sample fewer, with another seed each time")
         fill = partial(self.fill, n=n, samples=samples, seed=seed)
         found = iter(in_batches(self, given._replace(sentences=kept), fill, complete, samples))
         nothing = Infilled([], "", [""] * samples, float(self.log_prob("")) if complete else 0.0, proved=True)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from trellis.constraints import Automaton, Constraint
+from trellis.devices import check_integer, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
@@ -19,6 +20,8 @@ from trellis.models.text import Text, sentences_of
 
 if TYPE_CHECKING:
     from trellis.models.chain import ChainModel
+
+MOST_SAMPLES = MOST_WORDS = 1_000_000
 
 
 class BestSentence(NamedTuple):
@@ -38,7 +41,8 @@ class Conditioned:
 
     @torch.no_grad()
     def __init__(self, model: ChainModel, constraint: Constraint, least: int, most: int | None, complete: bool) -> None:
-        most = max(least, 100) if most is None else most
+        check_integer(least, "smallest number of words", 0, MOST_WORDS)
+        most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
         if not 0 <= least <= most or (not complete and most < 1):
             raise TrellisError(f"Cannot generate {least} to {most} words; pass 0 <= least <= most.")
         self.model, self.constraint = model, constraint
@@ -93,11 +97,10 @@ class Conditioned:
     @torch.no_grad()
     def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n sentences from p(sentence | constraint, prompt)."""
-        if n < 1:
-            raise TrellisError(f"Cannot sample {n} sentences; pass 1 or more.")
+        check_integer(n, "number of sentences", most=MOST_SAMPLES)
         tokens, position = self.at(prompt)
         many = Position(*(part.expand(n, *part.shape[1:]) for part in position))
-        return [self.text([*tokens, *row]) for row in self.product.sample(many, torch.Generator().manual_seed(seed))]
+        return [self.text([*tokens, *row]) for row in self.product.sample(many, seeded(seed))]
 
     @torch.no_grad()
     def predict(self, prompt: Text = "", n: int = 10) -> Ranked:

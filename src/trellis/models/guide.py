@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trellis.constraints import Alphabet, Constraint
-from trellis.devices import draw_uniform
+from trellis.devices import draw_uniform, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
@@ -70,7 +70,7 @@ class Guide:
     @torch.no_grad()
     def sample(self, model: LanguageModel, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n texts from another language model of the same vocabulary, guided token by token."""
-        writer, generator = Writer(model, self, n, prompt), torch.Generator().manual_seed(seed)
+        writer, generator = Writer(model, self, n, prompt), seeded(seed)
         for _ in range(self.product.span.most + 1):
             log_probs = writer.forecast() + self.corrections(writer.prefixes())
             if bool((log_probs.amax(-1) == -torch.inf).any()):
@@ -85,7 +85,7 @@ class Guide:
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
         """Sequential Monte Carlo: the HMM under the constraint proposes tokens, which are weighted by the ratio of the
         two models' probabilities. If the effective sample size falls below n / 2, systematic resampling follows."""
-        writer, generator = Writer(model, self, n, prompt), torch.Generator().manual_seed(seed)
+        writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
         total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)
         for _ in range(self.product.span.most + 1):

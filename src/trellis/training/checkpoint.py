@@ -12,7 +12,7 @@ from trellis.corpus import Batches
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.models.base import PersistedModel
-from trellis.models.files import BEST, FORMAT as MODEL, LAST, UNTRAINED, read_model
+from trellis.models.files import BEST, FORMAT as MODEL, LAST, UNTRAINED, intact, read_model
 from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
 from trellis.training.state import TrainState
 
@@ -40,6 +40,13 @@ def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainS
         tensors = load_tensors(path, checked=True)
     except TrellisError as error:
         raise TrellisError(f"{error}{_advice(path)}") from error
+    with intact(path):
+        return _restore(path, details, tensors, learner, batches)
+
+
+def _restore(
+    path: Path, details: dict[str, Any], tensors: dict[str, Tensor], learner: Learner, batches: Batches
+) -> TrainState:
     if details["threads"] != torch.get_num_threads():
         logger.warning(
             "%s was trained with %d threads and resumes with %d; results may differ in the last digits.",
@@ -65,12 +72,14 @@ def read_unfinished(path: Path) -> PersistedModel:
     if read_metadata(path).get("format") == MODEL:  # some families save their models as checkpoints
         logger.warning("%s is unfinished: this is the model of its checkpoint %s.", path.parent, path.name)
         return read_model(path)
-    state = TrainState.from_json(read_details(path)["state"])
+    with intact(path):
+        state = TrainState.from_json(read_details(path)["state"])
     untrained = path.with_name(UNTRAINED)
     if not untrained.exists():
         raise TrellisError(f"{path} needs {UNTRAINED} from the same run; resume the run to finish it.")
     model: Any = read_model(untrained)
-    model.load_state_dict(load_weights(path))
+    with intact(path):
+        model.load_state_dict(load_weights(path))
     which = "best" if path.name == BEST else "last"
     where = f"epoch {state.epoch}, step {state.step:,}"
     logger.warning("%s is unfinished: this is its %s checkpoint so far (%s).", path.parent, which, where)
@@ -86,7 +95,8 @@ def read_details(path: Path) -> dict[str, Any]:
     if metadata.get("format") != FORMAT:
         raise TrellisError(f"{path} is not a Trellis checkpoint; pass a {LAST} or {BEST}.")
     check_schema(path, metadata.get("schema", 1), SCHEMA, "train again, or resume with that version")
-    return json.loads(metadata["training"])
+    with intact(path):
+        return dict(json.loads(metadata["training"]))
 
 
 def _advice(path: Path) -> str:
@@ -95,7 +105,7 @@ def _advice(path: Path) -> str:
     try:
         step = json.loads(read_metadata(other)["training"])["state"]["step"]
         load_tensors(other, checked=True)
-    except (TrellisError, KeyError, ValueError):
+    except (TrellisError, LookupError, ValueError, TypeError):
         return ""
     return f" {other} (step {step}) is intact; copy it over {path.name} to resume from there."
 

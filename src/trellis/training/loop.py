@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,7 @@ from trellis.corpus import Batches
 from trellis.devices import fitting_memory
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner, under
+from trellis.models.files import intact
 from trellis.progress import Progress, progress
 from trellis.storage import clear_partial
 from trellis.training.callbacks import Callback
@@ -97,14 +98,14 @@ class _Run:
     callbacks: Sequence[Callback]
 
     def __post_init__(self) -> None:
-        self.saved_step = self.state.step
+        self.saved_step = self.resumed_step = self.state.step
         self.clock = self.saved_time = time.monotonic()
 
     def steps(self) -> Iterator[bool]:
         """Train indefinitely; yield after each step whether it ended an epoch."""
         while True:
             for batch in self.batches:
-                with fitting_memory("A training step", SMALLER):
+                with self.resumed(), fitting_memory("A training step", SMALLER):
                     self.state.count(self.learner.step(batch))
                 self.bar.advance(1)
                 if self.state.batch < len(self.batches):
@@ -114,6 +115,11 @@ class _Run:
             self.learner.end_epoch()
             self.state.end_epoch()
             yield True
+
+    def resumed(self) -> AbstractContextManager[None]:
+        """A context for a step; the first one after resuming is the first to use all tensors of the checkpoint."""
+        first = 0 < self.state.step == self.resumed_step
+        return intact(self.run_dir / LAST) if first and self.run_dir is not None else nullcontext()
 
     def after_step(self, epoch_ended: bool, interrupted: bool) -> None:
         """Evaluate, report and save when due, and check the stopping rules."""

@@ -16,8 +16,8 @@ from trellis import __version__
 from trellis.config import RunConfig, load_config, seconds_of
 from trellis.corpus import Corpus
 from trellis.corpus.cache import trust_source
-from trellis.devices import choose_device, describe_device
-from trellis.errors import TrellisError
+from trellis.devices import check_memory, choose_device, describe_device
+from trellis.errors import TrellisError, within_limits
 from trellis.models.base import PersistedModel
 from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
 from trellis.options import to_toml
@@ -28,6 +28,7 @@ from trellis.training.callbacks import Callback
 from trellis.training.fit import Job
 
 RESULTS, SCHEMA, TEST = "results.json", 1, "test"
+COPIES, FLOAT = 3, 4  # parameters, their counts or gradients, and new ones or moments; bytes of a float32
 logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
@@ -72,7 +73,8 @@ def train(
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
     config = with_order(with_choice(config, corpus, device, folder if resume else None), corpus)
-    with nullcontext() if folder is None else run_folder(folder, config, resume):
+    check_size(config, corpus, device)
+    with within_limits(), nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
         about = {"corpus": corpus.description, "order": config.batches.order}
         about["run"] = {"command": command, "seed": config.seed, "device": describe_device(device)} | versions()
@@ -90,6 +92,14 @@ def train(
         if folder is not None:
             save(trained, folder)
     return trained
+
+
+def check_size(config: RunConfig, corpus: Any, device: str) -> None:
+    """Raise if training certainly needs more memory than there is: COPIES of the parameters, and a batch."""
+    model, is_text = config.model, isinstance(corpus, Corpus)
+    words, tokens = (len(corpus.vocab), corpus["train"].tokens.size) if is_text else (0, 0)
+    values = COPIES * model.num_values(words) + min(tokens, config.batches.size) * model.values_per_token(words)
+    check_memory(FLOAT * values, f"Training this {model.family}", "use a smaller model or smaller batches", device)
 
 
 def with_choice(config: RunConfig, corpus: Any, device: str, before: Path | None) -> RunConfig:

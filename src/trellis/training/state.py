@@ -77,6 +77,10 @@ class TrainState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
+        for name in SAVED:
+            kinds = float | int | None if name == "best" else type(getattr(cls, name)) | int
+            if not isinstance(values[name], kinds) or isinstance(values[name], bool):
+                raise ValueError(f"its {name} is {values[name]!r}")
         return cls(**{name: values[name] for name in SAVED})
 
 

@@ -55,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def bounds(text: str) -> tuple[int, int | None]:
     """Parse 8..15, 8.., ..15 or 8."""
-    match = re.fullmatch(r"(\d*)\.\.(\d*)|(\d+)", text)
+    match = re.fullmatch(r"(\d{0,9})\.\.(\d{0,9})|(\d{1,9})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of words such as 8..15, 8.. or ..15")
     if match[3]:

@@ -19,9 +19,10 @@ from trellis.families.lds.model import LDS
 from trellis.families.neural.feedforward import FeedForward
 from trellis.models.base import PersistedModel
 from trellis.models.files import find_model, load
-from trellis.options import choose
+from trellis.options import choose, whole
 
 PREFIXES = 4, 6, 10, 20  # prefix lengths in bits; the full path is an attribute too
+LONGEST = 1_000_000  # numbers of a vector
 SWEEPS = 5  # mean-field sweeps: enough that the mean-field approximation dominates the error
 
 Sentences = Sequence[Sequence[str]]
@@ -66,9 +67,9 @@ class WordVectors(Encoder):
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
         first, *rows = [line.rstrip().split(" ") for line in read_lines(file)] or [[]]
-        if len(first) != 2 or not all(map(str.isdecimal, first)):
+        count, size = map(whole, first) if len(first) == 2 else (None, None)
+        if count is None or size is None or size > LONGEST:
             raise TrellisError(f"{file}, line 1: expected the number of words and the size of their vectors.")
-        count, size = map(int, first)
         if len(rows) != count:
             raise TrellisError(f"{file} contains {len(rows)} vectors, but its first line announces {count}.")
         self.table = {row[0]: read_vector(row[1:], size, f"{file}, line {n}") for n, row in enumerate(rows, 2)}

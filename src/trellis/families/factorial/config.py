@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from trellis.config import ModelConfig, RunConfig, TrainConfig
 from trellis.errors import TrellisError
-from trellis.options import option
+from trellis.options import option, shown
+
+MOST = 10**9  # states of a layer
 
 
 @dataclass(frozen=True)
@@ -12,11 +14,11 @@ class FHMMConfig(ModelConfig):
     """The number and size of the layers, and how they jointly emit words."""
 
     family: str = "fhmm"
-    layers: int = option(3, "number of chains, each with `states` states", within="[1, inf)")
-    states: int = option(256, "number of states per layer", within="[1, inf)")
+    layers: int = option(3, "number of chains, each with `states` states", within="[1, 1000]")
+    states: int = option(256, "number of states per layer", within="[1, 1e9]")
     layer_states: str = option("", 'states of each layer if they differ, e.g. "20,10,5"')
     params: str = option("table", "word scores: a table, or products of embeddings", choices="table neural")
-    dim: int = option(256, "neural: size of the embeddings", within="[1, inf)")
+    dim: int = option(256, "neural: size of the embeddings", within="[1, 1e9]")
     bound: str = option("tilted", "lower bound on the log-likelihood", choices="tilted jensen")
     combine: str = option(
         "log-linear", "how the layers emit a word; noisy-or needs learner = gradient", choices="log-linear noisy-or"
@@ -28,9 +30,25 @@ class FHMMConfig(ModelConfig):
         if not self.layer_states:
             return (self.states,) * self.layers
         try:
-            return tuple(int(size) for size in self.layer_states.split(","))
+            sizes = tuple(int(size) for size in self.layer_states.split(","))
+            if not all(1 <= size <= MOST for size in sizes):
+                raise ValueError
+            return sizes
         except ValueError as error:
-            raise TrellisError(f'model.layer_states is {self.layer_states!r}; write for example "20,10,5".') from error
+            raise TrellisError(
+                f'model.layer_states is {shown(self.layer_states)}; write for example "20,10,5".'
+            ) from error
+
+    def num_values(self, words: int) -> int:
+        width = sum(self.sizes)
+        return sum(size * size for size in self.sizes) + words * width + (words + width) * self.dim * self.is_neural
+
+    def values_per_token(self, words: int) -> int:
+        return sum(self.sizes)
+
+    @property
+    def is_neural(self) -> bool:
+        return self.params == "neural"
 
     def check(self, run: RunConfig) -> None:
         self.sizes  # noqa: B018

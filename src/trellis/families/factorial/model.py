@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Vocabulary
+from trellis.devices import seeded
 from trellis.errors import TrellisError
 from trellis.families.factorial import mean_field
 from trellis.families.factorial.config import FHMMConfig
@@ -181,7 +182,7 @@ class FHMM(GradientModel, StateModel):
         """log p(x) of sentences by importance sampling from the mean field, for any number of joint states: [B]."""
         batch = sentences(tokens, lengths).to(self.device)
         given = self.chains(), self.emission(), batch.tokens, batch.lengths, self.infer(batch)
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         return mean_field.sampled_log_likelihood(*given, samples, generator)
 
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
@@ -191,7 +192,7 @@ class FHMM(GradientModel, StateModel):
     @torch.no_grad()
     def sample_layers(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Sample the states of every layer [n, steps, M] and the words [n, steps]."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         layers = [
             discrete.sample_prior(start, Kronecker([transition]), n, steps, generator)
             for start, transition in zip(*self.chains(), strict=True)

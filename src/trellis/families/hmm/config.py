@@ -24,7 +24,7 @@ class HMMConfig(ModelConfig):
     states: int = option(
         0,
         "number of hidden states; auto (0): chosen from the text and the machine, with other options that are not set",
-        within="[0, inf)",
+        within="[0, 1e9]",
         auto=True,
     )
     emission: str = option(
@@ -32,15 +32,15 @@ class HMMConfig(ModelConfig):
         "states that can emit a word: all, its class's, random ones, its own",
         choices="full brown uniform cloned",
     )
-    classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, inf)")
-    singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, inf)")
+    classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, 1e9]")
+    singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, 1e9]")
     class_sizes: str = option("equal", "brown: growth of a class's states with its tokens", choices="equal log root")
     init: str = option(
         "random",
         "initial tables: random, or contexts: each cloned state begins as a context of its word",
         choices="random contexts",
     )
-    states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, inf)")
+    states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, 1e9]")
     params: str = option(
         "table", "parameterisation: tables, nets over embeddings, or low-rank", choices=PARAMS, group=PARAMETERS
     )
@@ -50,30 +50,42 @@ class HMMConfig(ModelConfig):
     )
     dropout_rate: float = option(0.5, "fraction dropped", within="[0, 1)")
     dropout_end: float | None = option(None, "fraction dropped at the end of training; none: the same", within="[0, 1)")
-    dim: int = option(256, "neural, lowrank: size of the embeddings", within="[1, inf)")
+    dim: int = option(256, "neural, lowrank: size of the embeddings", within="[1, 1e9]")
     tying: str = option(
         "all", "neural, lowrank: state roles that share an embedding", choices="all in-out but-out none"
     )
     factored: bool = option(False, "neural, lowrank: states of a class share half of their embedding")
     spelling: bool = option(False, "neural, lowrank: character n-gram features of words")
-    depth: int = option(1, "neural, lowrank: residual layers of each net", within="[1, inf)")
+    depth: int = option(1, "neural, lowrank: residual layers of each net", within="[1, 1000]")
     net_dropout: float = option(0.0, "neural, lowrank: dropout within the nets", within="[0, 1)")
     kernel: str = option(
         "softmax",
         "neural: kernel of p(z' | z); all but softmax need a dense [K, K] matrix",
         choices="softmax normAbsLin sigmoid relu rbf",
     )
-    init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, inf)")
+    init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, 1000]")
     precision: str = option("bfloat16", "neural, lowrank: precision of products on a GPU", choices="bfloat16 float32")
-    features: int = option(256, "lowrank, lowrank-table: rank of the transitions", within="[1, inf)")
-    band: int = option(0, "lowrank, lowrank-table: width of the band of free weights", within="[0, inf)")
+    features: int = option(256, "lowrank, lowrank-table: rank of the transitions", within="[1, 1e9]")
+    band: int = option(0, "lowrank, lowrank-table: width of the band of free weights", within="[0, 1e9]")
     feature_map: str = option("learned", "lowrank: type of feature map", choices="learned random orthogonal taylor")
-    temperature: float = option(1.0, "lowrank: kernel exp(u . v / temperature)", within="(0, inf)")
+    temperature: float = option(1.0, "lowrank: kernel exp(u . v / temperature)", within="(0, 1e6]")
     feature_dropout: float = option(0.0, "lowrank, lowrank-table: fraction of features dropped", within="[0, 1)")
 
     @property
     def learner(self) -> str:
         return "gradient" if self.params in ("neural", "lowrank") else ""
+
+    def num_values(self, words: int) -> int:
+        if self.init == "contexts" or self.params not in PARAMS:
+            return 0  # unknown: the text, or another package, determines it
+        size, dim, dense = self.states, self.dim, self.params == "table" or self.kernel != "softmax"
+        low_rank = size * (self.features + self.band) if self.params.startswith("lowrank") else 0
+        nets = (size + words + self.depth * dim) * dim if self.params in ("neural", "lowrank") else 0
+        return (size * size if dense else 0) + low_rank + nets + words * self.values_per_token(words)
+
+    def values_per_token(self, words: int) -> int:
+        live = {"brown": self.states // self.classes, "uniform": self.states_per_word, "cloned": 1}
+        return live.get(self.emission, self.states)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Split, Streams, Vocabulary
+from trellis.devices import check_integer
 from trellis.emissions import Partition
 from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
@@ -188,7 +189,8 @@ class HMM(GradientModel, ChainModel):
         return self.memo("likelihoods", super().likelihoods)
 
     def states(self, n: int = 10, words: int = 8) -> list[StateSummary]:
-        return summarise_states(self, n, words)
+        sizes = check_integer(n, "number of states"), check_integer(words, "number of words", least=0)
+        return summarise_states(self, *sizes)
 
     def draw(self, text: Text) -> Trellis:
         return sentence_trellis(self, text)

@@ -33,7 +33,7 @@ from trellis.storage import atomic_write
 BEGIN, END, NEVER = "<s>", "</s>", -99.0
 SEPARATORS = frozenset(" \t\n\r\v\f\0")
 LN10 = math.log(10)
-ANNOUNCED = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
+ANNOUNCED = re.compile(rb"ngram\s+(\d{1,9})\s*=\s*(\d{1,18})")
 
 
 def write_arpa(model: NGram, path: Path) -> None:

@@ -30,5 +30,5 @@ class NGramConfig(ModelConfig):
     """The order and the context of the n-grams."""
 
     family: str = "ngram"
-    order: int = option(5, "length of the longest n-grams, in words", within="[1, inf)")
+    order: int = option(5, "length of the longest n-grams, in words", within="[1, 1000]")
     cross_sentences: bool = option(False, "let contexts cross sentence boundaries")
