@@ -8,10 +8,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # TORCH_INDEX: a package index with CPU builds of torch, which is then installed from there first (see README, Install)
 TORCH = $(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 
-.PHONY: help demo bundled test lint bench clean
+.PHONY: help demo bundled test lint bench mutants clean
 
 help:
-	@sed -n '1p' Makefile; echo "also: make lint, make bench, make bundled (the model called demo), make clean"; \
+	@sed -n '1p' Makefile; echo "also: make lint, make bench, make mutants (do the tests notice small bugs?), make bundled (the model called demo), make clean"; \
 	echo "make demo TORCH_INDEX=URL installs torch from that package index: a CPU build needs 3 GB less"
 
 .venv/bin/python:
@@ -47,6 +47,9 @@ lint: .venv/developed
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+mutants: .venv/developed
+	$(BIN)/python -m mutants
 
 bench: .venv/peers
 	$(BIN)/python -m benchmarks all
