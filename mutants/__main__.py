@@ -87,7 +87,7 @@ def chosen(mutant: Mutant, covering: Covering, budget: float) -> Job:
     """The tests for a mutant: those that execute its lines, the fastest first, as far as the budget goes."""
     source = (PACKAGE / mutant.file).read_bytes()
     lines = range(mutant.line, mutant.line + source[mutant.start : mutant.end].count(b"\n") + 1)
-    tests, seconds = [], 0.0
+    tests, seconds = list[str](), 0.0
     for test in covering.tests(mutant.file, lines):
         if tests and seconds + covering.seconds[test] > budget:
             break
@@ -133,8 +133,8 @@ def fails_anyway(test: str, controls: Path) -> bool:
 def difference(mutant: Mutant) -> str:
     """The changed lines, as - and +."""
     source = (PACKAGE / mutant.file).read_bytes()
-    texts = [text.decode().splitlines() for text in (source, mutant.applied(source))]
-    lines = list(difflib.unified_diff(*texts, lineterm="", n=0))[3:]
+    old, new = (text.decode().splitlines() for text in (source, mutant.applied(source)))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[3:]
     return "\n".join(line[0] + line[1:].strip() for line in lines)
 
 

@@ -70,10 +70,9 @@ def files(package: Path) -> list[Path]:
 
 
 def sample(package: Path, number: int, seed: int) -> list[Mutant]:
-    """A random sample of all mutants, in the order of files and lines."""
+    """A random sample of all mutants, in random order."""
     every = [mutant for file in files(package) for mutant in mutants(package, file)]
-    chosen = random.Random(seed).sample(range(len(every)), min(number, len(every)))
-    return [every[index] for index in sorted(chosen)]
+    return random.Random(seed).sample(every, min(number, len(every)))
 
 
 def mutants(package: Path, file: Path) -> Iterator[Mutant]:
@@ -167,10 +166,8 @@ def _bounds(node: ast.Slice) -> Iterable[ast.Slice]:
 
 def _text(*nodes: ast.expr) -> bool:
     """Whether an operand is a text: two of them are joined, not added."""
-    texts = (ast.JoinedStr,)
-    return any(
-        isinstance(node, texts) or (isinstance(node, ast.Constant) and isinstance(node.value, str)) for node in nodes
-    )
+    joined = any(isinstance(node, ast.JoinedStr) for node in nodes)
+    return joined or any(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in nodes)
 
 
 def _is(node: ast.expr, value: object) -> bool:

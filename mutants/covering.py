@@ -35,7 +35,7 @@ class Recorder:
 
     def stop(self) -> dict[str, set[int]]:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         found, self.lines = self.lines, defaultdict(set)
         return dict(found)
 

@@ -20,7 +20,7 @@ from typing import Any
 from mutants.changes import Mutant
 
 HEAVY = ("torch", "scipy.sparse.linalg", "scipy.stats", "sklearn.cluster", "numba", "hypothesis", "_pytest.main")
-PATIENCE = 20.0, 8.0  # seconds that a run may take, and the factor by which it may exceed its duration without a mutant
+PATIENCE = 20.0, 2.0  # seconds that a run may take, and the factor by which it may exceed its duration without a mutant
 BROKEN = 70  # exit code of a trial that did not reach pytest
 PASSED = (0, 5)  # exit codes of pytest: all tests passed, none was collected
 OPTIONS = (

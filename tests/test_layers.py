@@ -30,7 +30,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "dirichlet": {"kernels"},
     "transitions": {"types", "kernels", "dirichlet"},
     "emissions": {"types", "kernels", "dirichlet", "devices", "errors"},
-    "parts": {"types", "dirichlet", "transitions", "emissions", "errors"},
+    "parts": {"types", "kernels", "dirichlet", "transitions", "emissions", "errors"},
     "engines": {"types", "kernels", "transitions", "errors"},
     "inference": {"constraints", "devices", "errors", "engines"} | CORE,
     "learning": {"config", "errors", "inference", "options"} | CORE,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trellis.corpus import Batches
 from trellis.errors import TrellisError
+from trellis.kernels import team
 from trellis.learning.base import Learner
 from trellis.models.base import PersistedModel
 from trellis.models.files import BEST, FORMAT as MODEL, LAST, UNTRAINED, read_model
@@ -27,7 +28,7 @@ def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: Train
         "state": state.to_json(),
         "learner": learner.state_json(),
         "batches": batches.state(),
-        "threads": torch.get_num_threads(),
+        "threads": team.threads(),
     }
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "training": json.dumps(details)}
     save_tensors(path, learner.state_tensors() | _random_state(), metadata)
@@ -40,12 +41,12 @@ def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainS
         tensors = load_tensors(path)
     except TrellisError as error:
         raise TrellisError(f"{error}{_advice(path)}") from error
-    if details["threads"] != torch.get_num_threads():
+    if details["threads"] != team.threads():
         logger.warning(
             "%s was trained with %d threads and resumes with %d; results may differ in the last digits.",
             path.parent,
             details["threads"],
-            torch.get_num_threads(),
+            team.threads(),
         )
     learner.restore(tensors, details["learner"])
     batches.restore(details["batches"])
