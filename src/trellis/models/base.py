@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.corpus import Split, Vocabulary
-from trellis.devices import draw_uniform
+from trellis.devices import draw_uniform, usable
 from trellis.errors import TrellisError
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.storage import as_path
@@ -168,7 +168,7 @@ class PersistedModel(ABC):
 
     @property
     def device(self) -> torch.device:
-        return next(iter(self.tensors().values())).device
+        return usable(next(iter(self.tensors().values())).device)
 
     def calm(self) -> AbstractContextManager[None]:
         """A context for training and queries; torch uses one thread in it if there is little for it to do."""
