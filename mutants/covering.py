@@ -112,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Covering:
-    """The tests that execute a line, the fastest first."""
+    """The tests that execute a line: those in a file named after the module first, then the fastest."""
 
     def __init__(self, path: Path) -> None:
         self.seconds: dict[str, float] = {}
@@ -131,4 +131,9 @@ class Covering:
     def tests(self, file: str, lines: range) -> list[str]:
         """The tests of any of these lines; of the whole file where no test does, as with lines executed on import."""
         found = {test for line in lines for test in self.by_line[file, line]} or set(self.by_file[file])
-        return sorted(found, key=lambda test: (self.seconds[test], test))
+        return sorted(found, key=lambda test: (not _about(test, file), self.seconds[test], test))
+
+
+def _about(test: str, file: str) -> bool:
+    """Whether a test is in a file named after a module."""
+    return Path(file).stem in Path(test.partition("::")[0]).stem

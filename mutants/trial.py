@@ -20,7 +20,7 @@ from typing import Any
 from mutants.changes import Mutant
 
 HEAVY = ("torch", "scipy.sparse.linalg", "scipy.stats", "sklearn.cluster", "numba", "hypothesis", "_pytest.main")
-PATIENCE = 20.0, 2.0  # seconds that a run may take, and the factor by which it may exceed its duration without a mutant
+PATIENCE = 30.0, 3.0  # seconds that a run may take, and the factor by which it may exceed its duration without a mutant
 BROKEN = 70  # exit code of a trial that did not reach pytest
 PASSED = (0, 5)  # exit codes of pytest: all tests passed, none was collected
 OPTIONS = (
@@ -120,14 +120,21 @@ def _run_tests(path: Path, folder: Path, tests: Sequence[str]) -> None:
         multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # tests may have workers
         sys.path.insert(0, str(path))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
-        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-        plugin = Chosen(tests, folder / "failed")
-        pytest = importlib.import_module("pytest")
-        code = int(pytest.main([*OPTIONS, f"--basetemp={folder / 'tests'}", *files], plugins=[plugin]))
+        plugin, pytest = Chosen(tests, folder / "failed"), importlib.import_module("pytest")
+        for files in _stages(tests):
+            code = int(pytest.main([*OPTIONS, f"--basetemp={folder / 'tests'}", *files], plugins=[plugin]))
+            if code not in PASSED:
+                break
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _stages(tests: Sequence[str]) -> list[list[str]]:
+    """The files of the tests: the first two one by one, since reading a file takes time, then all others."""
+    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    return [stage for stage in (files[:1], files[1:2], files[2:]) if stage]
 
 
 def _wait(child: int, until: float) -> int | None:
