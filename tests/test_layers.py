@@ -30,7 +30,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "dirichlet": {"kernels"},
     "transitions": {"types", "kernels", "dirichlet"},
     "emissions": {"types", "kernels", "dirichlet", "devices", "errors"},
-    "parts": {"types", "kernels", "dirichlet", "transitions", "emissions", "errors"},
+    "parts": {"types", "dirichlet", "transitions", "emissions", "errors"},
     "engines": {"types", "kernels", "transitions", "errors"},
     "inference": {"constraints", "devices", "errors", "engines"} | CORE,
     "learning": {"config", "errors", "inference", "options"} | CORE,
@@ -38,7 +38,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "models": {"constraints", "corpus", "inference"} | CORE | TOOLS,
     "tasks": {"corpus", "models"} | CORE | TOOLS,
     "report": {"constraints", "corpus", "models", "tasks"} | TOOLS,
-    "training": {"corpus", "kernels", "learning", "models", "tasks", "report", "__version__"}
+    "training": {"corpus", "learning", "models", "tasks", "report", "__version__"}
     | TOOLS,  # families by import strings
     "families": {"corpus", "inference", "learning", "models", "tasks", "report", "training"} | CORE | TOOLS,
     "estimators": {"corpus", "inference", "learning", "families", "tasks", "report"} | CORE | TOOLS,

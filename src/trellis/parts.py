@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
-from trellis.emissions import Categorical, Emission
+from trellis.emissions import Emission
 from trellis.errors import TrellisError
-from trellis.kernels import team
-from trellis.transitions import Countable, Dense, Entry, Transition
+from trellis.transitions import Countable, Entry, Transition
 from trellis.types import Counts
 
 
@@ -65,14 +63,6 @@ class Parts:
     def num_states(self) -> int:
         return self.transition.num_states
 
-    def calm(self) -> AbstractContextManager[None]:
-        """A context for inference and M-steps: torch uses one thread if there is little for it to do, because the
-        passes over time run in compiled code on threads of their own."""
-        transition, emission = self.transition, self.emission
-        if not isinstance(transition, Dense) or not isinstance(emission, Categorical) or emission.has_support:
-            return nullcontext()
-        return team.one_torch_thread(team.worth_one(emission.table, transition.matrix))
-
     def with_emission(self, emission: Emission) -> Parts:
         return Parts(self.given_start, self.transition, emission, self.entry, self.kept)
 
@@ -80,14 +70,12 @@ class Parts:
         """Apply the M-step of each component, over all states."""
         if prior.constraints is not None:
             return prior.constraints.maximised(self, counts, prior._replace(constraints=None))
-        start, transition, emission = self
-        with self.calm():
-            if prior.start is not None:
-                start = most_probable(counts.start, prior.start, start)
-            if prior.transition is not None:
-                transition = countable(transition).maximised(counts.transition, prior.transition)
-            if prior.emission is not None:
-                emission = emission.maximised(counts.emission, prior.emission)
+        start = self.start if prior.start is None else most_probable(counts.start, prior.start, self.start)
+        transition, emission = self.transition, self.emission
+        if prior.transition is not None:
+            transition = countable(transition).maximised(counts.transition, prior.transition)
+        if prior.emission is not None:
+            emission = emission.maximised(counts.emission, prior.emission)
         return Parts(start, transition, emission)
 
 

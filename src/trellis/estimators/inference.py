@@ -22,9 +22,8 @@ def log_likelihood(parts: Parts, block: Block) -> float:
     """log p(x), summed over the sequences."""
     if run := solved(parts, block):
         return float(np.add.reduce(run.log_likelihood()))
-    with parts.calm():
-        found = discrete.log_likelihood(*problem(parts, block))
-        return float(found.sum() if block.weights is None else found @ block.weights)
+    found = discrete.log_likelihood(*problem(parts, block))
+    return float(found.sum() if block.weights is None else found @ block.weights)
 
 
 @underflows
@@ -32,9 +31,8 @@ def smooth(parts: Parts, block: Block) -> tuple[float, Array]:
     """log p(x), summed over the sequences, and p(z_t | x) [B, T, K]."""
     if run := solved(parts, block):
         return float(np.add.reduce(run.log_likelihood())), run.smoothed()
-    with parts.calm():
-        answer = discrete.smooth(*problem(parts, block))
-        return float(answer.log_likelihood.sum()), answer.probs.cpu().numpy()
+    answer = discrete.smooth(*problem(parts, block))
+    return float(answer.log_likelihood.sum()), answer.probs.cpu().numpy()
 
 
 @underflows
@@ -42,17 +40,15 @@ def viterbi(parts: Parts, block: Block) -> tuple[float, Array]:
     """The log-probability of the Viterbi paths, summed over the sequences, and the paths [B, T]."""
     if (arrays := small(parts, block, viterbi=True)) and (found := banded.viterbi(*arrays)):
         return float(np.add.reduce(found[1])), found[0]
-    with parts.calm():
-        path, scores = discrete.viterbi(*problem(parts, block))
-        return float(scores.sum()), path.cpu().numpy()
+    path, scores = discrete.viterbi(*problem(parts, block))
+    return float(scores.sum()), path.cpu().numpy()
 
 
 @underflows
 def expect(parts: Parts, block: Block) -> Counts:
     """The E-step."""
     if not (run := solved(parts, block)):
-        with parts.calm():
-            return expect_whole(parts, block.observations, block.lengths, block.states, block.weights)
+        return expect_whole(parts, block.observations, block.lengths, block.states, block.weights)
     total = np.add.reduce(run.log_likelihood(), keepdims=True).reshape(())
     entry, moves, visits = run.expected()
     found = total, np.add.reduce(entry * run.prior), moves, visits

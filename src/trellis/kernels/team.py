@@ -1,69 +1,24 @@
 """Run compiled code on several cores, in plain threads that sleep when idle.
 
-Each thread may use single-threaded BLAS; inside an OpenMP parallel region this would oversubscribe and busy-wait.
-Torch's own threads are OpenMP threads, which wait for each other in busy loops: on a busy machine an operation on a few
-thousand numbers costs milliseconds of every core. `one_torch_thread` keeps small operations away from them."""
+Each thread may use single-threaded BLAS; inside an OpenMP parallel region this would oversubscribe and busy-wait."""
 
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from threadpoolctl import ThreadpoolController
 
-SMALL = 1 << 20  # numbers
-
-
-class Outside(threading.local):
-    """The number of torch's threads outside `one_torch_thread`; 0 if the calling thread is not inside."""
-
-    threads = 0
-
-
-outside = Outside()
-
-
-def threads() -> int:
-    """The number of threads that torch may use, inside `one_torch_thread` too."""
-    return outside.threads or torch.get_num_threads()
+GRAIN = 1 << 15  # numbers that torch gives to each thread of an operation
 
 
 def size(items: int) -> int:
     """The number of threads for this many items: at most as many as torch uses."""
-    return max(1, min(threads(), items))
-
-
-def worth_one(*tables: torch.Tensor) -> bool:
-    """Whether operations on tables are so small that torch needs only one thread; without numba, it does more."""
-    return compiles() and all(table.device.type == "cpu" and table.numel() <= SMALL for table in tables)
-
-
-@cache
-def compiles() -> bool:
-    """Whether kernels can be compiled; does not import numba."""
-    return find_spec("numba") is not None
-
-
-@contextmanager
-def one_torch_thread(wanted: bool = True) -> Iterator[None]:
-    """A context in which torch works on the calling thread alone; `share` has as many threads as before."""
-    before = torch.get_num_threads()
-    if not wanted or before == 1:
-        yield
-        return
-    outside.threads = before
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        outside.threads = 0
-        torch.set_num_threads(before)
+    return max(1, min(torch.get_num_threads(), items))
 
 
 def share(work: Callable[..., None], workers: int, *arguments: Any) -> None:
@@ -105,9 +60,28 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def shorten_waits() -> None:
+    """Let torch's idle threads sleep almost at once, where it is too late to set OMP_WAIT_POLICY.
+
+    GNU OpenMP reads that variable when it is loaded. Its threads then wait for work in a loop of 300,000 rounds, which
+    on a busy machine costs milliseconds of every core per operation; but only 1,000 rounds if it has more threads than
+    there are CPUs (see GOMP_SPINCOUNT in its manual). A team of threads that never work again makes it so."""
+    threads, cpus, ready = torch.get_num_threads(), os.cpu_count() or 1, threading.Event()
+
+    def idle() -> None:
+        torch.set_num_threads(cpus + 1)
+        torch.zeros((cpus + 1) * GRAIN).add_(1)
+        torch.set_num_threads(threads)
+        ready.set()
+        threading.Event().wait()  # the team exists as long as this thread
+
+    if threads > 1:
+        threading.Thread(target=idle, name="trellis-idle", daemon=True).start()
+        ready.wait()
+
+
 def _after_fork() -> None:
-    """In a forked process: torch's threads do not exist, so it would wait for them for ever; locks are released."""
-    outside.threads = 0
+    """In a forked process, torch would wait for threads that do not exist; and nobody would release the lock."""
     torch.set_num_threads(1)
     OneBlasThread.lock, OneBlasThread.inside = threading.Lock(), 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
@@ -169,10 +168,6 @@ class PersistedModel(ABC):
     @property
     def device(self) -> torch.device:
         return usable(next(iter(self.tensors().values())).device)
-
-    def calm(self) -> AbstractContextManager[None]:
-        """A context for training and queries; torch uses one thread in it if there is little for it to do."""
-        return nullcontext()
 
     def num_parameters(self) -> int:
         """The number of learned parameters."""

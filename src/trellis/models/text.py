@@ -114,13 +114,12 @@ def in_batches(
     rows = [torch.from_numpy(np.append(ids, [model.vocab.eos] * end).astype(np.int64)) for ids in given.sentences]
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     found: dict[int, A] = {}
-    with model.calm():
-        while len(found) < len(rows):
-            first = len(found)
-            chosen = order[first : first + max(1, room // max(1, len(rows[order[first]])))]
-            lengths = torch.tensor([len(rows[i]) for i in chosen], device=model.device)
-            tokens = pad_sequence([rows[i] for i in chosen], batch_first=True).to(model.device)
-            found |= zip(chosen, answer(tokens, lengths), strict=True)
+    while len(found) < len(rows):
+        first = len(found)
+        chosen = order[first : first + max(1, room // max(1, len(rows[order[first]])))]
+        lengths = torch.tensor([len(rows[i]) for i in chosen], device=model.device)
+        tokens = pad_sequence([rows[i] for i in chosen], batch_first=True).to(model.device)
+        found |= zip(chosen, answer(tokens, lengths), strict=True)
     return [found[i] for i in range(len(rows))]
 
 

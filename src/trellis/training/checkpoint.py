@@ -10,7 +10,6 @@ from torch import Tensor
 
 from trellis.corpus import Batches
 from trellis.errors import TrellisError
-from trellis.kernels import team
 from trellis.learning.base import Learner
 from trellis.models.base import PersistedModel
 from trellis.models.files import BEST, FORMAT as MODEL, LAST, UNTRAINED, read_model
@@ -28,7 +27,7 @@ def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: Train
         "state": state.to_json(),
         "learner": learner.state_json(),
         "batches": batches.state(),
-        "threads": team.threads(),
+        "threads": torch.get_num_threads(),
     }
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "training": json.dumps(details)}
     save_tensors(path, learner.state_tensors() | _random_state(), metadata)
@@ -41,12 +40,12 @@ def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainS
         tensors = load_tensors(path)
     except TrellisError as error:
         raise TrellisError(f"{error}{_advice(path)}") from error
-    if details["threads"] != team.threads():
+    if details["threads"] != torch.get_num_threads():
         logger.warning(
             "%s was trained with %d threads and resumes with %d; results may differ in the last digits.",
             path.parent,
             details["threads"],
-            team.threads(),
+            torch.get_num_threads(),
         )
     learner.restore(tensors, details["learner"])
     batches.restore(details["batches"])

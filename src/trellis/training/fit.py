@@ -76,8 +76,7 @@ def fit_steps(
         save_model(job.folder / UNTRAINED, model, dict(job.about))  # with a checkpoint, the model of an unfinished run
     make_learner = resolve(job.config.family.learners[config.learner])
     learner = make_learner(model, config, config.total_steps(len(batches)))
-    with model.calm():
-        state = fit(learner, batches, measure, config, job.folder, job.resume, name, job.callbacks)
+    state = fit(learner, batches, measure, config, job.folder, job.resume, name, job.callbacks)
     best = state.weights
     if job.folder is not None and (job.folder / BEST).exists():
         best = load_weights(job.folder / BEST, model.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from typing import Any, cast
@@ -24,7 +23,6 @@ from trellis.families.hmm.parameters.support import SUPPORTS
 from trellis.families.hmm.states import estimate_long_run, summarise_states
 from trellis.inference import discrete, queries
 from trellis.inference.carry import Carry, training_prior
-from trellis.kernels import team
 from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
 from trellis.models.base import Memo, Saved, StateSummary
@@ -92,11 +90,6 @@ class HMM(GradientModel, ChainModel):
         """Start [K], transition and emission, normalised."""
         return self.memo("parts", lambda: written_out(self.params.parts()).started())
 
-    def calm(self) -> AbstractContextManager[None]:
-        """With small tables, torch has little to do: the passes over time run in compiled code."""
-        dense = isinstance(self.params, TableParams) and self.params.sets is None
-        return team.one_torch_thread(dense and team.worth_one(*self.params.parameters()))
-
     def occupancy(self) -> Tensor:
         """Stationary state occupancy [K], computed from the model or estimated from a text.
 
@@ -132,17 +125,16 @@ class HMM(GradientModel, ChainModel):
         return state.reset(batch.fresh)
 
     def score(self, tokens: Tensor, state: Carry, lengths: Tensor | None = None) -> tuple[Tensor, Carry]:
-        with self.calm():
-            start, transition, emission = self.parts()
-            steps, pieces = steps_at_once(self.parts(), len(tokens), self.device), []
-            for first in range(0, tokens.shape[1], steps):
-                left = None if lengths is None else (lengths - first).clamp(0, steps)
-                potentials = emission.potentials(tokens[:, first : first + steps])
-                prior = state.prior(start, transition, potentials.first_ids())
-                log_norms, belief = discrete.score(prior, transition, potentials, left)
-                state = state.after(belief, left, self.num_states)
-                pieces.append(log_norms)
-            return torch.cat(pieces, 1) if pieces else start.new_zeros(tokens.shape), state
+        start, transition, emission = self.parts()
+        steps, pieces = steps_at_once(self.parts(), len(tokens), self.device), []
+        for first in range(0, tokens.shape[1], steps):
+            left = None if lengths is None else (lengths - first).clamp(0, steps)
+            potentials = emission.potentials(tokens[:, first : first + steps])
+            prior = state.prior(start, transition, potentials.first_ids())
+            log_norms, belief = discrete.score(prior, transition, potentials, left)
+            state = state.after(belief, left, self.num_states)
+            pieces.append(log_norms)
+        return torch.cat(pieces, 1) if pieces else start.new_zeros(tokens.shape), state
 
     def forecast(self, state: Carry) -> Tensor:
         start, transition, emission = self.parts()

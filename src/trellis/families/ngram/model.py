@@ -12,7 +12,6 @@ from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.ngram.kneser_ney import count_ngrams, smooth
 from trellis.families.ngram.trie import NONE, Trie
-from trellis.kernels import team
 from trellis.models.base import LanguageModel, Saved
 
 NAMES = {1: "unigram", 2: "bigram"}
@@ -43,9 +42,8 @@ class NGram(LanguageModel):
     @classmethod
     def fit(cls, vocab: Vocabulary, split: Split, order: int = 5, cross_sentences: bool = False) -> NGram:
         """Fit by interpolated modified Kneser-Ney. With `cross_sentences`, contexts cross sentence boundaries."""
-        with team.one_torch_thread(split.tokens.size <= team.SMALL):
-            trie, counts = count_ngrams(vocab, split, order, cross_sentences)
-            log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
+        trie, counts = count_ngrams(vocab, split, order, cross_sentences)
+        log_probs, backoffs = map(torch.from_numpy, smooth(trie, counts))
         return cls(vocab, trie, log_probs, backoffs, cross_sentences)
 
     @property
@@ -67,12 +65,11 @@ class NGram(LanguageModel):
     def score(self, tokens: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self.check(tokens)
         context, text = self.order - 1, torch.cat([state, tokens], 1)
-        with team.one_torch_thread(text.numel() <= team.SMALL):
-            log_probs = self.log_probs[tokens]
-            for shorter, longer in pairwise(self.trie.walk(text)):
-                before, node = shorter[:, context - 1 : -1], longer[:, context:]
-                lower = log_probs + self.backoff(before)
-                log_probs = torch.where(node >= 0, self.log_probs[node], lower)
+        log_probs = self.log_probs[tokens]
+        for shorter, longer in pairwise(self.trie.walk(text)):
+            before, node = shorter[:, context - 1 : -1], longer[:, context:]
+            lower = log_probs + self.backoff(before)
+            log_probs = torch.where(node >= 0, self.log_probs[node], lower)
         ends = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
         last = text.gather(1, ends[:, None] + torch.arange(context, device=text.device))
         return inside(log_probs, lengths), last
