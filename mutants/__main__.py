@@ -86,9 +86,9 @@ def selected(options: argparse.Namespace) -> list[Mutant]:
 def chosen(mutant: Mutant, covering: Covering, budget: float) -> Job:
     """The tests for a mutant: those that execute its lines, the fastest first, as far as the budget goes."""
     source = (PACKAGE / mutant.file).read_bytes()
-    lines = range(mutant.line, mutant.line + source[mutant.start : mutant.end].count(b"\n") + 1)
+    lines = range(mutant.first, mutant.line + source[mutant.start : mutant.end].count(b"\n") + 1)
     tests, seconds = list[str](), 0.0
-    for test in covering.tests(mutant.file, lines):
+    for test in covering.tests(mutant.file, lines, mutant.imported):
         if tests and seconds + covering.seconds[test] > budget:
             break
         tests.append(test)

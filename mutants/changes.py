@@ -45,6 +45,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 UNCHANGED_KEYWORDS = {"strict", "stacklevel", "flush", "non_blocking", "help"}  # checks, hints and messages
+Change = ast.stmt | ast.expr  # the node that is replaced
 DELETED = (ast.Expr, ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete)
 
 
@@ -53,7 +54,9 @@ class Mutant:
     """One change of one file of the package."""
 
     file: str  # relative to the package
+    first: int  # line of the statement
     line: int
+    imported: bool  # whether it is executed on import, outside all functions
     kind: str
     start: int  # bytes [start, end) of the source are replaced by `text`
     end: int
@@ -81,10 +84,10 @@ def mutants(package: Path, file: Path) -> Iterator[Mutant]:
     offsets = [0]
     for line in source.splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
-    for node, kind, text in _changes(ast.parse(source)):
+    for node, kind, text, first, imported in _changes(ast.parse(source)):
         start = offsets[node.lineno - 1] + node.col_offset
         end = offsets[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-        mutant = Mutant(str(file.relative_to(package)), node.lineno, kind, start, end, text)
+        mutant = Mutant(str(file.relative_to(package)), first, node.lineno, imported, kind, start, end, text)
         if mutant.applied(source) != source and _compiles(mutant.applied(source)):
             yield mutant
 
@@ -96,14 +99,15 @@ def _compiles(source: bytes) -> bool:
         return False
 
 
-def _changes(tree: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str, str]]:
-    """(node, kind of change, replacement) for every node that is executed."""
+def _changes(tree: ast.AST, first: int = 1, imported: bool = True) -> Iterator[tuple[Change, str, str, int, bool]]:
+    """(node, kind of change, replacement, line of its statement, whether it is executed on import)."""
     for child in _executed(tree):
         if isinstance(child, ast.stmt):
-            yield from _of_statement(child)
+            first = child.lineno
+            yield from ((*change, first, imported) for change in _of_statement(child))
         elif isinstance(child, ast.expr):
-            yield from _of_expression(child)
-        yield from _changes(child)
+            yield from ((*change, first, imported) for change in _of_expression(child))
+        yield from _changes(child, first, imported and not isinstance(child, ast.FunctionDef | ast.Lambda))
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
@@ -119,12 +123,12 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
                 yield child
 
 
-def _of_statement(node: ast.stmt) -> Iterator[tuple[ast.stmt | ast.expr, str, str]]:
+def _of_statement(node: ast.stmt) -> Iterator[tuple[Change, str, str]]:
     text_alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     element = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple)
     if (isinstance(node, DELETED) and not text_alone) or element:
         yield node, "deleted statement", "pass"
-    if isinstance(node, ast.Return) and node.value is not None and not _is(node.value, None):
+    if isinstance(node, ast.Return) and node.value is not None and not _is_falsy(node.value):
         yield node, "return", "return None"
     if isinstance(node, ast.If | ast.While):
         yield node.test, "condition", f"(not ({ast.unparse(node.test)}))"
@@ -133,7 +137,7 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[ast.stmt | ast.expr, str, st
         yield node, "arithmetic", ast.unparse(changed)
 
 
-def _of_expression(node: ast.expr) -> Iterator[tuple[ast.stmt | ast.expr, str, str]]:
+def _of_expression(node: ast.expr) -> Iterator[tuple[Change, str, str]]:
     for kind, changed in _replacements(node):
         yield node, kind, ast.unparse(changed) if isinstance(changed, ast.Slice) else f"({ast.unparse(changed)})"
 
@@ -170,5 +174,6 @@ def _text(*nodes: ast.expr) -> bool:
     return joined or any(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in nodes)
 
 
-def _is(node: ast.expr, value: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value is value
+def _is_falsy(node: ast.expr) -> bool:
+    """Whether a value is written out and false, so that None in its place would often do the same."""
+    return ast.unparse(node) in ("None", "False", "0", "0.0", "''", "()", "[]", "{}")

@@ -128,9 +128,9 @@ class Covering:
                 for line in lines:
                     self.by_line[file, line].append(test["test"])
 
-    def tests(self, file: str, lines: range) -> list[str]:
-        """The tests of any of these lines; of the whole file where no test does, as with lines executed on import."""
-        found = {test for line in lines for test in self.by_line[file, line]} or set(self.by_file[file])
+    def tests(self, file: str, lines: range, imported: bool) -> list[str]:
+        """The tests of any of these lines; of the whole file if they are executed on import."""
+        found = set(self.by_file[file]) if imported else {test for line in lines for test in self.by_line[file, line]}
         return sorted(found, key=lambda test: (not _about(test, file), self.seconds[test], test))
 
 

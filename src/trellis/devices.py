@@ -13,7 +13,6 @@ from torch.nn.functional import pad
 
 from trellis.errors import TrellisError
 
-
 FORKED = (
     "This process was forked from one that had used the GPU, which CUDA does not support; start it with the method "
     '"spawn" or "forkserver", or load the model with device="cpu".'
