@@ -68,7 +68,7 @@ class Mutant:
 
 def files(package: Path) -> list[Path]:
     """The files to mutate."""
-    found = [package / place for place in PLACES]
+    found = [package / place for place in PLACES if (package / place).exists()]
     return sorted(file for place in found for file in (place.rglob("*.py") if place.is_dir() else [place]))
 
 
