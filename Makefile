@@ -8,10 +8,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # TORCH_INDEX: a package index with CPU builds of torch, which is then installed from there first (see README, Install)
 TORCH = $(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 
-.PHONY: help demo bundled test lint fuzz bench clean
+.PHONY: help demo bundled test lint fuzz bench mutants clean
 
 help:
-	@sed -n '1p' Makefile; echo "also: make lint, make bench, make fuzz SECONDS=600 SEED=1, make bundled (the model called demo), make clean"; \
+	@sed -n '1p' Makefile; echo "also: make lint, make bench, make fuzz SECONDS=600 SEED=1, make mutants (do the tests notice small bugs?), make bundled (the model called demo), make clean"; \
 	echo "make demo TORCH_INDEX=URL installs torch from that package index: a CPU build needs 3 GB less"
 
 .venv/bin/python:
@@ -54,6 +54,9 @@ SECONDS ?= 600
 SEED ?= 0
 fuzz: .venv/developed
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz all --seconds $(SECONDS) --seed $(SEED)
+
+mutants: .venv/developed
+	$(BIN)/python -m mutants
 
 bench: .venv/peers
 	$(BIN)/python -m benchmarks all

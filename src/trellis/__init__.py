@@ -2,7 +2,10 @@
 
 import importlib
 import os
+import sys
 
+if "torch" in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+    importlib.import_module("trellis.kernels.team").shorten_waits()
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads sleep between operations instead of spinning
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors get huge pages, which are faster to allocate
 

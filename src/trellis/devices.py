@@ -17,6 +17,35 @@ from torch.nn.functional import pad
 from trellis.errors import TrellisError
 
 LARGEST = 2**63 - 1  # of an integer
+FORKED = (
+    "This process was forked from one that had used the GPU, which CUDA does not support; start it with the method "
+    '"spawn" or "forkserver", or load the model with device="cpu".'
+)
+
+
+class Forked:
+    """Whether this process was forked from one that had used the GPU."""
+
+    used_gpu = lost_gpu = False
+
+    @classmethod
+    def before(cls) -> None:
+        cls.used_gpu = torch.cuda.is_initialized()
+
+    @classmethod
+    def after(cls) -> None:
+        cls.lost_gpu |= cls.used_gpu
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=Forked.before, after_in_child=Forked.after)
+
+
+def usable(device: torch.device) -> torch.device:
+    """The device of a model; raises if it is a GPU that this process cannot use because it was forked."""
+    if Forked.lost_gpu and device.type == "cuda":
+        raise TrellisError(FORKED)
+    return device
 
 
 def choose_device(device: str | torch.device) -> str:
@@ -25,11 +54,13 @@ def choose_device(device: str | torch.device) -> str:
     if name == "cpu":
         return name
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() and not Forked.lost_gpu else "cpu"
     if name != "cuda" and not re.fullmatch(r"cuda:\d+", name):
         raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise TrellisError(f'device is {name!r}, but torch finds no GPU; use device = "auto" or "cpu".')
+    if Forked.lost_gpu:
+        raise TrellisError(FORKED)
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
         raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
     return name

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trellis.config import DataConfig
-from trellis.corpus import Corpus, cache_entries, encode, load_corpus
+from trellis.corpus import Corpus, cache_entries, encode, load_corpus, read
 from trellis.errors import TrellisError
 
 Loader = Callable[..., Corpus]
@@ -213,3 +213,10 @@ def test_published_sizes(cache: Path, name: str, sizes: list[int], words: int, d
     assert len(corpus.vocab) == words
     assert sum(corpus.vocab.counts) == sizes[0]
     shutil.rmtree(cache)
+
+
+def test_characters_of_sentences_up_to_their_ends() -> None:
+    places, size = encode._line_ends("a bc\nd\n", 2)
+    assert (places.tolist(), size) == ([5, 7], 7)
+    places, size = encode._line_ends(f"{read.DOCUMENT}a <eos> b\n", 2)  # two sentences share a line of ten characters
+    assert (places.tolist(), size) == ([5, 10], 10)

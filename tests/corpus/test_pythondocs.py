@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from trellis.config import DataConfig
 from trellis.corpus import load_corpus, sources
-from trellis.corpus.pythondocs import _sentences, _split_of
+from trellis.corpus.pythondocs import _from_compiled_modules, _sentences, _split_of
 
 BUILD = (
     "import sys, pathlib; from trellis.corpus.pythondocs import _write_splits; _write_splits(pathlib.Path(sys.argv[1]))"
@@ -64,3 +66,11 @@ def test_the_split_of_a_document_hangs_on_its_name_alone() -> None:
     assert 0.03 < found.count("valid") / len(found) < 0.07
     assert 0.03 < found.count("test") / len(found) < 0.07
     assert _split_of("os") == _split_of("os")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_modules_are_those_of_extensions() -> None:
+    found = {name.removesuffix(" (compiled)") for name in _from_compiled_modules()}
+    assert {"builtins", "itertools", "sys"} <= found
+    assert not {"ast", "json", "os", "pathlib"} & found  # written in Python
+    assert not any(name.startswith(("_test", "_xx", "xx")) for name in found)

@@ -118,5 +118,15 @@ def test_a_reader_of_files_alone_reads_standard_input_too(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("block", [5, 1 << 20])
 def test_mistakes_have_line_numbers(data: bytes, recipe: Recipe, message: str, block: int, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(data)
-    with patch.object(read, "BLOCK", block), pytest.raises(TrellisError, match=message):
+    with patch.object(read, "BLOCK", block), pytest.raises(TrellisError, match=message) as caught:
         list(read_records(tmp_path / "x", recipe))
+    assert str(tmp_path / "x") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe", "message"), [("MKV\n", Recipe("fasta"), "precedes"), ("a,b\n1\n", Recipe("csv", "b"), "columns")]
+)
+def test_mistakes_on_standard_input(text: str, recipe: Recipe, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", standard_input(text))
+    with pytest.raises(TrellisError, match=f"(?i)standard input.*{message}"):
+        list(read_records(None, recipe))

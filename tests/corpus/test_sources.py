@@ -90,3 +90,10 @@ def test_listing_and_clearing_the_cache(load, cache: Path) -> None:
     assert clear_cache(cache) == [entry]
     assert cache_entries(cache) == []
     assert (cache / "keep.me").exists()
+
+
+def test_one_file_per_split(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "train.txt").write_text("a b\n")
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"c d\n"))
+    corpus = load_corpus(DataConfig(str(tmp_path), min_count=1), cache)
+    assert corpus.vocab.decode(corpus["train"].tokens) == ["a", "b", "<eos>"]

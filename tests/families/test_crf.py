@@ -14,7 +14,7 @@ from torch import Tensor
 from trellis.errors import TrellisError
 from trellis.families.crf import model
 from trellis.families.crf.config import CRFTrainConfig
-from trellis.families.crf.learning import copy_crfsuite, sentences, train_crf
+from trellis.families.crf.learning import CURVATURE, copy_crfsuite, equal_curvature, sentences, train_crf
 from trellis.families.crf.model import CRF, Features, observed_pairs
 from trellis.kernels import bags
 from trellis.kernels.bags import Pairs
@@ -251,3 +251,13 @@ def test_a_gpu_says_the_same() -> None:
     trained = train_crf(CRF(LABELS, ATTRIBUTES, 2), features._replace(dense=features.dense.float()), gold,
                         CRFTrainConfig(), "cuda")  # fmt: skip
     assert trained.attribute.device.type == "cpu"
+
+
+def test_the_scale_of_every_weight_is_that_of_its_curvature() -> None:
+    features, _ = problem(dense=2)
+    crf, tokens = random_crf(dense=2), len(features.offsets) - 1
+    seen = np.bincount(features.ids, minlength=ATTRIBUTES)
+    squares = (features.dense.numpy() ** 2).sum(0)
+    sums = [*np.repeat(seen, LABELS), *np.repeat(squares, LABELS), *[tokens / LABELS] * LABELS**2]
+    expected = (2 * PENALTY + CURVATURE * np.array(sums)) ** -0.5
+    np.testing.assert_allclose(equal_curvature(crf, features, PENALTY).numpy(), expected, rtol=EXACT)

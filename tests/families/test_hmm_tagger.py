@@ -193,3 +193,27 @@ def test_what_cannot_be_tagged() -> None:
     with pytest.raises(TrellisError, match="Unknown tag 'X'; the model's tags are D, N, V"):
         model.lexicon.symbols(["the"], ["X"])
     assert model.tag([]) == []
+
+
+@EVERY
+def test_words_borrow_from_their_kinds(support) -> None:
+    """Word 2 has the kind 0, word 3 the kind 1, no other word has a kind."""
+    model = tagger(support, params="table", backoff=2.0)
+    params = model.params
+    params.kinds = torch.tensor([-1, -1, 0, 1, -1, -1, -1])
+    visits = torch.rand(params.words.emission_logits.shape, generator=torch.Generator().manual_seed(0)).double()
+    states = params.words.sets
+    expected = visits.clone()
+    for word, kind in ((2, 0), (3, 1)):
+        if states is None or bool((states[word] == states[kind]).all()):
+            expected[word] += 2.0 * visits[kind] / visits[kind].sum()
+    assert_close(params.backed(visits), expected)
+    params.backoff = 0.0
+    assert params.backed(visits) is visits
+
+
+def test_the_m_step_of_tags_is_the_share_of_their_counts() -> None:
+    params = tagger().params
+    counts = torch.rand(len(TAGS), params.num_states, generator=torch.Generator().manual_seed(1)).double()
+    params.maximise_tags(counts)
+    assert_close(params.tag_logits.softmax(0), counts / counts.sum(0))

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from trellis.errors import TrellisError
 from trellis.inference import gaussian, kalman, observing
+from trellis.inference.beliefs import Shared
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.inference.steady import doubling, riccati, riccati_residual, schur, steady_state
 from trellis.kernels import kalman as compiled
@@ -273,3 +274,17 @@ def test_bad_systems_are_told() -> None:
             gaussian.observe(system.observation._replace(noise=negative), values)
     with pytest.raises(TrellisError, match="unstable"):
         steady_state(2 * np.eye(2), np.eye(2), np.eye(2))
+
+
+def test_shared_matrices_are_summed_over_the_steps() -> None:
+    distinct = torch.rand(1, 4, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    shared = Shared(distinct, torch.tensor([0, 1, 1, 0, 1]))  # the last two matrices are of no step
+    torch.testing.assert_close(shared.total(3), 3 * shared.all().sum((0, 1)))
+    wide = Shared(torch.rand(2, 2, 5, 5, dtype=torch.float64), torch.tensor([1, 0, 1]))
+    torch.testing.assert_close(wide.total(2), wide.all().sum((0, 1)))
+
+
+def test_doubling_that_does_not_converge_is_an_error() -> None:
+    eye = np.eye(2)
+    with pytest.raises(TrellisError, match="doubling did not converge"):
+        doubling(2 * eye, np.full((2, 2), np.nan), eye)

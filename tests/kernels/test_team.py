@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -49,3 +53,42 @@ def test_the_last_caller_out_restores_the_blas() -> None:
     assert set(blas_threads()) == {1}
     second.__exit__()
     assert blas_threads() == before
+
+
+IDLE = """
+{first}
+import threading
+import trellis, torch
+from trellis.kernels import team
+counts = [torch.get_num_threads()]
+new = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+new.start()
+new.join()
+print(counts, sum(thread.name == "trellis-idle" for thread in threading.enumerate()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "settings", "idle"),
+    [
+        ("import torch; torch.set_num_threads(2)", {}, 1),
+        ("import torch; torch.set_num_threads(2)", {"OMP_WAIT_POLICY": "ACTIVE"}, 0),  # the user's choice
+        ("import trellis, torch; torch.set_num_threads(2)", {}, 0),  # OMP_WAIT_POLICY is set in time
+    ],
+)
+def test_waits_are_shortened_if_torch_was_imported_first(first: str, settings: dict[str, str], idle: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    program = [sys.executable, "-c", IDLE.format(first=first)]
+    done = subprocess.run(program, env=environment | settings, capture_output=True, text=True, check=True)
+    assert done.stdout == f"[2, 2] {idle}\n"
+
+
+def test_a_team_that_idles_has_more_threads_than_there_are_cpus() -> None:
+    tasks = "/proc/self/task"
+    if not os.path.isdir(tasks):
+        pytest.skip("this system does not list the threads of a process")
+    program = f"import os, torch; torch.set_num_threads(2); before = len(os.listdir('{tasks}'))\n"
+    program += f"import trellis; print(len(os.listdir('{tasks}')) - before > os.cpu_count())"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

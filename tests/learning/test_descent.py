@@ -94,3 +94,10 @@ def test_only_the_roles_named_move() -> None:
     params.maximise(counts(), roles=("z", "v"))
     moved = [role for role in ROLES if not getattr(params, role).equal(vectors[role])]
     assert moved == ["z", "v"]
+
+
+def test_without_weights_there_is_nothing_to_do() -> None:
+    losses = torch.tensor([1.0, 2.0, 3.0])
+    result = minimise([], lambda: losses, 10)
+    assert result.history.tolist() == [[1.0, 2.0, 3.0]]
+    assert result.best.tolist() == [1.0, 2.0, 3.0]

@@ -58,3 +58,21 @@ def test_what_cannot_be_is_told(values) -> None:
         next(learn_exactly(*begin, values, "striped"))
     with pytest.raises(TrellisError, match="missing"):
         next(learn_exactly(*begin, torch.full_like(values, torch.nan)))
+
+
+def test_copies_of_the_data_change_nothing_but_the_likelihood(values) -> None:
+    begin = start(torch.Generator().manual_seed(1))
+    once, thrice = (next(learn_exactly(*begin, values.repeat(copies, 1, 1))) for copies in (1, 3))
+    assert thrice.log_likelihood == pytest.approx(3 * once.log_likelihood)
+    for one, other in zip((once.prior, once.dynamics, once.observation), thrice[1:], strict=True):
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_the_prior_has_the_moments_of_the_first_state(values) -> None:
+    prior, dynamics, observation = start(torch.Generator().manual_seed(1))
+    found = gaussian.smooth(prior, dynamics, gaussian.observe(observation, values))
+    first, cov = found.means[:, 0], found.covs.step(0)[0]
+    step = next(learn_exactly(prior, dynamics, observation, values))
+    torch.testing.assert_close(step.prior[0], first.mean(0))
+    torch.testing.assert_close(step.prior[1], cov + torch.cov(first.T, correction=0))

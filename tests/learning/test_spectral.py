@@ -198,3 +198,8 @@ def test_what_cannot_be_learned(tokens: np.ndarray, states: int, sentence: str) 
 def test_a_rank_too_low() -> None:
     with pytest.raises(TrellisError, match="rank"):
         by_eigenvectors(moments(np.tile([0, 1], (1, 50)), 3), 3)
+
+
+def test_weights_become_distributions() -> None:
+    found = distributions(np.array([[1.0, 3.0], [-1.0, 2.0], [0.0, 0.0], [-1.0, -2.0]]))
+    np.testing.assert_allclose(found, [[0.25, 0.75], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])

@@ -117,3 +117,11 @@ def test_lds_vectors_are_those_of_the_sentence_alone(tmp_path: Path) -> None:
     for sentence, ours in zip(SENTENCES, saved(tmp_path, model, "lds").encode(SENTENCES), strict=True):
         wanted = model.unit(model.smooth(alone(model, sentence)))[0, :-1].numpy()
         assert np.abs(np.asarray(ours) - wanted).max() < CLOSE
+
+
+def test_all_brown_prefixes_and_forms_of_a_word(tmp_path: Path) -> None:
+    long = "01" * 11
+    path = tmp_path / "paths.txt"
+    path.write_text(f"{long}\tcat\t3\n10\til-N\t9\n11\tIL-N\t4\n00\tmany\t2\n")
+    found = ENCODERS["brown"](path).encode([["cat", "IL-2", "Il-2", "MANY"]])
+    assert found == [[["4:0101", "6:010101", "10:0101010101", f"20:{long[:20]}", long], ["11"], ["10"], ["00"]]]

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from corpora import vocabulary
+from trellis.config import run_config
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
-from trellis.families.crf.tagger import CRFTagger, spread, window
+from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, spread, window
 from trellis.families.crf.templates import TEMPLATES
 from trellis.families.hmm.model import HMM
 from trellis.models.base import Saved
@@ -146,3 +147,12 @@ def test_what_is_no_tagger_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "model.safetensors"):
         with pytest.raises(TrellisError, match="a model of the family hmm, not a tagger"):
             load(path, Tagger)
+
+
+def test_scores_of_held_out_text_alone(tree: CRFTagger) -> None:
+    wrong = Tagged([["the", "dog"], ["Fido", "barks"]], [["D", "V"], ["N", "V"]])
+    run = run_config({}, ["model.family=crf"])
+    found = evaluate(tree, TaggedCorpus({"train": TREE, "test": wrong}, ""), run)
+    assert found.rows == [{"split": "test", "accuracy, %": 75.0, "F1, %": 75.0}]
+    assert found.values["test_accuracy"] == found.values["test_f1"] == 75.0
+    assert [row["split"] for row in evaluate(tree, TaggedCorpus({"train": TREE}, ""), run).rows] == ["train"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trellis.families.crf.templates import TEMPLATES, chunk, huang, shape, short_shape, windowed
+from trellis.families.crf.templates import TEMPLATES, chunk, huang, nearby, shape, short_shape, spelling, windowed
 
 WORDS, POS = ["The", "IL-2", "binding", "."], ["DT", "NN", "NN", "."]
 
@@ -40,3 +40,40 @@ def test_every_template_takes_any_sentence(name: str) -> None:
         rows = TEMPLATES[name](words, None)
         assert len(rows) == len(words)
         assert all(row and "\n" not in "".join(row) for row in rows)
+
+
+def test_the_attributes_of_every_template() -> None:
+    """All attributes of the second of three words, written out."""
+    words = ["A", "iP-4", "up"]
+    around = ["[-2]=<s>", "[-1]=a", "[0]=ip-4", "[1]=up", "[2]=</s>"]
+    window = ["w[-2]=<s>", "w[-1]=A", "w[0]=iP-4", "w[1]=up", "w[2]=</s>"]
+    pairs = ["w[-1,0]=A|iP-4", "w[0,1]=iP-4|up"]
+    assert chunk(words, None)[1] == window + pairs
+    assert TEMPLATES["pos"](words, None)[1] == [
+        *(f"w{one}" for one in around), "w[-1,0]=a|ip-4", "w[0,1]=ip-4|up", "W=iP-4",
+        "pre=i", "pre=ip", "pre=ip-", "suf=4", "suf=-4", "suf=p-4",
+        "bias", "shape=xX-d", "short=xX-d", "digit", "hyphen", "inner capital",
+        "a[-2]=<s>", "a[-1]=a", "a[0]=p-4", "a[1]=up", "a[2]=</s>",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "marks"),
+    [
+        ("Up", ["capital"]),
+        ("UP", ["capital", "all capitals"]),
+        ("uP", ["inner capital"]),
+        ("-u", []),
+        ("u-", ["hyphen"]),
+        ("UpTo", ["capital", "inner capital"]),
+    ],
+)
+def test_spelling(word: str, marks: list[str]) -> None:
+    assert spelling([word])[0][3:] == marks
+
+
+def test_nearby_words() -> None:
+    rows = nearby(list("abcdefghij"))
+    assert rows[5] == [*(f"before={w}" for w in "bcde"), *(f"after={w}" for w in "ghij")]
+    assert rows[0] == [f"after={w}" for w in "bcde"]
+    assert rows[9] == [f"before={w}" for w in "fghi"]

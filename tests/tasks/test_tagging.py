@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
-from trellis.tasks.tagging import Score, compare_tags, score_tags
+from trellis.tasks.tagging import Score, compare_tags, f1_difference, score_tags
 
 EXACT = 1e-12
 GOLD = ["B-NP I-NP O B-VP", "O B-NP B-NP", "B-VP O B-NP I-NP"]
@@ -103,3 +103,17 @@ def test_what_does_not_fit_is_told() -> None:
         score_tags(tagged([["X", "Y"]]), [["X"]])
     with pytest.raises(TrellisError, match="did you mean"):
         score_tags(tagged([["X"]]), [["X"]], "span")
+
+
+def test_words_seen_once_or_twice_are_rare() -> None:
+    data = Tagged([["none", "one", "two", "three"]], [["A", "A", "A", "A"]])
+    known = Counter(one=1, two=2, three=3)
+    buckets = score_tags(data, [["A", "B", "A", "B"]], "tokens", known).buckets
+    assert {name: (score.correct, score.gold) for name, score in buckets.items()} == {
+        "all": (2, 4), "oov": (1, 1), "rare": (1, 2), "oov+rare": (2, 3)
+    }  # fmt: skip
+
+
+def test_the_difference_of_f1() -> None:
+    totals = np.array([[3, 5, 7, 4, 4, 6], [0, 0, 0, 1, 1, 1]])  # correct, predicted, gold: of the first, the second
+    np.testing.assert_allclose(f1_difference(totals), [2 * 4 / 10 - 2 * 3 / 12, 1.0], atol=EXACT)

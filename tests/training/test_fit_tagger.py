@@ -24,6 +24,7 @@ from trellis.families.hmm_tagger.fit import (
     both_ways,
     percent_wrong,
     read,
+    states_of_tags,
     tag_scores,
     tags_of_states,
     with_kinds,
@@ -166,3 +167,20 @@ def test_a_slice_of_the_english_web_treebank(tmp_path: Path) -> None:
     commonest = dict(sorted(pairs, key=lambda pair: pairs[pair]))
     baseline = [[commonest.get(word, "NOUN") for word in sentence] for sentence in valid.words]
     assert percent_wrong(model, valid) < 100 * (1 - score_tags(valid, baseline).accuracy) - 2.0
+
+
+def test_the_sentences_of_an_untagged_text(tmp_path: Path, tagged_data: None) -> None:
+    (tmp_path / "plain.txt").write_text("".join(f"w{i} x\n" for i in range(40)))
+    config = run_config(to_tables(CONFIG), ["data.source=toy", f"data.untagged={tmp_path / 'plain.txt'}"])
+    found = read(config).untagged
+    assert found == [[f"w{i}", "x"] for i in range(40)]
+
+
+def test_initial_tags_of_states_are_those_of_the_symbols() -> None:
+    lexicon = Lexicon.choose([["a", "b", "b"]], [["D", "N", "N"]], rare=0, common=9)
+    size, tags = len(lexicon.vocab), lexicon.tags
+    model = replace(CONFIG.model, states=2)
+    symbols = np.array([3, size, size, 2 * size - 1, 2 * size])  # without a tag; three times the first tag; the second
+    assert states_of_tags(symbols, lexicon, model, None).tolist() == [0, 1]
+    assert states_of_tags(symbols[1:3], lexicon, replace(model, states=1), None).tolist() == [0]
+    assert tags[0] == "<eos>"

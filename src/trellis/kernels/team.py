@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from threadpoolctl import ThreadpoolController
 
+GRAIN = 1 << 15  # numbers that torch gives to each thread of an operation
+
 
 def size(items: int) -> int:
     """The number of threads for this many items: at most as many as torch uses."""
@@ -56,3 +58,33 @@ def _pool(process: int, workers: int) -> ThreadPoolExecutor:
 def _blas() -> ThreadpoolController:
     importlib.import_module("scipy.linalg.cython_blas")  # numba's BLAS: it must be loaded to be limited
     return ThreadpoolController()
+
+
+def shorten_waits() -> None:
+    """Let torch's idle threads sleep almost at once, where it is too late to set OMP_WAIT_POLICY.
+
+    GNU OpenMP reads that variable when it is loaded. Its threads then wait for work in a loop of 300,000 rounds, which
+    on a busy machine costs milliseconds of every core per operation; but only 1,000 rounds if it has more threads than
+    there are CPUs (see GOMP_SPINCOUNT in its manual). A team of threads that never work again makes it so."""
+    threads, cpus, ready = torch.get_num_threads(), os.cpu_count() or 1, threading.Event()
+
+    def idle() -> None:
+        torch.set_num_threads(cpus + 1)
+        torch.zeros((cpus + 1) * GRAIN).add_(1)
+        torch.set_num_threads(threads)
+        ready.set()
+        threading.Event().wait()  # the team exists as long as this thread
+
+    if threads > 1:
+        threading.Thread(target=idle, name="trellis-idle", daemon=True).start()
+        ready.wait()
+
+
+def _after_fork() -> None:
+    """In a forked process, torch would wait for threads that do not exist; and nobody would release the lock."""
+    torch.set_num_threads(1)
+    OneBlasThread.lock, OneBlasThread.inside = threading.Lock(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

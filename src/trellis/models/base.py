@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.corpus import Split, Vocabulary
-from trellis.devices import check_integer, check_memory, draw_uniform, seeded
+from trellis.devices import check_integer, check_memory, draw_uniform, seeded, usable
 from trellis.errors import TrellisError, printable
 from trellis.models.restoring import check_finite
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
@@ -174,7 +174,7 @@ class PersistedModel(ABC):
 
     @property
     def device(self) -> torch.device:
-        return next(iter(self.tensors().values())).device
+        return usable(next(iter(self.tensors().values())).device)
 
     def num_parameters(self) -> int:
         """The number of learned parameters."""

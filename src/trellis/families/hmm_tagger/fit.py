@@ -58,7 +58,7 @@ def read(run: RunConfig, data: Any = None) -> Texts:
     splits["train"] = Tagged(whole.words[::every], whole.tags[::every])
     untagged = [words for number, words in enumerate(whole.words) if number % every] if config.untagged == REST else []
     if config.untagged not in ("", REST):
-        corpus = load_corpus(DataConfig(source=config.untagged, unk=False))
+        corpus = load_corpus(DataConfig(config.untagged, unk=False, valid_fraction=0.0, test_fraction=0.0))
         pieces = np.split(corpus["train"].tokens, corpus["train"].sentences[1:-1])
         untagged = [corpus.vocab.decode(piece[:-1]) for piece in pieces if len(piece) > 1]
     more = f" and {sum(map(len, untagged)):,} without tags" if untagged else ""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trellis.corpus import Split, Vocabulary
 from trellis.corpus.moments import ABSENT
+from trellis.devices import usable
 from trellis.families.lds.parameters import OneHot, Parameters, Whitening
 from trellis.inference import gaussian
 from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
@@ -75,7 +76,7 @@ class LDS(PersistedModel):
 
     @property
     def device(self) -> torch.device:
-        return self.where
+        return usable(self.where)
 
     def to(self, device: str | torch.device) -> LDS:
         """Move the inference tables to another device."""

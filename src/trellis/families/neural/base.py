@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 
 from trellis.corpus import Vocabulary
+from trellis.devices import usable
 from trellis.errors import TrellisError
 from trellis.families.ngram.model import inside
 from trellis.learning.base import GradientModel
@@ -43,7 +44,7 @@ class NeuralModel(GradientModel, LanguageModel):
 
     @property
     def device(self) -> torch.device:
-        return self.embedding.device
+        return usable(self.embedding.device)
 
     def memory(self, batch: int) -> State:
         """The initial memory of the network, besides the words."""

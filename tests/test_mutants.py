@@ -1,0 +1,105 @@
+"""The mutation runner: its changes, the map of lines to tests, and the mutated copy of a package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mutants.changes import Mutant, mutants, sample
+from mutants.covering import Covering, recorder
+from mutants.trial import overlay
+
+SOURCE = '''"""Text."""
+LIMIT = 3
+
+
+def find(values: list[int], first: int = 0) -> int | None:
+    """Text."""
+    if first < LIMIT and not values:
+        raise ValueError(f"{first + 1}")
+    return values[first : 2] + [-1]
+'''
+TEXTS = {
+    "(4)", "(1)", "(not (first < LIMIT and (not values)))", "(first < LIMIT or not values)", "(first <= LIMIT)",
+    "(values)", "pass", "return None", "(values[first:2] - [-1])", ":2", "first:", "(3)", "(2)",
+}  # fmt: skip
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package with one file to mutate, and others."""
+    folder = tmp_path / "real" / "trellis"
+    (folder / "learning").mkdir(parents=True)
+    (folder / "learning" / "em.py").write_text(SOURCE)
+    (folder / "learning" / "other.py").write_text("ONE = 1\n")
+    (folder / "storage.py").write_text("")
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "team.py").write_text("")
+    return folder
+
+
+def test_every_kind_of_change(package: Path) -> None:
+    found = list(mutants(package, package / "learning" / "em.py"))
+    assert {mutant.text for mutant in found} == TEXTS  # nothing in annotations, docstrings and messages
+    assert {mutant.line for mutant in found if mutant.imported} == {2}
+    for mutant in found:
+        compile(mutant.applied(SOURCE.encode()), "mutant", "exec")
+
+
+def test_samples_repeat(package: Path) -> None:
+    assert sample(package, 5, seed=1) == sample(package, 5, seed=1) != sample(package, 5, seed=2)
+    assert len(set(sample(package, 5, seed=1))) == 5
+
+
+def test_a_mutated_copy_differs_in_one_file(package: Path, tmp_path: Path) -> None:
+    mutant = next(mutant for mutant in mutants(package, package / "learning" / "em.py") if mutant.text == "(4)")
+    copy = overlay(package, mutant, tmp_path / "copy") / "trellis"
+    changed = [
+        file for file in package.rglob("*.py") if (copy / file.relative_to(package)).read_text() != file.read_text()
+    ]
+    assert changed == [package / "learning" / "em.py"]
+    assert "LIMIT = (4)" in (copy / "learning" / "em.py").read_text()
+    assert (package / "learning" / "em.py").read_text() == SOURCE
+
+
+def test_the_tests_of_a_line(tmp_path: Path) -> None:
+    tests = [
+        ("tests/test_x.py::a", 0.1, True, {"learning/em.py": [2, 3]}),
+        ("tests/test_em.py::b", 0.5, True, {"learning/em.py": [3]}),
+        ("tests/test_x.py::c", 0.0, False, {"learning/em.py": [3]}),
+    ]
+    keys = "test", "seconds", "passed", "lines"
+    path = tmp_path / "map.jsonl"
+    path.write_text("".join(json.dumps(dict(zip(keys, test, strict=True))) + "\n" for test in tests))
+    covering = Covering(path)
+    own, other = "tests/test_em.py::b", "tests/test_x.py::a"
+    assert covering.tests("learning/em.py", range(3, 4), False) == [own, other]
+    assert covering.tests("learning/em.py", range(2, 3), False) == [other]
+    assert covering.tests("learning/em.py", range(9, 10), False) == []
+    assert covering.tests("learning/em.py", range(9, 10), True) == [own, other]
+
+
+def test_executed_lines_are_recorded(package: Path) -> None:
+    file = str(package / "learning" / "em.py")
+    program = f"""
+import sys
+from mutants.covering import recorder
+space = {{}}
+exec(compile({SOURCE!r}, {file!r}, "exec"), space)
+found = recorder({{{file!r}}})
+found.start()
+space["find"]([1, 2])
+print(sorted(found.stop()[{file!r}] - {{5}}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[7, 9]\n"
+    assert recorder(set()).lines == {}
+
+
+def test_a_mutant_can_be_written_down_and_read() -> None:
+    mutant = Mutant("storage.py", 1, 2, False, "constant", 3, 4, "(1)")
+    assert Mutant(**json.loads(json.dumps(vars(mutant)))) == mutant
