@@ -19,6 +19,7 @@ from trellis.kernels.adamw import triton as adamw
 from trellis.kernels.classes import triton as classes
 from trellis.kernels.estimates import triton as estimates
 from trellis.kernels.lerp import triton as lerp
+from trellis.kernels.lse import known
 from trellis.kernels.lse import triton as lse
 from trellis.kernels.mask import triton as mask
 from trellis.kernels.norm import triton as norm
@@ -46,12 +47,19 @@ compile(resident.forward_kernel, types, tile | {"TINY": 1e-38}, num_warps=16, nu
 compile(resident.adjoint_kernel, types, tile, num_warps=16, num_stages=1)
 
 vectors = {"queries": "*bf16", "keys": "*bf16", "row_keys": "*i64", "column_keys": "*i64"}
-vectors |= {"threshold": "i64", "R": "i32"}
+vectors |= {"threshold": "i64", "R": "i32", "listed": "*i32", "count": "*i32"}
 sizes = {"S": 1000, "DIM": 256, "MASKED": True}
 tile = {"ROWS": 64, "COLUMNS": 64, "PART": 1024, "MEAN": True, "LARGEST": lse.LARGEST}
-compile(lse.forward_kernel, vectors, sizes | tile, num_warps=4, num_stages=2)
+compile(lse.forward_kernel, vectors, sizes | tile | {"LISTED": False}, num_warps=4, num_stages=2)
+some = sizes | tile | {"MEAN": False, "MASKED": False, "LISTED": True}
+compile(lse.forward_kernel, vectors, some, num_warps=4, num_stages=2)
 compile(lse.backward_kernel, vectors, sizes | {"R": 1000, "ROWS": 64, "COLUMNS": 128}, num_warps=8, num_stages=3)
 compile(lse.join_kernel, {"R": "i32", "PARTS": "i32"}, {"SIZE": 256})
+names = dict.fromkeys(["table", "listed", "slots", "count"], "*i32") | {"names": "*i64", "ids": "*i64"}
+names |= {"R": "i32", "K": "i32", "PARTS": "i32"}
+compile(known.mark_kernel, names, {"SIZE": 1024})
+compile(known.list_kernel, names, {"SIZE": 2048}, num_warps=8)
+compile(known.spread_kernel, names, {"SIZE": 256})
 compile(lse.scale_kernel, {"R": "i32", "x": "*bf16", "out": "*bf16"}, {"DIM": 256, "ROWS": 16})
 
 strides = ["left_set", "left_row", "left_inner", "right_set", "right_inner", "right_column", "A", "B", "C"]
@@ -116,5 +124,5 @@ def test_kernels_compile() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     shared = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(shared) == 32
+    assert len(shared) == 36
     assert max(shared) <= SHARED_MEMORY

@@ -42,15 +42,14 @@ class GradientLearner:
         self.rate = self.schedule.rate(0)
         self.belief: dict[str, Tensor] = {}
         self.stage: object = None
-        self.run = Graphed(self.update)
+        self.run = Graphed(self.update, self.device)
 
     def step(self, batch: Batch) -> StepResult:
         """One gradient step on the batch's mean negative log-likelihood."""
         tokens = int(batch.lengths.sum())
         self.prepare()
         belief = {} if batch.all_fresh else self.belief
-        given = batch.to(self.device)
-        tensors = {"tokens": given.tokens, "lengths": given.lengths, "fresh": given.fresh}
+        tensors = {"tokens": batch.tokens, "lengths": batch.lengths, "fresh": batch.fresh}
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
         made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=batch.equal_lengths)
         self.steps += 1

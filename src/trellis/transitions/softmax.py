@@ -17,12 +17,16 @@ class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
     Computing the normalisers costs O(R K d) once, a block between k and k live states O(k^2 d); no [R, K] array is
-    kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32."""
+    kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The
+    normalisers may be given."""
 
-    def __init__(self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None):
+    def __init__(
+        self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None,
+        norms: Tensor | None = None,
+    ):  # fmt: skip
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
-        norms = row_logsumexp(queries, keys, mask, dtype)  # a fully masked row is zero
+        norms = row_logsumexp(queries, keys, mask, dtype) if norms is None else norms  # a fully masked row is zero
         self.log_norm = norms if mask is None else norms.masked_fill(norms == -torch.inf, 0.0)  # [R]
 
     def rows(self, states: Tensor) -> Tensor:
@@ -43,7 +47,8 @@ class SoftmaxEntry(Tiled, Entry):
         return total
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        if self.mask is None and before.dim() == 2 and not torch.is_grad_enabled():
+        recorded = torch.is_grad_enabled() and (self.queries.requires_grad or self.keys.requires_grad)
+        if self.mask is None and before.dim() == 2 and not recorded:
             norms = take(self.log_norm, before)
             return block_probabilities(take(self.queries, before), take(self.keys, after), norms, self.dtype)
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT

@@ -1,4 +1,4 @@
-"""out[i] = sum of the rows with index i, added in their order: the program of the first such row adds all of them."""
+"""out[i] = sum of the rows with index i, in a fixed order: the program of the first such row adds all of them."""
 
 import torch
 import triton
@@ -25,12 +25,14 @@ def add_kernel(
         columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
         total = tl.load(values + n.to(tl.int64) * D + columns, mask=columns < D, other=0.0).to(tl.float32)
         if after > 0:
+            others = tl.zeros((ADDED, WIDTH), tl.float32)
             for first in range(n + 1, N, ADDED):
                 m = first + tl.arange(0, ADDED)
                 same = tl.load(index + m, mask=m < N, other=-1) == own
                 inside = same[:, None] & (columns < D)[None, :]
                 rows = tl.load(values + m[:, None].to(tl.int64) * D + columns[None, :], mask=inside, other=0.0)
-                total += tl.sum(rows.to(tl.float32), 0)
+                others += rows.to(tl.float32)
+            total += tl.sum(others, 0)
         tl.store(out + own * D + columns, total, mask=columns < D)
 
 
