@@ -164,7 +164,7 @@ class NeuralParams(WordParams):
         before, after, emitting = self.embed_roles(draw.ids)
         transition, emission = side_by_side(
             lambda: self.transition_between(before, after, draw),
-            lambda: self.emission(emitting, draw),
+            lambda states: self.emission(states, draw),
             given=emitting,
             made=lambda emission: emission.table,
         )
