@@ -101,7 +101,8 @@ def set_gradients(steps: int, states: int, dtype: torch.dtype, device: torch.dev
     lengths = torch.tensor([steps, max(steps - 1, 1), 0, steps], device=device)
     queries, keys, norms, prior, table = leaves
     score = engine.score_sets if dtype is torch.float32 else reference.score
-    blocks = SetBlocks(queries, keys, norms, rows, torch.bfloat16 if queries.is_cuda else None)
+    low = torch.bfloat16 if queries.is_cuda else queries.dtype
+    blocks = SetBlocks(queries, keys, norms, rows, low, keys.detach().to(low))
     log_norms, belief = score(Belief(prior), blocks, Potentials(table, words), lengths)
     weights = torch.linspace(0.5, 1.5, log_norms.numel(), device=device, dtype=dtype).view_as(log_norms)
     loss = (log_norms * weights).sum() + (belief.probs * states).square().sum()

@@ -40,14 +40,17 @@ class LiveChain(NamedTuple):
     potentials: Potentials
     lengths: Tensor
     ids: Tensor | None  # [B, T, k]: the original ids of the chain's states; None if it has all of them
+    equal_lengths: bool = False  # known statically: every length is T
 
     def name_belief(self, belief: Belief) -> Belief:
         """The state distribution at each sequence's last step, with the original ids of the live states."""
-        return belief if self.ids is None else Belief(belief.probs, last_step(self.ids, self.lengths))
+        if self.ids is None:
+            return belief
+        return Belief(belief.probs, self.ids[:, -1] if self.equal_lengths else last_step(self.ids, self.lengths))
 
     def some(self, sequences: Tensor) -> LiveChain:
         """A subset of the sequences; all states must be live."""
-        prior, transition, potentials, lengths, _ = self
+        prior, transition, potentials, lengths = self[:4]
         transition = transition.some(sequences) if isinstance(transition, TimeVarying) else transition
         ids = None if potentials.ids is None else potentials.ids[sequences]
         potentials = potentials._replace(rows=potentials.rows[sequences], ids=ids).widen(transition.num_states)
@@ -60,13 +63,14 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
     A missing observation makes all states live at that step; such a chain is left to the reference engine, which
     handles both kinds of steps."""
     batch, steps = potentials.rows.shape
+    equal = lengths is None and steps > 0
     lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths
     ids = potentials.ids
     if ids is None or potentials.has_gaps(lengths):
         return LiveChain(Belief(to_dense(prior, transition.num_states)), transition, potentials, lengths, None)
     start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
     between = transition.between(ids, potentials.groups)
-    return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids)
+    return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids, equal)
 
 
 def run(function: str, chain: LiveChain) -> Any:

@@ -2,10 +2,11 @@
 sums over many rows."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from trellis.kernels.lse.tiled import product
@@ -87,16 +88,26 @@ class PickBoth(torch.autograd.Function):
         return grad.new_zeros(ctx.shape).index_copy_(0, index, grad + low.to(grad.dtype)), None, None
 
 
+def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """relu(W x + b)."""
+    if x.is_cuda:  # in one kernel
+        return torch._addmm_activation(bias, x, weight.T)
+    return torch.nn.functional.linear(x, weight, bias).relu_()
+
+
+def layer_gradients(grad: Tensor, x: Tensor, out: Tensor, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
+    """The gradients of W x + b, W and b, given that of relu(W x + b)."""
+    grad = torch.ops.aten.threshold_backward(grad, out, 0)
+    return grad, product(grad.T, x).to(dtypes[0]), sum_rows(grad).to(dtypes[1])
+
+
 class Rectified(torch.autograd.Function):
     """relu(W x + b) for every row of x [n, d], in the precision of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         low = weight.to(x.dtype)
-        if x.is_cuda:  # in one kernel
-            out = torch._addmm_activation(bias.to(x.dtype), x, low.T)
-        else:
-            out = torch.nn.functional.linear(x, low, bias.to(x.dtype)).relu_()
+        out = layer(x, low, bias.to(x.dtype))
         ctx.save_for_backward(x, low, out)
         ctx.dtypes = weight.dtype, bias.dtype
         return out
@@ -105,8 +116,32 @@ class Rectified(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, weight, out = ctx.saved_tensors
-        grad = torch.ops.aten.threshold_backward(grads[0], out, 0)
-        return grad @ weight, product(grad.T, x).to(ctx.dtypes[0]), sum_rows(grad).to(ctx.dtypes[1])
+        grad, *of_layer = layer_gradients(grads[0], x, out, ctx.dtypes)
+        return grad @ weight, *of_layer
+
+
+class WithRectified(torch.autograd.Function):
+    """x, and relu(B relu(A x + a) + b), whose gradients are added to that of x by the last product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        inner, a, outer, b = (weight.to(x.dtype) for weight in weights)
+        hidden = layer(x, inner, a)
+        out = layer(hidden, outer, b)
+        ctx.save_for_backward(x, inner, outer, hidden, out)
+        ctx.dtypes = [weight.dtype for weight in weights]
+        return x, out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, inner, outer, hidden, out = ctx.saved_tensors
+        grad, *of_outer = layer_gradients(grads[1], hidden, out, ctx.dtypes[2:])
+        grad, *of_inner = layer_gradients(grad @ outer, x, hidden, ctx.dtypes[:2])
+        if not ctx.needs_input_grad[0]:
+            return None, *of_inner, *of_outer
+        d_x = torch.addmm(grads[0], grad, inner) if grad.is_cuda else grads[0] + grad @ inner
+        return d_x, *of_inner, *of_outer
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -117,6 +152,11 @@ def sum_rows(x: Tensor) -> Tensor:
 def rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """relu(W x + b): [n, d], [e, d], [e] -> [n, e]."""
     return Rectified.apply(x, weight, bias)
+
+
+def with_rectified(x: Tensor, inner: nn.Linear, outer: nn.Linear) -> tuple[Tensor, Tensor]:
+    """x and relu(B relu(A x + a) + b), to be added: [n, d] -> [n, d], [n, d]."""
+    return WithRectified.apply(x, inner.weight, inner.bias, outer.weight, outer.bias)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:

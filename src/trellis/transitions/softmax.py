@@ -18,15 +18,16 @@ class SoftmaxEntry(Tiled, Entry):
 
     Computing the normalisers costs O(R K d) once, a block between k and k live states O(k^2 d); no [R, K] array is
     kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The
-    normalisers may be given."""
+    normalisers, and the keys in that precision, may be given."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None,
-        norms: Tensor | None = None,
+        low: Tensor | None = None, norms: Tensor | None = None,
     ):  # fmt: skip
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
-        norms = row_logsumexp(queries, keys, mask, dtype) if norms is None else norms  # a fully masked row is zero
+        self.low = keys.detach().to(dtype or keys.dtype) if low is None else low
+        norms = row_logsumexp(queries, keys, mask, dtype, self.low) if norms is None else norms  # fully masked: zero
         self.log_norm = norms if mask is None else norms.masked_fill(norms == -torch.inf, 0.0)  # [R]
 
     def rows(self, states: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ class SoftmaxEntry(Tiled, Entry):
         recorded = torch.is_grad_enabled() and (self.queries.requires_grad or self.keys.requires_grad)
         if self.mask is None and before.dim() == 2 and not recorded:
             norms = take(self.log_norm, before)
-            return block_probabilities(take(self.queries, before), take(self.keys, after), norms, self.dtype)
+            return block_probabilities(take(self.queries, before), take(self.low, after), norms, self.dtype)
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
         return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
 
@@ -76,7 +77,7 @@ class Softmax(SoftmaxEntry, Samplable):
         if groups is None:
             return super().between(ids)
         queries, keys, norms = (groups.arrange(values) for values in (self.queries, self.keys, self.log_norm))
-        blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype)
+        blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype, groups.arrange(self.low))
         if self.mask is None:
             return blocks
         return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)

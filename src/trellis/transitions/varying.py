@@ -100,11 +100,14 @@ class LogitBlocks(Blocks):
 
 class SetBlocks(LogitBlocks):
     """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used: queries and keys
-    [G, k, d], normalisers [G, k], and the set of each step, rows [B, T]. Products are in `dtype`."""
+    [G, k, d], normalisers [G, k], and the set of each step, rows [B, T]. Products are in `dtype`, in which `low` is a
+    copy of the keys."""
 
-    def __init__(self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None, low: Tensor
+    ) -> None:
         self.queries, self.keys, self.norms, self.rows, self.dtype = queries, keys, norms, rows, dtype
-        self.num_states = norms.shape[-1]
+        self.low, self.num_states = low, norms.shape[-1]
 
     @cached_property
     def logits(self) -> Tensor:  # type: ignore[override]
@@ -115,7 +118,7 @@ class SetBlocks(LogitBlocks):
         return take(self.norms, self.rows[:, :-1])
 
     def some(self, sequences: Tensor) -> SetBlocks:
-        return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype)
+        return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype, self.low)
 
 
 class ClassBlocks(Blocks):

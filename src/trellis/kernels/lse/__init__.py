@@ -11,10 +11,17 @@ from trellis.kernels.mask import Mask
 from trellis.kernels.optional import installed
 
 
-def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]; products in `dtype`."""
+def row_logsumexp(
+    queries: Tensor,
+    keys: Tensor,
+    mask: Mask | None = None,
+    dtype: torch.dtype | None = None,
+    low: Tensor | None = None,
+) -> Tensor:
+    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]; products in `dtype`, in which `low` is
+    a copy of the keys, if there is one."""
     dtype = dtype or queries.dtype
-    return (gpu_engine(queries, dtype) or tiled).RowLogSumExp.apply(queries, keys, mask, dtype)
+    return (gpu_engine(queries, dtype) or tiled).RowLogSumExp.apply(queries, keys, mask, dtype, low)
 
 
 def gpu_engine(queries: Tensor, dtype: torch.dtype) -> ModuleType | None:
@@ -23,29 +30,28 @@ def gpu_engine(queries: Tensor, dtype: torch.dtype) -> ModuleType | None:
 
 
 class Known(NamedTuple):
-    """Normalisers of some states."""
+    """Normalisers of some states over all keys."""
 
     ids: Tensor  # [K']: distinct states
     log_norm: Tensor  # [K']
     num_states: int  # of the model
+    keys: Tensor  # [S, d], in the precision of products
 
 
 @torch.no_grad()
-def logsumexp_of_states(
-    queries: Tensor, keys: Tensor, names: Tensor, known: Known, dtype: torch.dtype | None = None
-) -> Tensor:
+def logsumexp_of_states(queries: Tensor, names: Tensor, known: Known) -> Tensor:
     """`row_logsumexp` of rows [R, d] that are those of the states `names` [R]; states that are known, or that occur
     again, are not computed."""
-    dtype, rows = dtype or queries.dtype, len(queries)
-    if gpu_engine(queries, dtype) and (reuse := installed("kernels.lse.known")):
-        given = queries.to(dtype).contiguous(), keys.to(dtype).contiguous(), names.contiguous()
-        return reuse.logsumexp(*given, known.ids.contiguous(), known.log_norm.contiguous(), known.num_states)
+    keys, rows = known.keys, len(queries)
+    if gpu_engine(queries, keys.dtype) and (reuse := installed("kernels.lse.known")):
+        given = queries.to(keys.dtype), keys, names, known.ids, known.log_norm
+        return reuse.logsumexp(*(tensor.contiguous() for tensor in given), known.num_states)
     if queries.is_cuda:  # in a CUDA graph, the number of rows must not depend on the states
-        return row_logsumexp(queries, keys, None, dtype)
+        return row_logsumexp(queries, keys, None, keys.dtype)
     place = torch.full((known.num_states,), -1)
     place[names] = torch.arange(rows)
     place[known.ids] = torch.arange(rows, rows + len(known.ids))
     new = (place[names] == torch.arange(rows)).nonzero().squeeze(-1)
     norms = torch.empty(rows, dtype=known.log_norm.dtype)
-    norms[new] = row_logsumexp(queries[new], keys, None, dtype)
+    norms[new] = row_logsumexp(queries[new], keys, None, keys.dtype)
     return torch.cat([norms, known.log_norm])[place[names]]

@@ -175,8 +175,10 @@ def in_parts(
 
 class RowLogSumExp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
-        q, k = queries.to(dtype).contiguous(), keys.to(dtype).contiguous()
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype, low: Tensor | None = None
+    ) -> Tensor:
+        q, k = queries.to(dtype).contiguous(), (keys.to(dtype) if low is None else low).contiguous()
         mean = ctx.needs_input_grad[0]
         means = torch.empty(q.shape if mean else (0,), dtype=q.dtype, device=q.device)
         out = in_parts(q, k, 1 if mean else BUSY, mask, means)
@@ -201,7 +203,7 @@ class RowLogSumExp(torch.autograd.Function):
                 *(q, k, out, weights, d_keys, *operands(ctx.mask, out), rows, columns),
                 **{"DIM": dim, "MASKED": ctx.mask is not None} | BACKWARD,
             )
-        return d_queries, d_keys, None, None
+        return d_queries, d_keys, None, None, None
 
 
 def joined(parts: Tensor) -> Tensor:

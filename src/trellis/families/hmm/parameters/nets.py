@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.kernels.norm import add_norm
-from trellis.kernels.rows import rectified
+from trellis.kernels.rows import rectified, with_rectified
 
 BUCKETS = 1 << 15
 SHORTEST, LONGEST = 2, 5  # character n-gram lengths
@@ -26,8 +26,11 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for inner, outer, scale, shift in zip(self.inner, self.outer, self.scales, self.shifts, strict=True):
-            hidden = self.dropout(through(inner, x))
-            x = add_norm(x, self.dropout(through(outer, hidden)), scale, shift)
+            if self.dropout.p and self.training:
+                y = self.dropout(through(outer, self.dropout(through(inner, x))))
+            else:
+                x, y = with_rectified(x, inner, outer)
+            x = add_norm(x, y, scale, shift)
         return x
 
 

@@ -182,21 +182,25 @@ class NeuralParams(WordParams):
         `transition`."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
         if isinstance(transition, Softmax) and draw.ids is not None and same_queries:
-            known = Known(draw.ids, transition.log_norm, self.num_states)
+            known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)
         return self.entry_from(ids, self.embed("in", ids), after.detach(), draw, known)
 
     def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
         """Transitions between the states kept by the draw, embedded as `before` and `after`."""
         operands = self.queries(before), after, self.mask(draw.ids, draw)
-        return Softmax(*operands, self.dtype) if self.kernel == "softmax" else Dense(self.probabilities(*operands))
+        if self.kernel != "softmax":
+            return Dense(self.probabilities(*operands))
+        low = before.detach() if self.roles["in"] == self.roles["out"] else None  # the same embeddings
+        return Softmax(*operands, self.dtype, low)
 
     def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw, known: Known | None) -> Entry:
         """Transitions from the states `ids` [R], embedded as `before`, into those kept by the draw."""
         queries, mask = self.queries(before), self.mask(ids, draw)
         if self.kernel != "softmax":
             return DenseEntry(self.probabilities(queries, after, mask))
-        norms = None if known is None else logsumexp_of_states(queries, after, ids, known, self.dtype)
-        return SoftmaxEntry(queries, after, mask, self.dtype, norms)
+        if known is None:
+            return SoftmaxEntry(queries, after, mask, self.dtype)
+        return SoftmaxEntry(queries, after, mask, self.dtype, known.keys, logsumexp_of_states(queries, ids, known))
 
     @property
     def kernel(self) -> str:
