@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trellis.kernels.lse.tiled import product
@@ -154,9 +154,9 @@ def rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return Rectified.apply(x, weight, bias)
 
 
-def with_rectified(x: Tensor, inner: nn.Linear, outer: nn.Linear) -> tuple[Tensor, Tensor]:
-    """x and relu(B relu(A x + a) + b), to be added: [n, d] -> [n, d], [n, d]."""
-    return WithRectified.apply(x, inner.weight, inner.bias, outer.weight, outer.bias)
+def with_rectified(x: Tensor, inner: Tensor, a: Tensor, outer: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """x and relu(B relu(A x + a) + b), to be added: [n, d], [e, d], [e], [d, e], [d] -> [n, d], [n, d]."""
+    return WithRectified.apply(x, inner, a, outer, b)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:

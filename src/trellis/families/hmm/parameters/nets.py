@@ -29,15 +29,19 @@ class Residual(nn.Module):
             if self.dropout.p and self.training:
                 y = self.dropout(through(outer, self.dropout(through(inner, x))))
             else:
-                x, y = with_rectified(x, inner, outer)
+                x, y = with_rectified(x, *weights_of(inner), *weights_of(outer))
             x = add_norm(x, y, scale, shift)
         return x
 
 
 def through(layer: nn.Module, x: Tensor) -> Tensor:
     """relu(W x + b)."""
+    return rectified(x, *weights_of(layer))
+
+
+def weights_of(layer: nn.Module) -> tuple[Tensor, Tensor]:
     assert isinstance(layer, nn.Linear)
-    return rectified(x, layer.weight, layer.bias)
+    return layer.weight, layer.bias
 
 
 class Spelling(nn.Module):
