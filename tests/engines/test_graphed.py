@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from operators import flat
+from replays import replay_anywhere
 from trellis import engines
 from trellis.emissions import Categorical
-from trellis.engines import homogeneous, reference
+from trellis.engines import homogeneous, reference, replay
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.learning.em import expect
@@ -51,55 +52,28 @@ def assert_agree(ours: Any, exact: Any) -> None:
         torch.testing.assert_close(one.cpu().double(), other.cpu().double(), **TOLERANCE)
 
 
-def pretended_capture(whole: graphed.Whole, problem: Any) -> Any:
-    """Runs the work again instead of a graph."""
-
-    def replay() -> None:
-        for place, value in zip(flat(whole.made), flat(whole.work(graphed.Run(*problem))), strict=True):
-            place.copy_(value)
-
-    whole.made = whole.work(graphed.Run(*problem))
-    for place in flat(whole.made):
-        place.fill_(torch.nan)
-    return replay
-
-
-@pytest.fixture(params=["passes", "whole"])
-def graphs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs of the passes, or one graph of a small problem as a whole."""
-    monkeypatch.setattr(graphed, "SMALL", 0 if request.param == "passes" else 1 << 22)
-    if not CUDA:
-        monkeypatch.setattr(graphed, "on_gpu", lambda tensor: True)
-        monkeypatch.setattr(graphed.Whole, "capture", pretended_capture)
-    graphed.memory_of(DEVICE).graphs.clear()
-
-
-@pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_ragged_batches_with_gaps_and_zeros(shape: tuple[int, int, int], function: str) -> None:
+def test_ragged_batches_with_gaps_and_zeros(
+    shape: tuple[int, int, int], function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "SMALL", 0)
+    problem = random_problem(3, *shape, symbols=9, zeros=0.1, missing=0.2, shortest=0)
+    exact = getattr(reference, function)(*problem)
+    for _ in range(3):  # run, captured, replayed
+        assert_agree(getattr(graphed, function)(*single(problem)), exact)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_small_problems_as_one_graph(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay_anywhere(monkeypatch)
+    graphed.memory_of(DEVICE).graphs.clear()
+    kept = []
     for seed in (3, 3, 3, 4):  # run, captured, replayed, and replayed on another problem
-        problem = random_problem(seed, *shape, symbols=9, zeros=0.1, missing=0.2, shortest=0)
-        assert_agree(getattr(graphed, function)(*single(problem)), getattr(reference, function)(*problem))
-
-
-@pytest.mark.usefixtures("graphs")
-def test_results_are_not_those_of_the_next_problem() -> None:
-    first, second = (single(random_problem(seed, 3, 4, 5, symbols=6, shortest=2)) for seed in (1, 2))
-    for _ in range(2):
-        graphed.expect(*first)
-    found = flat(graphed.expect(*first))
-    kept = [tensor.clone() for tensor in found]
-    graphed.expect(*second)
-    assert all(one.equal(other) for one, other in zip(found, kept, strict=True))
-
-
-def test_many_small_shapes_do_not_keep_their_graphs(graphs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphed, "SMALL", 1 << 22)
-    monkeypatch.setattr(graphed, "MOST", 3)
-    for steps in range(1, 9):
-        graphed.score(*single(random_problem(0, 2, steps, 3, symbols=4)))
-        assert len(graphed.memory_of(DEVICE).graphs) <= 3
+        problem = random_problem(seed, 2, 3, 3, symbols=4, zeros=0.1, missing=0.2, shortest=0)
+        kept.append((getattr(graphed, function)(*single(problem)), getattr(reference, function)(*problem)))
+    for ours, exact in kept:
+        assert_agree(ours, exact)
 
 
 def test_one_graph_serves_similar_shapes() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from trellis.engines import homogeneous, reference
+from trellis.engines.replay import LONGEST, replayed
 from trellis.errors import TrellisError
 from trellis.kernels.scan.passes import Memory, inverted, memory_needed
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-LONGEST = 1024  # steps in a graph
-SMALL, MOST = 1 << 22, 32  # numbers of a problem that is copied into a graph of its own; such graphs
 LOCK = Lock()  # the memory holds one problem at a time
 Problem = tuple[Belief, Dense, Potentials, Tensor]
 
@@ -77,80 +76,12 @@ class Run:
         return reference.Expected(self.log_norms(), Belief(belief), entry, starts, moves, visits)
 
 
-class Whole:
-    """Some work on problems of one shape, as one CUDA graph with a copy of the problem; for problems so small that
-    launching kernels takes longer than running them."""
-
-    made: Any  # in the memory of the graph
-
-    def __init__(self, work: Callable[[Run], Any]) -> None:
-        self.work, self.calls = work, 0
-        self.replay: Callable[[], None] | None = None
-
-    def __call__(self, problem: Problem) -> Any:
-        self.calls += 1
-        if self.calls == 1:
-            return self.work(Run(*problem))
-        given = problem_parts(*problem)
-        if self.replay is None:
-            self.given = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
-            self.replay = self.capture(problem_of(*self.given))
-        for few in (slice(1), slice(1, 3), slice(3, 5)):  # of one type, and mostly of one layout: one kernel for each
-            torch._foreach_copy_(self.given[few], given[few])
-        self.replay()
-        return rebuilt(self.made, iter(torch._foreach_mul(tensors_in(self.made), 1.0)))  # copies, by one kernel
-
-    def capture(self, problem: Problem) -> Callable[[], None]:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.made = self.work(Run(*problem))
-        return graph.replay
-
-
-def problem_parts(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor) -> list[Tensor]:
-    return [prior.probs, transition.matrix, potentials.table, potentials.rows, lengths]
-
-
-def problem_of(probs: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
-    return Belief(probs), Dense(matrix), Potentials(table, rows), lengths
-
-
-def tensors_in(made: Any) -> list[Tensor]:
-    """The tensors of nested tuples."""
-    if isinstance(made, Tensor):
-        return [made]
-    return [] if made is None else [tensor for part in made for tensor in tensors_in(part)]
-
-
-def rebuilt(made: Any, found: Iterator[Tensor]) -> Any:
-    """The nested tuples with other tensors."""
-    if made is None or isinstance(made, Tensor):
-        return None if made is None else next(found)
-    parts = [rebuilt(part, found) for part in made]
-    return made._make(parts) if hasattr(made, "_make") else tuple(parts)
-
-
-def worked(work: Callable[[Run], Any], problem: Problem) -> Any:
-    """The result of some work on a problem; from the second time on as one graph, if the problem is small."""
-    given = problem_parts(*problem)
-    if not on_gpu(given[0]) or sum(tensor.numel() for tensor in given) > SMALL:
-        return work(Run(*problem))
-    graphs = memory_of(given[0].device).graphs
-    key = work.__name__, *((tensor.shape, tensor.dtype) for tensor in given)
-    if key not in graphs and len(graphs) == MOST:
-        graphs.clear()
-    return graphs.setdefault(key, Whole(work))(problem)
-
-
-def on_gpu(tensor: Tensor) -> bool:
-    return tensor.is_cuda
-
-
 def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
     """The result of some work on a problem; if that does not fit in memory, of its halves."""
     try:
         with LOCK, torch.no_grad():
-            return worked(work, problem)
+            graphs = memory_of(problem[3].device).graphs
+            return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, graphs)
     except torch.cuda.OutOfMemoryError as error:
         batch, steps = problem[2].rows.shape
         if batch == 1:
