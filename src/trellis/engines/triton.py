@@ -11,7 +11,7 @@ from trellis.kernels.pairs.triton import gathered_product, summed_product, weigh
 from trellis.kernels.rows import add_rows
 from trellis.kernels.scan import resident
 from trellis.kernels.scan.triton import Run
-from trellis.transitions import Blocks, LogitBlocks, SetBlocks
+from trellis.transitions import Blocks, ClassBlocks, LogitBlocks, SetBlocks
 from trellis.types import Belief, Potentials
 
 
@@ -114,7 +114,9 @@ def expect(prior: Belief, transition: Blocks, potentials: Potentials, lengths: T
     run = Run(*operands(prior, transition, potentials, lengths))
     norms, alphas = run.forward()
     entry, posterior, moves, _ = run.adjoint(norms, alphas, reference.possible(norms), None, pairs=True)
-    moves = moves if run.logits else moves * run.blocks
+    moves = moves if run.logits else moves.mul_(run.blocks)
+    if isinstance(transition, ClassBlocks) and transition.groups.in_order:
+        moves = transition.by_states(moves)
     outside = ~potentials.inside(lengths)
     visits = reference.add_rows(potentials._replace(rows=potentials.rows.masked_fill(outside, -1)), posterior)
     belief = Belief(last_belief(prior.probs, alphas, lengths))

@@ -13,13 +13,14 @@ from trellis.kernels.lse.tiled import product
 from trellis.kernels.optional import installed
 
 FEW = 1024  # up to this many rows, a one-hot product beats scatter-add
+MOST, WIDE = 1 << 13, 1024  # rows that a GPU adds without sorting them; columns from which it sorts them
 
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """out[i] = sum of the values with index i: [N, ...], [N] -> [count, ...]; at least float32."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
-    engine = installed("kernels.segments.triton") if values.is_cuda and count > FEW else None
-    if engine is not None and len(flat) <= engine.LARGEST and flat.dtype in (torch.float32, torch.bfloat16):
+    engine = installed("kernels.segments.triton") if values.is_cuda and suits_gpu(flat, count) else None
+    if engine is not None:
         total = engine.add_rows(flat, index, count)  # in a fixed order, unlike index_add
     elif values.is_cuda and count <= FEW:
         one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
@@ -28,6 +29,12 @@ def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
         wide = torch.promote_types(flat.dtype, torch.float32)
         total = torch.zeros(count, flat.shape[1], dtype=wide, device=flat.device).index_add_(0, index, flat.to(wide))
     return total.view(count, *values.shape[1:])
+
+
+def suits_gpu(values: Tensor, count: int) -> bool:
+    """Whether rows [N, D] are added by a kernel: many sums of few rows, or wide ones."""
+    single = values.dtype in (torch.float32, torch.bfloat16)
+    return single and (values.shape[1] >= WIDE or (count > FEW and len(values) <= MOST))
 
 
 class Take(torch.autograd.Function):

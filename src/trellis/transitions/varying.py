@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.kernels.pairs import pair_logits
-from trellis.kernels.rows import take
+from trellis.kernels.rows import add_rows, take
 from trellis.transitions.base import Operator
 from trellis.transitions.dense import DenseStep, cut
 from trellis.types import Groups
@@ -134,6 +134,14 @@ class ClassBlocks(Blocks):
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]
         return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
+
+    def by_states(self, pairs: Tensor) -> Tensor:
+        """Sum the statistics of pairs of live states [B, T-1, k, k] by pair of states, if all classes have the same
+        size: [K, K]."""
+        classes, live = self.groups.sets.shape
+        kinds = (self.groups.rows[:, :-1] * classes + self.groups.rows[:, 1:]).flatten()
+        found = add_rows(pairs.flatten(0, 1), kinds, classes**2).view(classes, classes, live, live)
+        return found.transpose(1, 2).reshape(self.whole.shape)
 
     def some(self, sequences: Tensor) -> Blocks:
         return Blocks(self.matrix[sequences])

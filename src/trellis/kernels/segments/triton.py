@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LARGEST = 1 << 13  # rows: every program reads all indices
+WIDE = 1024  # columns from which rows are sorted, and columns of a program then
 SCANNED, ADDED, WIDTH = 1024, 128, 32  # indices compared; rows and columns added at a time
 
 
@@ -36,11 +36,31 @@ def add_kernel(
         tl.store(out + own * D + columns, total, mask=columns < D)
 
 
+@triton.jit
+def add_sorted_kernel(values, index, order, out, N, D, WIDTH: tl.constexpr):
+    """The same for index[order], ascending: the program of the first of several equal indices adds all of them."""
+    n = tl.program_id(0)
+    own = tl.load(index + n)
+    if own != tl.load(index + n - 1, mask=n > 0, other=-1):
+        columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        total = tl.zeros((WIDTH,), tl.float32)
+        same = n >= 0
+        while same:
+            row = tl.load(order + n) * D
+            total += tl.load(values + row + columns, mask=columns < D, other=0.0).to(tl.float32)
+            n += 1
+            same = tl.load(index + n, mask=n < N, other=-1) == own
+        tl.store(out + own * D + columns, total, mask=columns < D)
+
+
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """[N, D], [N] int64, none of them negative -> [count, D] float32."""
     (rows, width), out = values.shape, torch.zeros(count, values.shape[1], device=values.device)
-    if rows and width:
+    values, index = values.contiguous(), index.contiguous()
+    if rows and width >= WIDE:
+        keys, order = index.sort(stable=True)
+        add_sorted_kernel[(rows, triton.cdiv(width, WIDE))](values, keys, order, out, rows, width, WIDTH=WIDE)
+    elif rows and width:
         grid = rows, triton.cdiv(width, WIDTH)
-        given = values.contiguous(), index.contiguous(), out, rows, width
-        add_kernel[grid](*given, WIDTH=WIDTH, SCANNED=SCANNED, ADDED=ADDED, num_warps=4)
+        add_kernel[grid](values, index, out, rows, width, WIDTH=WIDTH, SCANNED=SCANNED, ADDED=ADDED, num_warps=4)
     return out
