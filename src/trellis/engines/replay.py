@@ -3,6 +3,7 @@ than running them. The graph has a copy of the problem, and its results are copi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -67,9 +68,15 @@ class Replay:
         return rebuilt(self.made, iter(copies(tensors_in(self.made))))
 
     def capture(self, problem: Problem) -> Callable[[], None]:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.made = self.function(*problem)
+        graph, errors = torch.cuda.CUDAGraph(), []
+        with warnings.catch_warnings(), torch.cuda.graph(graph):
+            warnings.simplefilter("ignore")  # such as that the graph is empty, if there is an error
+            try:
+                self.made = self.function(*problem)
+            except torch.cuda.OutOfMemoryError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return graph.replay
 
 

@@ -27,10 +27,8 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, weights: Iterable[Tensor] | None = None) -> None:
         """Update the average with the current weights, all or some."""
-        chosen = list(self.averages if weights is None else weights)
-        for kind, share in self.share.items():
-            some = [weight for weight in chosen if (weight.device, weight.dtype) == kind]
-            move([self.averages[weight] for weight in some], some, share)
+        for weight in self.averages if weights is None else weights:
+            self.averages[weight].lerp_(weight.detach(), self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -53,14 +51,3 @@ class WeightAverage:
             kept = weight.clone()
             weight.copy_(average)
             average.copy_(kept)
-
-
-def move(averages: list[Tensor], weights: list[Tensor], share: Tensor) -> None:
-    """Move averages towards weights by a fraction []; on a GPU, by three kernels for all of them."""
-    if not share.is_cuda:
-        for average, weight in zip(averages, weights, strict=True):
-            average.lerp_(weight, share)
-    elif averages:
-        ways = torch._foreach_sub(weights, averages)
-        torch._foreach_mul_(ways, share)
-        torch._foreach_add_(averages, ways)

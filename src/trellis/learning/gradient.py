@@ -79,7 +79,8 @@ class GradientLearner:
         self.optimizer.zero_grad()
         carried = self.model.state_from_tensors(belief) if belief else None
         log_likelihood, state = self.model.log_likelihood(batch, carried)
-        (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
+        tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
+        (-log_likelihood / tokens).backward()
         norm = self.optimizer.update(self.max_norm, self.average)
         after = {} if state is None else _plain(self.model.state_to_tensors(state))
         log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from trellis.kernels.lse.triton import in_parts
 
-PROGRAMS = 1536  # only some of them have rows to compute
-SIZE = 1024  # rows per program
+PROGRAMS = 768  # only some of them have rows to compute
+SIZE = 256  # rows per program
+LISTED = 4096  # rows at a time
 
 
 @triton.jit
@@ -60,8 +61,8 @@ def logsumexp(q: Tensor, k: Tensor, names: Tensor, ids: Tensor, known: Tensor, s
     table = torch.full((states,), -1, dtype=torch.int32, device=q.device)
     listed, slots, count = (torch.empty(n, dtype=torch.int32, device=q.device) for n in (rows, rows, 1))
     mark_kernel[(triton.cdiv(max(rows, len(ids)), SIZE),)](table, names, ids, rows, len(ids), SIZE=SIZE)
-    list_kernel[(1,)](table, names, listed, slots, count, rows, SIZE=2 * SIZE, num_warps=8)
+    list_kernel[(1,)](table, names, listed, slots, count, rows, SIZE=LISTED, num_warps=16)
     parts = in_parts(q, k, PROGRAMS, None, q.new_empty(0), (listed, count))
-    grid = (triton.cdiv(rows, SIZE // 4),)
-    spread_kernel[grid](parts, known, table, names, slots, out, rows, len(parts), SIZE=SIZE // 4)
+    grid = (triton.cdiv(rows, SIZE),)
+    spread_kernel[grid](parts, known, table, names, slots, out, rows, len(parts), SIZE=SIZE)
     return out

@@ -19,8 +19,9 @@ from trellis.kernels.mask.triton import kept
 LARGEST_DIM = 256
 # Stationary rows, streamed rows, and the launch parameters tuned for a GPU with 228 KiB of shared memory.
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
+WITHOUT_MEAN = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
-BUSY = 512  # programs that saturate a GPU; with fewer rows, their columns are split
+BUSY = 264  # programs that saturate a GPU; with fewer rows, their columns are split
 JOINED, SCALED = 256, 16  # rows per program that joins parts; that scales rows
 LARGEST = 2.0**100  # sum of exponentials relative to the largest of the first logits
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -161,14 +162,15 @@ def in_parts(
     """Normalisers over parts of the keys [parts, R], by at least this many programs if there are enough keys; and the
     `means` [R, d], if not empty. If rows are `listed`, entry i is that of the i-th of them."""
     (rows, dim), columns = q.shape, len(k)
-    tiles = triton.cdiv(rows, FORWARD["ROWS"])
-    parts = min(triton.cdiv(programs, tiles), triton.cdiv(columns, FORWARD["COLUMNS"]))
-    part = triton.cdiv(triton.cdiv(columns, parts), FORWARD["COLUMNS"]) * FORWARD["COLUMNS"]
+    tile = FORWARD if means.numel() else WITHOUT_MEAN
+    tiles = triton.cdiv(rows, tile["ROWS"])
+    parts = min(triton.cdiv(programs, tiles), triton.cdiv(columns, tile["COLUMNS"]))
+    part = triton.cdiv(triton.cdiv(columns, parts), tile["COLUMNS"]) * tile["COLUMNS"]
     out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
     choices = {"MASKED": mask is not None, "MEAN": means.numel() > 0, "LISTED": listed is not None}
     forward_kernel[(tiles, len(out))](
         *(q, k, out, means, *operands(mask, out), *(listed or (out, out)), rows, columns),
-        **choices | {"DIM": dim, "PART": part, "LARGEST": LARGEST} | FORWARD,
+        **choices | {"DIM": dim, "PART": part, "LARGEST": LARGEST} | tile,
     )
     return out
 

@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from trellis.kernels.rows import sum_rows
+
 ENTRIES = 4096  # entries per tile of rows
 BACKWARD_ENTRIES = 8192  # the same in the backward pass
 PROGRAMS = 528  # programs of the backward pass: four per multiprocessor of a large GPU
@@ -85,7 +87,7 @@ class AddNorm(torch.autograd.Function):
         programs = min(PROGRAMS, triton.cdiv(len(x), sizes["ROWS"]))
         d_factors = torch.empty(programs, 2, x.shape[1], dtype=torch.float32, device=x.device)
         backward_kernel[(programs,)](x, y, scale, grads[0].contiguous(), d_sum, d_factors, *x.shape, **sizes)
-        d_scale, d_shift = d_factors.sum(0).to(scale.dtype)
+        d_scale, d_shift = sum_rows(d_factors.flatten(1)).view(2, -1).to(scale.dtype)
         return d_sum, d_sum, d_scale, d_shift
 
 

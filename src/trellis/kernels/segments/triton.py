@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 WIDE = 1024  # columns from which rows are sorted, and columns of a program then
-SCANNED, ADDED, WIDTH = 1024, 128, 32  # indices compared; rows and columns added at a time
+SCANNED, ADDED, WIDTH = 2048, 256, 32  # indices compared; rows and columns added at a time
 
 
 @triton.jit
@@ -15,24 +15,24 @@ def add_kernel(
 ):  # fmt: skip
     n = tl.program_id(0)
     own = tl.load(index + n)
-    before, after = 0, 0
+    found = tl.zeros((SCANNED,), tl.int32)  # 1: a later row has the same index; 2: an earlier one
     for first in range(0, N, SCANNED):
         m = first + tl.arange(0, SCANNED)
-        same = (tl.load(index + m, mask=m < N, other=-1) == own).to(tl.int32)
-        before += tl.sum(tl.where(m < n, same, 0), 0)
-        after += tl.sum(tl.where(m > n, same, 0), 0)
-    if before == 0:
+        same = tl.load(index + m, mask=m < N, other=-1) == own
+        found = tl.maximum(found, tl.where(same & (m != n), tl.where(m < n, 2, 1), 0))
+    others = tl.max(found, 0)
+    if others < 2:
         columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
         total = tl.load(values + n.to(tl.int64) * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-        if after > 0:
-            others = tl.zeros((ADDED, WIDTH), tl.float32)
+        if others == 1:
+            later = tl.zeros((ADDED, WIDTH), tl.float32)
             for first in range(n + 1, N, ADDED):
                 m = first + tl.arange(0, ADDED)
                 same = tl.load(index + m, mask=m < N, other=-1) == own
                 inside = same[:, None] & (columns < D)[None, :]
                 rows = tl.load(values + m[:, None].to(tl.int64) * D + columns[None, :], mask=inside, other=0.0)
-                others += rows.to(tl.float32)
-            total += tl.sum(others, 0)
+                later += rows.to(tl.float32)
+            total += tl.sum(later, 0)
         tl.store(out + own * D + columns, total, mask=columns < D)
 
 
@@ -62,5 +62,5 @@ def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
         add_sorted_kernel[(rows, triton.cdiv(width, WIDE))](values, keys, order, out, rows, width, WIDTH=WIDE)
     elif rows and width:
         grid = rows, triton.cdiv(width, WIDTH)
-        add_kernel[grid](values, index, out, rows, width, WIDTH=WIDTH, SCANNED=SCANNED, ADDED=ADDED, num_warps=4)
+        add_kernel[grid](values, index, out, rows, width, WIDTH=WIDTH, SCANNED=SCANNED, ADDED=ADDED, num_warps=8)
     return out
