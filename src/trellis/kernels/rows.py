@@ -147,7 +147,8 @@ class WithRectified(torch.autograd.Function):
         grad, *of_inner = layer_gradients(grad @ outer, x, hidden, ctx.dtypes[:2])
         if not ctx.needs_input_grad[0]:
             return None, *of_inner, *of_outer
-        if grad.is_cuda and grads[0].data_ptr() == grads[1].data_ptr():  # of a sum, and not needed any more
+        shared = grads[0].data_ptr() == grads[1].data_ptr() and grads[0].is_contiguous()
+        if grad.is_cuda and shared:  # the gradient of a sum, not needed any more
             return grads[0].addmm_(grad, inner), *of_inner, *of_outer
         return grads[0] + grad @ inner, *of_inner, *of_outer
 
