@@ -21,7 +21,7 @@ from torch import Tensor
 
 from trellis import engines
 from trellis.devices import Draws, draw_uniform
-from trellis.engines import log_space
+from trellis.engines import log_space, reference
 from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
 from trellis.parts import countable
@@ -75,7 +75,11 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
 
 def run(function: str, chain: LiveChain) -> Any:
     """Run an engine function whose first output is log p(x_t | x_<t); underflowed sequences are rerun in log space."""
-    found = getattr(engines, function)(*chain[:4])
+    return rescued(function, chain, getattr(engines, function)(*chain[:4]))
+
+
+def rescued(function: str, chain: LiveChain, found: Any) -> Any:
+    """The output of an engine function, with underflowed sequences recomputed; the same object if there are none."""
     lost = lost_sequences(found[0], chain)
     if lost is None:
         return found
@@ -170,7 +174,22 @@ def counts(
     counted, which requires that transitions do not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief, entry, starts, moves, visits = run("expect", chain)
+
+    def finished(found: reference.Expected) -> tuple[Counts, Belief]:
+        return finish(found, chain, transition, carried, fresh, per_sequence)
+
+    found = engines.expect(*chain[:4])
+    counted = finished(found)  # a GPU computes this during the next check, which waits for it
+    right = rescued("expect", chain, found)
+    return counted if right is found else finished(right)
+
+
+def finish(
+    found: reference.Expected, chain: LiveChain, transition: Any, carried: Belief | None, fresh: Tensor | None,
+    per_sequence: bool,
+) -> tuple[Counts, Belief]:  # fmt: skip
+    """The counts over all states, and the last state distribution."""
+    log_norms, belief, entry, starts, moves, visits = found
     if chain.ids is not None:
         collected = isinstance(chain.transition, ClassBlocks) and moves.dim() == 2
         moves = moves if collected else transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)
