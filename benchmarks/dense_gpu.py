@@ -74,8 +74,8 @@ class Ours:
     """`learning.em.expect` and `Parts.maximised`."""
 
     def __init__(self, problem: Problem) -> None:
-        start, transition, emission = (p.to("cuda", torch.float32) for p in problem[:3])
-        table = emission.T.log().contiguous()
+        start, transition = (p.to("cuda", torch.float32) for p in problem[:2])
+        table = problem.emission.T.log().contiguous().to("cuda", torch.float32)
         self.parts = Parts(start, Dense(transition), Categorical(table, None, len(start)))
         self.tokens = problem.tokens
         self.lengths = torch.full((len(self.tokens),), self.tokens.shape[1], device="cuda")

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from trellis.engines import replay
 from trellis.kernels import optional
 
 THERE, ITS_NAME_INSIDE = torch.device("cuda", 0), torch.device("meta")  # torch accepts meta tensors without a GPU
@@ -112,7 +113,7 @@ def renamed(value: Any) -> Any:
 
 @contextmanager
 def pretended_gpu() -> Iterator[None]:
-    """torch sees a GPU, for which there are no compiled kernels."""
+    """torch sees a GPU, for which there are no compiled kernels and no graphs."""
     import_module = optional.import_module
 
     def without_triton(name: str) -> ModuleType:
@@ -128,6 +129,7 @@ def pretended_gpu() -> Iterator[None]:
             mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
             mock.patch("torch.backends.cudnn.is_acceptable", return_value=False),
             mock.patch.object(optional, "import_module", without_triton),
+            mock.patch.object(replay, "on_gpu", return_value=False),
             Operations(),
             Names(),
         ):

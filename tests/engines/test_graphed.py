@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from operators import flat
+from replays import replay_anywhere
 from trellis import engines
 from trellis.emissions import Categorical
-from trellis.engines import homogeneous, reference
+from trellis.engines import homogeneous, reference, replay
 from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.learning.em import expect
@@ -53,11 +54,26 @@ def assert_agree(ours: Any, exact: Any) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_ragged_batches_with_gaps_and_zeros(shape: tuple[int, int, int], function: str) -> None:
+def test_ragged_batches_with_gaps_and_zeros(
+    shape: tuple[int, int, int], function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "SMALL", 0)
     problem = random_problem(3, *shape, symbols=9, zeros=0.1, missing=0.2, shortest=0)
     exact = getattr(reference, function)(*problem)
     for _ in range(3):  # run, captured, replayed
         assert_agree(getattr(graphed, function)(*single(problem)), exact)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_small_problems_as_one_graph(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay_anywhere(monkeypatch)
+    graphed.memory_of(DEVICE).graphs.clear()
+    kept = []
+    for seed in (3, 3, 3, 4):  # run, captured, replayed, and replayed on another problem
+        problem = random_problem(seed, 2, 3, 3, symbols=4, zeros=0.1, missing=0.2, shortest=0)
+        kept.append((getattr(graphed, function)(*single(problem)), getattr(reference, function)(*problem)))
+    for ours, exact in kept:
+        assert_agree(ours, exact)
 
 
 def test_one_graph_serves_similar_shapes() -> None:

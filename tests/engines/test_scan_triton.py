@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from operators import flat
+from trellis.emissions import Categorical, Partition
 from trellis.engines import reference
+from trellis.inference import discrete
 from trellis.testing.problems import random_problem, transition_of
-from trellis.transitions import LogitBlocks, SetBlocks
+from trellis.transitions import Blocks, Dense, LogitBlocks, SetBlocks
 from trellis.types import Belief, Potentials
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -101,7 +103,8 @@ def set_gradients(steps: int, states: int, dtype: torch.dtype, device: torch.dev
     lengths = torch.tensor([steps, max(steps - 1, 1), 0, steps], device=device)
     queries, keys, norms, prior, table = leaves
     score = engine.score_sets if dtype is torch.float32 else reference.score
-    blocks = SetBlocks(queries, keys, norms, rows, torch.bfloat16 if queries.is_cuda else None)
+    low = torch.bfloat16 if queries.is_cuda else queries.dtype
+    blocks = SetBlocks(queries, keys, norms, rows, low, keys.detach().to(low))
     log_norms, belief = score(Belief(prior), blocks, Potentials(table, words), lengths)
     weights = torch.linspace(0.5, 1.5, log_norms.numel(), device=device, dtype=dtype).view_as(log_norms)
     loss = (log_norms * weights).sum() + (belief.probs * states).square().sum()
@@ -116,3 +119,31 @@ def test_blocks_between_sets(steps: int, states: int) -> None:
     for one, other in zip(ours, theirs, strict=True):
         scale = max(float(other.abs().max()), 1e-9)
         torch.testing.assert_close(one.cpu().double() / scale, other / scale, **LOW)
+
+
+@pytest.mark.parametrize("sizes", [[3, 3], [40] * 3, [3, 1, 2]], ids=str)
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@torch.no_grad()
+def test_expected_transitions_between_classes(sizes: list[int], steps: int) -> None:
+    generator, states = torch.Generator().manual_seed(steps), sum(sizes)
+    partition = Partition(torch.arange(9) % len(sizes), sizes)
+    table = torch.rand(9, partition.live, generator=generator, dtype=torch.float64).log()
+    table = table if partition.allowed is None else table.masked_fill(~partition.allowed, -torch.inf)
+    matrix, prior = (torch.rand(n, states, generator=generator, dtype=torch.float64).softmax(-1) for n in (states, 4))
+    words = torch.randint(9, (4, steps), generator=generator)
+    lengths = torch.tensor([steps, 1, 0, steps])
+    counts = []
+    for dtype, device in ((torch.float64, torch.device("cpu")), (torch.float32, DEVICE)):
+        given = [tensor.to(device, dtype) for tensor in (table, matrix, prior)]
+        potentials = Categorical(given[0], partition.to(device), states).potentials(words.to(device))
+        dense = Dense(given[1])
+        chain = discrete.live_chain(Belief(given[2]), dense, potentials, lengths.to(device))
+        if dtype is torch.float64:
+            found = reference.expect(chain.prior, Blocks(chain.transition.matrix), *chain[2:4])
+        else:
+            found = engine.expect(*chain[:4])
+            assert (found.moves.dim() == 2) == (len(set(sizes)) == 1)
+        moves, ids = found.moves, chain.ids
+        moves = moves if moves.dim() == 2 else dense.collect(ids[:, :-1], ids[:, 1:], moves)
+        counts.append(found._replace(moves=moves))
+    assert_agree(counts[1], counts[0])

@@ -13,6 +13,17 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RATE, SCALE, SHARE, BETAS, DECAY, STEPS = 0.1, 2.0, 0.3, (0.8, 0.95), 0.2, 4
 
 
+def test_averages_of_weights_without_a_gradient() -> None:
+    triton = pytest.importorskip("trellis.kernels.adamw.triton", reason="Triton is not installed")
+    generator = torch.Generator().manual_seed(0)
+    weights, before = ([torch.randn(size, generator=generator) for size in SIZES] for _ in range(2))
+    here, averages = ([tensor.clone().to(DEVICE) for tensor in tensors] for tensors in (weights, before))
+    table = triton.programs([weight.numel() for weight in weights], DEVICE)
+    triton.average(here, averages, table, torch.tensor(SHARE, device=DEVICE))
+    for ours, old, weight in zip(averages, before, weights, strict=True):
+        assert_close(ours.cpu(), old + SHARE * (weight - old), TOLERANCE)
+
+
 @pytest.mark.parametrize("averaged", [False, True])
 def test_updates(averaged: bool) -> None:
     triton = pytest.importorskip("trellis.kernels.adamw.triton", reason="Triton is not installed")

@@ -129,3 +129,30 @@ def test_masks_of_two_steps_are_independent() -> None:
         draw_mask(0, torch.tensor(step), torch.arange(300), torch.arange(300), 0.5).keeps().double() for step in (1, 2)
     )
     assert abs(float((one * two).mean()) - 0.25) < 0.01
+
+
+@pytest.mark.parametrize("rows", [1, 70, 1500])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("engine", ["torch", "triton"])
+def test_known_normalisers_are_used_and_repeated_states_computed_once(rows, share, engine, monkeypatch) -> None:
+    states, generator = 300, torch.Generator().manual_seed(rows)
+    table, keys = (torch.randn(n, DIM, generator=generator) for n in (states, 90))
+    names = torch.randint(states, (rows,), generator=generator)
+    ids = torch.randperm(states, generator=generator)[: round(share * states)].sort().values
+    marked = torch.arange(len(ids)) + 100.0  # not the true normalisers: those given must be returned
+    place = torch.full((states,), -1)
+    place[ids] = torch.arange(len(ids))
+    is_known = place[names] >= 0
+    exact = torch.where(is_known, place[names] + 100.0, naive.row_logsumexp(table[names], keys))
+    known = lse.Known(ids, marked, states, keys)
+    if engine == "torch":
+        computed = []
+        plain = lse.row_logsumexp
+        monkeypatch.setattr(lse, "row_logsumexp", lambda q, *more: (computed.append(len(q)), plain(q, *more))[1])
+        found = lse.logsumexp_of_states(table[names], names, known)
+        assert computed == [len(names[~is_known].unique())]
+    else:
+        kernels = pytest.importorskip("trellis.kernels.lse.known", reason="Triton is not installed")
+        given = [t.cuda() if CUDA else t for t in (table[names], keys, names, ids, marked)]
+        found = kernels.logsumexp(*given, states).cpu()
+    assert_close(found, exact, 1e-4)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trellis.kernels import norm
-from trellis.kernels.rows import rectified
+from trellis.kernels.rows import WithRectified, rectified
 from trellis.testing.close import assert_close
 
 TOLERANCE = 1e-4
@@ -52,3 +52,14 @@ def test_rectified() -> None:
     x, weight, bias = (leaf.requires_grad_() for leaf in leaves)
     assert_close(rectified(x, weight, bias), (x @ weight.T + bias).relu())
     assert torch.autograd.gradcheck(rectified, [x, weight, bias])
+
+
+def test_rectified_layers_beside_their_input() -> None:
+    leaves = [drawn(*shape, seed=seed) for seed, shape in enumerate([(4, 3), (5, 3), (5,), (3, 5), (3,)], 1)]
+    x, inner, a, outer, b = (leaf.requires_grad_() for leaf in leaves)
+    same, out = WithRectified.apply(x, inner, a, outer, b)
+    assert_close(same, x)
+    assert_close(out, ((x @ inner.T + a).relu() @ outer.T + b).relu())
+    assert torch.autograd.gradcheck(WithRectified.apply, leaves)
+    fixed = x.detach()
+    assert torch.autograd.gradcheck(lambda *weights: WithRectified.apply(fixed, *weights)[1], leaves[1:])

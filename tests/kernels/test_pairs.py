@@ -66,7 +66,7 @@ def test_pair_logits_and_gradients(steps: int) -> None:
     assert torch.autograd.gradcheck(lambda q, k: pairs.pair_logits(q, k, rows), [queries, keys])
 
 
-@pytest.mark.parametrize(("rows", "width"), [(0, 3), (1, 1), (70, 5), (1100, 130)])
+@pytest.mark.parametrize(("rows", "width"), [(0, 3), (1, 1), (70, 5), (1100, 130), (60, 1500)])
 def test_triton_sums_of_rows(rows: int, width: int) -> None:
     triton = pytest.importorskip("trellis.kernels.segments.triton", reason="Triton is not installed")
     rows = min(rows, 200) if DEVICE == "cpu" else rows

@@ -12,7 +12,7 @@ from trellis.testing.close import assert_close
 from trellis.testing.oracle import SMALLEST_P, chi_square
 from trellis.testing.problems import distributions, seeded
 from trellis.testing.transitions import BATCH, LIVE, STEPS, assert_varying, cut_out
-from trellis.transitions import Blocks, Dense
+from trellis.transitions import Blocks, Dense, base
 from trellis.transitions.base import invert
 
 STATES = 4
@@ -64,3 +64,13 @@ def test_inversion_draws_in_proportion_and_never_what_weighs_nothing() -> None:
     assert chi_square(drawn.numpy(), (weights / weights.sum()).numpy()) > SMALLEST_P
     edges = invert(weights.expand(2, -1).contiguous(), torch.tensor([0.0, 1.0]))
     assert edges.tolist() == [1, 4]
+
+
+def test_scores_of_some_sequences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    dense = Dense(torch.rand(4, 4, generator=generator, dtype=torch.float64))
+    scores = torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    at_once = dense.max_product(scores)
+    monkeypatch.setattr(base, "SUMMED", 50)  # three sequences
+    for one, other in zip(dense.max_product(scores), at_once, strict=True):
+        assert one.equal(other)

@@ -1,18 +1,20 @@
 """Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
 (numba) for other dense transitions, or classed.py (numba) if the live states are classes of states; on a GPU,
 graphed.py for dense transitions and triton.py for blocks of live states; otherwise homogeneous.py (torch) for a
-constant transition with all states live, and reference.py (torch) for everything else."""
+constant transition with all states live, and reference.py (torch) for everything else. On a GPU, replay.py turns what
+these two do with a small problem into a CUDA graph."""
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trellis.engines import homogeneous, reference, small
+from trellis.engines import homogeneous, reference, replay, small
 from trellis.engines.reference import AnyTransition
 from trellis.kernels.optional import installed
-from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, TimeVarying
+from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, Stacked, TimeVarying
 from trellis.types import Belief, Potentials
 
 LONG = 256  # steps per sequence of a batch
@@ -64,7 +66,25 @@ def score(prior: Belief, transition: AnyTransition, potentials: Potentials, leng
         here = Potentials(potentials.table.cpu(), potentials.rows.cpu())
         norms, belief = score(Belief(prior.probs.cpu()), Dense(transition.dense().cpu()), here, lengths.cpu())
         return norms.to(there), Belief(belief.probs.to(there))
-    return choose(prior, transition, potentials).score(prior, transition, potentials, lengths)
+    return run("score", prior, transition, potentials, lengths)
+
+
+def run(name: str, *problem: Any) -> Any:
+    """A function of the engine for this problem. On a GPU, a small problem that the engine would solve step by step is
+    solved by one CUDA graph."""
+    prior, transition, potentials, _ = problem
+    module = choose(prior, transition, potentials, name == "viterbi")
+    function, (batch, steps) = getattr(module, name), potentials.rows.shape
+    if not step_by_step(function, transition, steps) or potentials.ids is not None or prior.ids is not None:
+        return function(*problem)
+    states = transition.num_states
+    numbers = batch * states * (states if name == "viterbi" else steps)
+    return replay.replayed(f"{module.__name__}.{name}", function, problem, numbers)
+
+
+def step_by_step(function: Any, transition: AnyTransition, steps: int) -> bool:
+    plain = function.__module__ in (reference.__name__, homogeneous.__name__)
+    return plain and isinstance(transition, Dense | Stacked) and 1 < steps <= replay.LONGEST
 
 
 def better_on_host(transition: AnyTransition, potentials: Potentials) -> bool:
@@ -82,29 +102,32 @@ def filter(
     prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
     """log p(x_t | x_<t) [B, T], p(z_t | x_<=t) [B, T, k] (zero in the padding) and the last state distribution."""
-    return choose(prior, transition, potentials).filter(prior, transition, potentials, lengths)
+    return run("filter", prior, transition, potentials, lengths)
 
 
 @underflows
 def smooth(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log p(x_t | x_<t) [B, T] and p(z_t | x) [B, T, k]."""
-    return choose(prior, transition, potentials).smooth(prior, transition, potentials, lengths)
+    return run("smooth", prior, transition, potentials, lengths)
 
 
 @underflows
 def expect(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """Expected transitions, visits of the table's rows, and the other statistics of EM."""
-    return choose(prior, transition, potentials).expect(prior, transition, potentials, lengths)
+    return run("expect", prior, transition, potentials, lengths)
 
 
 @underflows
 def viterbi(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] and its log-probability [B]."""
-    return choose(prior, transition, potentials, viterbi=True).viterbi(prior, transition, potentials, lengths)
+    return run("viterbi", prior, transition, potentials, lengths)
 
 
 def sample(transition: AnyTransition, filtered: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Sample paths [B, T] from p(z | x), given p(z_t | x_<=t) [B, T, k] and uniform numbers [B, T]."""
     chosen = engine(transition, filtered)
     plain = chosen in (reference, homogeneous)
-    return chosen.sample(transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype))
+    problem = transition, filtered, lengths, uniform if plain else uniform.to(filtered.dtype)
+    if not step_by_step(chosen.sample, transition, filtered.shape[1]):
+        return chosen.sample(*problem)
+    return replay.replayed(f"{chosen.__name__}.sample", chosen.sample, problem, 0)

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from trellis.engines import homogeneous, reference
+from trellis.engines.replay import LONGEST, replayed
 from trellis.errors import TrellisError
 from trellis.kernels.scan.passes import Memory, inverted, memory_needed
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-LONGEST = 1024  # steps in a graph
 LOCK = Lock()  # the memory holds one problem at a time
 Problem = tuple[Belief, Dense, Potentials, Tensor]
 
@@ -80,7 +80,8 @@ def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
     """The result of some work on a problem; if that does not fit in memory, of its halves."""
     try:
         with LOCK, torch.no_grad():
-            return work(Run(*problem))
+            graphs = memory_of(problem[3].device).graphs
+            return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, graphs)
     except torch.cuda.OutOfMemoryError as error:
         batch, steps = problem[2].rows.shape
         if batch == 1:

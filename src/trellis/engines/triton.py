@@ -11,7 +11,7 @@ from trellis.kernels.pairs.triton import gathered_product, summed_product, weigh
 from trellis.kernels.rows import add_rows
 from trellis.kernels.scan import resident
 from trellis.kernels.scan.triton import Run
-from trellis.transitions import Blocks, LogitBlocks, SetBlocks
+from trellis.transitions import Blocks, ClassBlocks, LogitBlocks, SetBlocks
 from trellis.types import Belief, Potentials
 
 
@@ -49,15 +49,15 @@ class Score(torch.autograd.Function):
 
 class SetScore(torch.autograd.Function):
     """`Score` for the blocks between a few sets of states, from their queries and keys [G, k, d] and normalisers
-    [G, k], in the precision `low`; the gradient of the blocks is never stored."""
+    [G, k], in the precision of `k`, a copy of the keys; the gradient of the blocks is never stored."""
 
     @staticmethod
     def forward(
         ctx: Any, prior: Tensor, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, weights: Tensor,
-        lengths: Tensor, low: torch.dtype,
+        lengths: Tensor, k: Tensor,
     ) -> Any:  # fmt: skip
         prior, weights, lengths = prior.contiguous(), weights.contiguous(), lengths.contiguous()
-        q, k = queries.to(low), keys.to(low)
+        q, low = queries.to(k.dtype), k.dtype
         before, after = (steps.flatten().contiguous() for steps in (rows[:, :-1], rows[:, 1:]))
         blocks = gathered_product(q, k.mT, before, after, low, low, norms.contiguous())
         log_norms, alphas, last = resident.forward(prior, blocks, weights, lengths)
@@ -80,9 +80,7 @@ class SetScore(torch.autograd.Function):
 def score_sets(prior: Belief, transition: SetBlocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """`score`, with blocks stored in the precision of the products."""
     by_set = transition.queries, transition.keys, transition.norms, transition.rows
-    norms, last = SetScore.apply(
-        prior.probs, *by_set, potentials.gather(), lengths, transition.dtype or transition.keys.dtype
-    )
+    norms, last = SetScore.apply(prior.probs, *by_set, potentials.gather(), lengths, transition.low)
     return norms, Belief(last)
 
 
@@ -116,7 +114,9 @@ def expect(prior: Belief, transition: Blocks, potentials: Potentials, lengths: T
     run = Run(*operands(prior, transition, potentials, lengths))
     norms, alphas = run.forward()
     entry, posterior, moves, _ = run.adjoint(norms, alphas, reference.possible(norms), None, pairs=True)
-    moves = moves if run.logits else moves * run.blocks
+    moves = moves if run.logits else moves.mul_(run.blocks)
+    if isinstance(transition, ClassBlocks) and transition.groups.in_order:
+        moves = transition.by_states(moves)
     outside = ~potentials.inside(lengths)
     visits = reference.add_rows(potentials._replace(rows=potentials.rows.masked_fill(outside, -1)), posterior)
     belief = Belief(last_belief(prior.probs, alphas, lengths))

@@ -41,7 +41,8 @@ class Carry(NamedTuple):
 
     def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
         """The state after a batch: `belief`, or the old state for sequences without tokens in it."""
-        if lengths is None or bool((lengths > 0).all()):
+        waits = belief.ids is not None or not belief.probs.is_cuda  # on a GPU, a check would wait for the device
+        if lengths is None or (waits and bool((lengths > 0).all())):
             return Carry(belief, torch.zeros_like(self.fresh))
         old, new = (to_dense(b, num_states) for b in (self.belief, belief))
         idle = lengths == 0

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from trellis import engines
 from trellis.devices import Draws, draw_uniform
-from trellis.engines import log_space
+from trellis.engines import log_space, reference
 from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
 from trellis.parts import countable
@@ -40,14 +40,17 @@ class LiveChain(NamedTuple):
     potentials: Potentials
     lengths: Tensor
     ids: Tensor | None  # [B, T, k]: the original ids of the chain's states; None if it has all of them
+    equal_lengths: bool = False  # known statically: every length is T
 
     def name_belief(self, belief: Belief) -> Belief:
         """The state distribution at each sequence's last step, with the original ids of the live states."""
-        return belief if self.ids is None else Belief(belief.probs, last_step(self.ids, self.lengths))
+        if self.ids is None:
+            return belief
+        return Belief(belief.probs, self.ids[:, -1] if self.equal_lengths else last_step(self.ids, self.lengths))
 
     def some(self, sequences: Tensor) -> LiveChain:
         """A subset of the sequences; all states must be live."""
-        prior, transition, potentials, lengths, _ = self
+        prior, transition, potentials, lengths = self[:4]
         transition = transition.some(sequences) if isinstance(transition, TimeVarying) else transition
         ids = None if potentials.ids is None else potentials.ids[sequences]
         potentials = potentials._replace(rows=potentials.rows[sequences], ids=ids).widen(transition.num_states)
@@ -60,18 +63,23 @@ def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials,
     A missing observation makes all states live at that step; such a chain is left to the reference engine, which
     handles both kinds of steps."""
     batch, steps = potentials.rows.shape
+    equal = lengths is None and steps > 0
     lengths = potentials.rows.new_full((batch,), steps) if lengths is None else lengths
     ids = potentials.ids
     if ids is None or potentials.has_gaps(lengths):
         return LiveChain(Belief(to_dense(prior, transition.num_states)), transition, potentials, lengths, None)
     start = prior.probs if prior.ids is not None else at_states(prior.probs, ids[:, 0])
     between = transition.between(ids, potentials.groups)
-    return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids)
+    return LiveChain(Belief(start), between, potentials._replace(ids=None, groups=None), lengths, ids, equal)
 
 
 def run(function: str, chain: LiveChain) -> Any:
     """Run an engine function whose first output is log p(x_t | x_<t); underflowed sequences are rerun in log space."""
-    found = getattr(engines, function)(*chain[:4])
+    return rescued(function, chain, getattr(engines, function)(*chain[:4]))
+
+
+def rescued(function: str, chain: LiveChain, found: Any) -> Any:
+    """The output of an engine function, with underflowed sequences recomputed; the same object if there are none."""
     lost = lost_sequences(found[0], chain)
     if lost is None:
         return found
@@ -166,7 +174,22 @@ def counts(
     counted, which requires that transitions do not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
-    log_norms, belief, entry, starts, moves, visits = run("expect", chain)
+
+    def finished(found: reference.Expected) -> tuple[Counts, Belief]:
+        return finish(found, chain, transition, carried, fresh, per_sequence)
+
+    found = engines.expect(*chain[:4])
+    counted = finished(found)  # a GPU computes this during the next check, which waits for it
+    right = rescued("expect", chain, found)
+    return counted if right is found else finished(right)
+
+
+def finish(
+    found: reference.Expected, chain: LiveChain, transition: Any, carried: Belief | None, fresh: Tensor | None,
+    per_sequence: bool,
+) -> tuple[Counts, Belief]:  # fmt: skip
+    """The counts over all states, and the last state distribution."""
+    log_norms, belief, entry, starts, moves, visits = found
     if chain.ids is not None:
         collected = isinstance(chain.transition, ClassBlocks) and moves.dim() == 2
         moves = moves if collected else transition.collect(chain.ids[:, :-1], chain.ids[:, 1:], moves)

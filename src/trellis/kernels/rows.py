@@ -2,6 +2,7 @@
 sums over many rows."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,13 +13,14 @@ from trellis.kernels.lse.tiled import product
 from trellis.kernels.optional import installed
 
 FEW = 1024  # up to this many rows, a one-hot product beats scatter-add
+MOST, WIDE = 1 << 13, 1024  # rows that a GPU adds without sorting them; columns from which it sorts them
 
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """out[i] = sum of the values with index i: [N, ...], [N] -> [count, ...]; at least float32."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
-    engine = installed("kernels.segments.triton") if values.is_cuda and count > FEW else None
-    if engine is not None and len(flat) <= engine.LARGEST and flat.dtype in (torch.float32, torch.bfloat16):
+    engine = installed("kernels.segments.triton") if values.is_cuda and suits_gpu(flat, count) else None
+    if engine is not None:
         total = engine.add_rows(flat, index, count)  # in a fixed order, unlike index_add
     elif values.is_cuda and count <= FEW:
         one_hot = torch.zeros(count, len(flat), dtype=flat.dtype, device=flat.device)
@@ -29,6 +31,12 @@ def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     return total.view(count, *values.shape[1:])
 
 
+def suits_gpu(values: Tensor, count: int) -> bool:
+    """Whether rows [N, D] are added by a kernel: many sums of few rows, or wide ones."""
+    single = values.dtype in (torch.float32, torch.bfloat16)
+    return single and (values.shape[1] >= WIDE or (count > FEW and len(values) <= MOST))
+
+
 class Take(torch.autograd.Function):
     """values[index], with the backward pass of `add_rows`."""
 
@@ -36,7 +44,7 @@ class Take(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
         ctx.count, ctx.dtype = len(values), values.dtype
-        return values[index]
+        return values[index.flatten()].view(*index.shape, *values.shape[1:])  # one list: a faster kernel
 
     @staticmethod
     @once_differentiable
@@ -87,16 +95,26 @@ class PickBoth(torch.autograd.Function):
         return grad.new_zeros(ctx.shape).index_copy_(0, index, grad + low.to(grad.dtype)), None, None
 
 
+def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """relu(W x + b)."""
+    if x.is_cuda:  # in one kernel
+        return torch._addmm_activation(bias, x, weight.T)
+    return torch.nn.functional.linear(x, weight, bias).relu_()
+
+
+def layer_gradients(grad: Tensor, x: Tensor, out: Tensor, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
+    """The gradients of W x + b, W and b, given that of relu(W x + b)."""
+    grad = torch.ops.aten.threshold_backward(grad, out, 0)
+    return grad, product(grad.T, x).to(dtypes[0]), sum_rows(grad).to(dtypes[1])
+
+
 class Rectified(torch.autograd.Function):
     """relu(W x + b) for every row of x [n, d], in the precision of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         low = weight.to(x.dtype)
-        if x.is_cuda:  # in one kernel
-            out = torch._addmm_activation(bias.to(x.dtype), x, low.T)
-        else:
-            out = torch.nn.functional.linear(x, low, bias.to(x.dtype)).relu_()
+        out = layer(x, low, bias.to(x.dtype))
         ctx.save_for_backward(x, low, out)
         ctx.dtypes = weight.dtype, bias.dtype
         return out
@@ -105,8 +123,34 @@ class Rectified(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         x, weight, out = ctx.saved_tensors
-        grad = torch.ops.aten.threshold_backward(grads[0], out, 0)
-        return grad @ weight, product(grad.T, x).to(ctx.dtypes[0]), sum_rows(grad).to(ctx.dtypes[1])
+        grad, *of_layer = layer_gradients(grads[0], x, out, ctx.dtypes)
+        return grad @ weight, *of_layer
+
+
+class WithRectified(torch.autograd.Function):
+    """x, and relu(B relu(A x + a) + b), whose gradients are added to that of x by the last product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        inner, a, outer, b = (weight.to(x.dtype) for weight in weights)
+        hidden = layer(x, inner, a)
+        out = layer(hidden, outer, b)
+        ctx.save_for_backward(x, inner, outer, hidden, out)
+        ctx.dtypes = [weight.dtype for weight in weights]
+        return x, out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, inner, outer, hidden, out = ctx.saved_tensors
+        grad, *of_outer = layer_gradients(grads[1], hidden, out, ctx.dtypes[2:])
+        grad, *of_inner = layer_gradients(grad @ outer, x, hidden, ctx.dtypes[:2])
+        if not ctx.needs_input_grad[0]:
+            return None, *of_inner, *of_outer
+        shared = grads[0].data_ptr() == grads[1].data_ptr() and grads[0].is_contiguous()
+        if grad.is_cuda and shared:  # the gradient of a sum, not needed any more
+            return grads[0].addmm_(grad, inner), *of_inner, *of_outer
+        return grads[0] + grad @ inner, *of_inner, *of_outer
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -117,6 +161,11 @@ def sum_rows(x: Tensor) -> Tensor:
 def rectified(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """relu(W x + b): [n, d], [e, d], [e] -> [n, e]."""
     return Rectified.apply(x, weight, bias)
+
+
+def with_rectified(x: Tensor, inner: Tensor, a: Tensor, outer: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """x and relu(B relu(A x + a) + b), to be added: [n, d], [e, d], [e], [d, e], [d] -> [n, d], [n, d]."""
+    return WithRectified.apply(x, inner, a, outer, b)
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:

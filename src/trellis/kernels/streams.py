@@ -18,17 +18,18 @@ def second_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def side_by_side(
-    long: Callable[[], Long], short: Callable[[], Short], given: Tensor, made: Callable[[Short], Tensor]
+    long: Callable[[], Long], short: Callable[[Tensor], Short], given: Tensor, made: Callable[[Short], Tensor]
 ) -> tuple[Long, Short]:
-    """(long(), short()). In training on a GPU, the kernels of `short` and of its gradient run on a second stream.
+    """(long(), short(given)). In training on a GPU, the kernels of `short` and of its gradient run on a second stream.
 
-    `given` is the tensor that `short` uses besides parameters; `made` returns the tensor in the result of `short`."""
+    `short` uses no other tensors besides parameters of its own; `made` returns the tensor in its result."""
     if not (given.is_cuda and torch.is_grad_enabled()):
-        return long(), short()
+        return long(), short(given)
     first, second = torch.cuda.current_stream(given.device), second_stream(given.device)
+    given = given.view_as(given)  # a parameter would get its gradient on the second stream
     second.wait_stream(first)
     with torch.cuda.stream(second):
-        quick = short()
+        quick = short(given)
     given.record_stream(second)
     slow = long()
     first.wait_stream(second)

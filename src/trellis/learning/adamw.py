@@ -50,16 +50,23 @@ class AdamW(torch.optim.AdamW):
         firsts, seconds, steps = ([here[key] for here in state] for key in ("exp_avg", "exp_avg_sq", "step"))
         averages = [average.averages[weight] for weight in learned] if average else learned
         share = average.share[learned[0].device, torch.float32] if average else None
-        group, sizes = self.param_groups[0], tuple(weight.numel() for weight in learned)
-        if sizes not in self.tables:
-            self.tables[sizes] = self.kernels.programs(sizes, norm.device)  # type: ignore[union-attr]
+        group = self.param_groups[0]
         hyper = self.kernels.Hyper(*group["betas"], group["eps"], group["weight_decay"])  # type: ignore[union-attr]
         rows = self.kernels.Rows(learned, grads, firsts, seconds, steps, averages)  # type: ignore[union-attr]
         scale = ((norm + CLIP_EPSILON) / max_norm).clamp(min=1.0)
-        self.kernels.update(rows, self.tables[sizes], group["lr"], scale, share, hyper)  # type: ignore[union-attr]
-        if average:
-            average.update([weight for weight in self.weights if weight.grad is None])
+        self.kernels.update(rows, self.table(learned), group["lr"], scale, share, hyper)  # type: ignore[union-attr]
+        unused = [weight for weight in self.weights if weight.grad is None]
+        if average and unused:
+            moved = [average.averages[weight] for weight in unused]
+            self.kernels.average(unused, moved, self.table(unused), share)  # type: ignore[union-attr]
         return norm
+
+    def table(self, weights: list[nn.Parameter]) -> Any:
+        """The programs of a kernel for these weights."""
+        sizes = tuple(weight.numel() for weight in weights)
+        if sizes not in self.tables:
+            self.tables[sizes] = self.kernels.programs(sizes, weights[0].device)  # type: ignore[union-attr]
+        return self.tables[sizes]
 
     def begin(self, weight: nn.Parameter) -> dict[str, Tensor]:
         """The initial state of a parameter, as torch's."""

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from trellis.kernels.lerp import lerp_
-
 
 class WeightAverage:
     """average ← d · average + (1 − d) · weight, with d = min(decay, (1 + n) / (10 + n)) at the n-th update.
@@ -30,7 +28,7 @@ class WeightAverage:
     def update(self, weights: Iterable[Tensor] | None = None) -> None:
         """Update the average with the current weights, all or some."""
         for weight in self.averages if weights is None else weights:
-            lerp_(self.averages[weight], weight.detach(), self.share[weight.device, weight.dtype])
+            self.averages[weight].lerp_(weight.detach(), self.share[weight.device, weight.dtype])
 
     @torch.no_grad()
     def reset(self) -> None:

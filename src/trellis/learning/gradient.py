@@ -43,15 +43,14 @@ class GradientLearner:
         self.rate = self.schedule.rate(0)
         self.belief: dict[str, Tensor] = {}
         self.stage: object = None
-        self.run = Graphed(self.update)
+        self.run = Graphed(self.update, self.device)
 
     def step(self, batch: Batch) -> StepResult:
         """One gradient step on the batch's mean negative log-likelihood."""
         tokens = int(batch.lengths.sum())
         self.prepare()
         belief = {} if batch.all_fresh else self.belief
-        given = batch.to(self.device)
-        tensors = {"tokens": given.tokens, "lengths": given.lengths, "fresh": given.fresh}
+        tensors = {"tokens": batch.tokens, "lengths": batch.lengths, "fresh": batch.fresh}
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
         made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=batch.equal_lengths)
         self.steps += 1
@@ -81,7 +80,8 @@ class GradientLearner:
         self.optimizer.zero_grad()
         carried = self.model.state_from_tensors(belief) if belief else None
         log_likelihood, state = self.model.log_likelihood(batch, carried)
-        (-log_likelihood / batch.lengths.sum().clamp(min=1)).backward()
+        tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
+        (-log_likelihood / tokens).backward()
         norm = self.optimizer.update(self.max_norm, self.average)
         after = {} if state is None else _plain(self.model.state_to_tensors(state))
         log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)

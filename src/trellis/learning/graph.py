@@ -17,37 +17,40 @@ class Captured(NamedTuple):
 
 
 class Graphed:
-    """Calls `work(tensors, choice)`. On a GPU, after `patience` calls with the same shapes, the work is captured and
-    then replayed, if the caller marks it `steady`. Such work must not synchronise with the device, and may keep results
-    only by writing them in place."""
+    """Calls `work(tensors, choice)` with tensors on a device. On a GPU, after `patience` calls with the same shapes,
+    the work is captured and then replayed, if the caller marks it `steady`. Such work must not synchronise with the
+    device, and may keep results only by writing them in place."""
 
-    def __init__(self, work: Work, patience: int = 5) -> None:
-        self.work, self.patience = work, patience
+    def __init__(self, work: Work, device: torch.device, patience: int = 5) -> None:
+        self.work, self.device, self.patience = work, device, patience
         self.seen: dict[Hashable, int] = {}
         self.captured: dict[Hashable, Captured] = {}
         self.stream: torch.cuda.Stream | None = None
 
     def __call__(self, given: Tensors, choice: Hashable, steady: bool) -> Tensors:
-        if not next(iter(given.values())).is_cuda:
+        if self.device.type != "cuda":
             return self.work(given, choice)
         self.stream = self.stream or torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):  # the capturing stream: autograd remembers where a weight was first used
-            made = self.on_device(given, choice) if steady else self.work(given, choice)
+            made = self.repeat(given, choice) if steady else self.work(self.moved(given), choice)
         torch.cuda.current_stream().wait_stream(self.stream)
         return made
 
-    def on_device(self, given: Tensors, choice: Hashable) -> Tensors:
+    def moved(self, given: Tensors) -> Tensors:
+        return {name: value.to(self.device, non_blocking=True) for name, value in given.items()}
+
+    def repeat(self, given: Tensors, choice: Hashable) -> Tensors:
         """Run, capture or replay the work."""
         key = choice, *((name, value.shape, value.dtype) for name, value in sorted(given.items()))
         self.seen[key] = self.seen.get(key, 0) + 1
         if self.seen[key] <= self.patience:
-            return self.work(given, choice)
+            return self.work(self.moved(given), choice)
         if key not in self.captured:
-            self.captured[key] = self.capture(given, choice)
+            self.captured[key] = self.capture(self.moved(given), choice)
         graph, inputs, made = self.captured[key]
         for name, value in given.items():
-            inputs[name].copy_(value)
+            inputs[name].copy_(value, non_blocking=True)
         graph.replay()
         return made
 

@@ -157,7 +157,7 @@ class Writer:
         (ids,) = sentences_of(model, prompt).sentences
         self.model, self.end, self.context = model, model.vocab.eos, tuple(ids.tolist())
         self.rows: list[list[int]] = [[] for _ in range(n)]
-        self.active = torch.arange(n, device=model.device)
+        self.active = torch.arange(n, device=guide.product.device)  # the model may be on another device
         self.state: Any = None  # of all rows; recomputed if None
 
     def prefixes(self) -> list[Prefix]:
@@ -173,12 +173,12 @@ class Writer:
             if rows[0]:
                 tokens = torch.tensor(rows, device=self.model.device)
                 _, self.state = self.model.score(tokens, self.state)
-        return self.model.forecast(self.state)[self.active]
+        return self.model.forecast(self.state).to(self.active.device)[self.active]
 
     def write(self, tokens: Tensor) -> None:
         """Append one token to each active text."""
         column = torch.full((len(self.rows), 1), self.end, device=self.model.device)
-        column[self.active, 0] = tokens
+        column[self.active.to(column.device), 0] = tokens.to(column.device)
         _, self.state = self.model.score(column, self.state)
         for row, token in zip(self.active.tolist(), tokens.tolist(), strict=True):
             if token != self.end:

@@ -13,6 +13,8 @@ from trellis.types import Groups
 if TYPE_CHECKING:
     from trellis.transitions.varying import TimeVarying
 
+SUMMED = 1 << 26  # sums of scores and log-probabilities in memory at a time
+
 
 class Entry(ABC):
     """Transitions from R states of one model into the K states of another, such as those kept by dropout."""
@@ -55,7 +57,11 @@ class Transition(Operator, Entry):
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]; ties go to the lowest z."""
-        return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
+        logs = self.dense().log()
+        some = max(1, SUMMED // logs.numel())
+        found = [(part.unsqueeze(-1) + logs).max(-2) for part in scores.split(some)]
+        values, states = (torch.cat(parts) for parts in zip(*found, strict=True)) if len(found) > 1 else found[0]
+        return values, states
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """The transitions between the live states [B, T, k] of adjacent steps, numbered within each step."""

@@ -22,19 +22,32 @@ class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
     Computing the normalisers costs O(R K d) once, a block between k and k live states O(k^2 d); no [R, K] array is
-    kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32."""
+    kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The
+    normalisers, and the keys in that precision, may be given."""
 
-    def __init__(self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None):
+    def __init__(
+        self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None,
+        low: Tensor | None = None, norms: Tensor | None = None,
+    ):  # fmt: skip
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
+        self.low = keys.detach().to(dtype or keys.dtype) if low is None else low
+        self.norms = norms
         if keys.is_cuda:
             _ = self.log_norm  # on a GPU, computed at once, beside the emissions
 
     @cached_property
     def log_norm(self) -> Tensor:
         """n [R]; zero for a row that is masked completely."""
-        norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
-        return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
+        with torch.set_grad_enabled(self.trained):  # whoever asks first, perhaps without a gradient
+            given = self.norms
+            norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low) if given is None else given
+            return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
+
+    @property
+    def trained(self) -> bool:
+        """Whether gradients flow to the queries or the keys."""
+        return self.queries.requires_grad or self.keys.requires_grad
 
     def rows(self, states: Tensor) -> Tensor:
         logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
@@ -54,9 +67,10 @@ class SoftmaxEntry(Tiled, Entry):
         return total
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        if self.mask is None and before.dim() == 2 and not torch.is_grad_enabled():
+        recorded = torch.is_grad_enabled() and (self.queries.requires_grad or self.keys.requires_grad)
+        if self.mask is None and before.dim() == 2 and not recorded:
             norms = take(self.log_norm, before)
-            return block_probabilities(take(self.queries, before), take(self.keys, after), norms, self.dtype)
+            return block_probabilities(take(self.queries, before), take(self.low, after), norms, self.dtype)
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
         return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
 
@@ -84,7 +98,7 @@ class Softmax(SoftmaxEntry, Samplable):
         if groups.in_order and self.trains_as_matrix:
             return ClassBlocks(self.matrix, ids, groups)
         queries, keys, norms = (groups.arrange(values) for values in (self.queries, self.keys, self.log_norm))
-        blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype)
+        blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype, groups.arrange(self.low))
         if self.mask is None:
             return blocks
         return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)
@@ -96,14 +110,15 @@ class Softmax(SoftmaxEntry, Samplable):
 
     @cached_property
     def matrix(self) -> Tensor:
-        return row_softmax(self.queries, self.keys)
+        with torch.set_grad_enabled(self.trained):
+            return row_softmax(self.queries, self.keys)
 
     @property
     def trains_as_matrix(self) -> bool:
         """Whether gradients are computed through the whole matrix, which takes fewer products than the normalisers and
         the blocks separately."""
         small = self.mask is None and self.num_states <= LARGEST_MATRIX
-        return small and not self.keys.is_cuda and torch.is_grad_enabled() and installed("engines.classed") is not None
+        return small and self.trained and not self.keys.is_cuda and installed("engines.classed") is not None
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(self.rows(states), uniform)

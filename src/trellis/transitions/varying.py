@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.kernels.pairs import pair_logits
-from trellis.kernels.rows import take
+from trellis.kernels.rows import add_rows, take
 from trellis.transitions.base import Operator
 from trellis.transitions.dense import DenseStep, cut
 from trellis.types import Groups
@@ -100,11 +100,14 @@ class LogitBlocks(Blocks):
 
 class SetBlocks(LogitBlocks):
     """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used: queries and keys
-    [G, k, d], normalisers [G, k], and the set of each step, rows [B, T]. Products are in `dtype`."""
+    [G, k, d], normalisers [G, k], and the set of each step, rows [B, T]. Products are in `dtype`, in which `low` is a
+    copy of the keys."""
 
-    def __init__(self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None, low: Tensor
+    ) -> None:
         self.queries, self.keys, self.norms, self.rows, self.dtype = queries, keys, norms, rows, dtype
-        self.num_states = norms.shape[-1]
+        self.low, self.num_states = low, norms.shape[-1]
 
     @cached_property
     def logits(self) -> Tensor:  # type: ignore[override]
@@ -115,7 +118,7 @@ class SetBlocks(LogitBlocks):
         return take(self.norms, self.rows[:, :-1])
 
     def some(self, sequences: Tensor) -> SetBlocks:
-        return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype)
+        return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype, self.low)
 
 
 class ClassBlocks(Blocks):
@@ -131,6 +134,14 @@ class ClassBlocks(Blocks):
     @cached_property
     def matrix(self) -> Tensor:  # type: ignore[override]
         return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
+
+    def by_states(self, pairs: Tensor) -> Tensor:
+        """Sum the statistics of pairs of live states [B, T-1, k, k] by pair of states, if all classes have the same
+        size: [K, K]."""
+        classes, live = self.groups.sets.shape
+        kinds = (self.groups.rows[:, :-1] * classes + self.groups.rows[:, 1:]).flatten()
+        found = add_rows(pairs.flatten(0, 1), kinds, classes**2).view(classes, classes, live, live)
+        return found.transpose(1, 2).reshape(self.whole.shape)
 
     def some(self, sequences: Tensor) -> Blocks:
         return Blocks(self.matrix[sequences])

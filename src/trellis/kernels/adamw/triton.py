@@ -79,6 +79,19 @@ def update_kernel(
         )  # fmt: skip
 
 
+@triton.jit
+def average_kernel(weights, averages, sizes, tensors, blocks, share, COUNT: tl.constexpr, SIZE: tl.constexpr):
+    which = tl.load(tensors + tl.program_id(0))
+    w, a, N = weights[0], averages[0], sizes[0]
+    for i in tl.static_range(1, COUNT):
+        if which == i:
+            w, a, N = weights[i], averages[i], sizes[i]
+    place = tl.load(blocks + tl.program_id(0)).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    before = tl.load(a + place, mask=place < N)
+    after = before + tl.load(share) * (tl.load(w + place, mask=place < N) - before)
+    tl.store(a + place, after, mask=place < N)
+
+
 def programs(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """The tensor of every program, and its number among the programs of that tensor."""
     counts = torch.tensor([triton.cdiv(size, SIZE) for size in sizes])
@@ -98,3 +111,10 @@ def update(
         *map(tuple, rows), sizes, *table, rate, scale, scale if share is None else share,
         *hyper, *logs, len(sizes), share is not None, SIZE=SIZE, num_warps=4,
     )  # fmt: skip
+
+
+def average(weights: Sequence[Tensor], averages: Sequence[Tensor], table: tuple[Tensor, Tensor], share: Tensor) -> None:
+    """Move averages towards weights without a gradient by the fraction share []."""
+    sizes = tuple(weight.numel() for weight in weights)
+    given = tuple(weights), tuple(averages), sizes, *table, share
+    average_kernel[(len(table[0]),)](*given, COUNT=len(sizes), SIZE=SIZE, num_warps=4)

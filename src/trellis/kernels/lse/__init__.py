@@ -1,5 +1,8 @@
 """Softmaxes of products q_i . k_j: row normalisers without storing all logits, by Triton or torch, and matrices."""
 
+from types import ModuleType
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,9 +13,47 @@ from trellis.kernels.optional import installed
 row_softmax = tiled.RowSoftmax.apply  # softmax(Q K') by rows: [R, d], [S, d] -> [R, S]
 
 
-def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]; products in `dtype`."""
+def row_logsumexp(
+    queries: Tensor,
+    keys: Tensor,
+    mask: Mask | None = None,
+    dtype: torch.dtype | None = None,
+    low: Tensor | None = None,
+) -> Tensor:
+    """log sum_j exp(q_i . k_j) over the unmasked entries: [R, d], [S, d] -> [R]; products in `dtype`, in which `low` is
+    a copy of the keys, if there is one."""
     dtype = dtype or queries.dtype
+    return (gpu_engine(queries, dtype) or tiled).RowLogSumExp.apply(queries, keys, mask, dtype, low)
+
+
+def gpu_engine(queries: Tensor, dtype: torch.dtype) -> ModuleType | None:
     engine = installed("kernels.lse.triton") if queries.is_cuda and dtype is torch.bfloat16 else None
-    fitting = engine if engine is not None and engine.fits(queries.shape[1]) else tiled
-    return fitting.RowLogSumExp.apply(queries, keys, mask, dtype)
+    return engine if engine is not None and engine.fits(queries.shape[1]) else None
+
+
+class Known(NamedTuple):
+    """Normalisers of some states over all keys."""
+
+    ids: Tensor  # [K']: distinct states
+    log_norm: Tensor  # [K']
+    num_states: int  # of the model
+    keys: Tensor  # [S, d], in the precision of products
+
+
+@torch.no_grad()
+def logsumexp_of_states(queries: Tensor, names: Tensor, known: Known) -> Tensor:
+    """`row_logsumexp` of rows [R, d] that are those of the states `names` [R]; states that are known, or that occur
+    again, are not computed."""
+    keys, rows = known.keys, len(queries)
+    if gpu_engine(queries, keys.dtype) and (reuse := installed("kernels.lse.known")):
+        given = queries.to(keys.dtype), keys, names, known.ids, known.log_norm
+        return reuse.logsumexp(*(tensor.contiguous() for tensor in given), known.num_states)
+    if queries.is_cuda:  # in a CUDA graph, the number of rows must not depend on the states
+        return row_logsumexp(queries, keys, None, keys.dtype)
+    place = torch.full((known.num_states,), -1)
+    place[names] = torch.arange(rows)
+    place[known.ids] = torch.arange(rows, rows + len(known.ids))
+    new = (place[names] == torch.arange(rows)).nonzero().squeeze(-1)
+    norms = torch.empty(rows, dtype=known.log_norm.dtype)
+    norms[new] = row_logsumexp(queries[new], keys, None, keys.dtype)
+    return torch.cat([norms, known.log_norm])[place[names]]

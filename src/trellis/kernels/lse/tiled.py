@@ -19,8 +19,10 @@ class RowLogSumExp(torch.autograd.Function):
     recomputes the logits."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
-        q, k = queries.to(dtype), keys.to(dtype)
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype, low: Tensor | None = None
+    ) -> Tensor:
+        q, k = queries.to(dtype), keys.to(dtype) if low is None else low
         out = torch.empty(len(q), dtype=torch.promote_types(dtype, torch.float32), device=q.device)
         for rows in chunks(len(q), len(k), q.device):
             out[rows] = logits(q[rows], k, mask, rows).logsumexp(-1)
@@ -39,7 +41,7 @@ class RowLogSumExp(torch.autograd.Function):
             probs = probs.to(q.dtype)
             d_queries[rows] = product(probs, k)
             d_keys += product(probs.T, q[rows])
-        return d_queries, d_keys, None, None
+        return d_queries, d_keys, None, None, None
 
 
 class RowSoftmax(torch.autograd.Function):

@@ -19,8 +19,9 @@ from trellis.kernels.mask.triton import kept
 LARGEST_DIM = 256
 # Stationary rows, streamed rows, and the launch parameters tuned for a GPU with 228 KiB of shared memory.
 FORWARD = {"ROWS": 64, "COLUMNS": 64, "num_warps": 4, "num_stages": 2}
+WITHOUT_MEAN = {"ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
 BACKWARD = {"ROWS": 64, "COLUMNS": 128, "num_warps": 8, "num_stages": 3}
-BUSY = 512  # programs that saturate a GPU; with fewer rows, their columns are split
+BUSY = 264  # programs that saturate a GPU; with fewer rows, their columns are split
 JOINED, SCALED = 256, 16  # rows per program that joins parts; that scales rows
 LARGEST = 2.0**100  # sum of exponentials relative to the largest of the first logits
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -53,14 +54,20 @@ def some_logits(
 
 @triton.jit
 def forward_kernel(
-    queries, keys, out, means, row_keys, column_keys, threshold, R, S: tl.constexpr,
+    queries, keys, out, means, row_keys, column_keys, threshold, listed, count, R, S: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr, MASKED: tl.constexpr,
-    MEAN: tl.constexpr, LARGEST: tl.constexpr,
+    MEAN: tl.constexpr, LARGEST: tl.constexpr, LISTED: tl.constexpr,
 ):  # fmt: skip
+    """Of all rows, or of the first `count` rows of a list."""
     part = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     dims = tl.arange(0, DIM)
-    q = tl.load(queries + rows[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
+    source = rows
+    if LISTED:
+        if tl.program_id(0) * ROWS >= tl.load(count):
+            return
+        source = tl.load(listed + rows, mask=rows < tl.load(count), other=0)
+    q = tl.load(queries + source[:, None] * DIM + dims[None, :], mask=rows[:, None] < R, other=0.0)
     own = rows
     if MASKED:
         own = tl.load(row_keys + rows, mask=rows < R, other=0)
@@ -149,21 +156,34 @@ def backward_kernel(
     tl.store(d_keys + columns[:, None] * DIM + dims[None, :], grad, mask=columns[:, None] < S)
 
 
+def in_parts(
+    q: Tensor, k: Tensor, programs: int, mask: Mask | None, means: Tensor, listed: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """Normalisers over parts of the keys [parts, R], by at least this many programs if there are enough keys; and the
+    `means` [R, d], if not empty. If rows are `listed`, entry i is that of the i-th of them."""
+    (rows, dim), columns = q.shape, len(k)
+    tile = FORWARD if means.numel() else WITHOUT_MEAN
+    tiles = triton.cdiv(rows, tile["ROWS"])
+    parts = min(triton.cdiv(programs, tiles), triton.cdiv(columns, tile["COLUMNS"]))
+    part = triton.cdiv(triton.cdiv(columns, parts), tile["COLUMNS"]) * tile["COLUMNS"]
+    out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
+    choices = {"MASKED": mask is not None, "MEAN": means.numel() > 0, "LISTED": listed is not None}
+    forward_kernel[(tiles, len(out))](
+        *(q, k, out, means, *operands(mask, out), *(listed or (out, out)), rows, columns),
+        **choices | {"DIM": dim, "PART": part, "LARGEST": LARGEST} | tile,
+    )
+    return out
+
+
 class RowLogSumExp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype) -> Tensor:
-        q, k = queries.to(dtype).contiguous(), keys.to(dtype).contiguous()
-        (rows, dim), columns = q.shape, len(k)
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, mask: Mask | None, dtype: torch.dtype, low: Tensor | None = None
+    ) -> Tensor:
+        q, k = queries.to(dtype).contiguous(), (keys.to(dtype) if low is None else low).contiguous()
         mean = ctx.needs_input_grad[0]
-        tiles = triton.cdiv(rows, FORWARD["ROWS"])
-        parts = 1 if mean else min(triton.cdiv(BUSY, tiles), triton.cdiv(columns, FORWARD["COLUMNS"]))
-        part = triton.cdiv(triton.cdiv(columns, parts), FORWARD["COLUMNS"]) * FORWARD["COLUMNS"]
-        out = torch.empty(triton.cdiv(columns, part), rows, dtype=torch.float32, device=q.device)
-        means = torch.empty((rows, dim) if mean else (0,), dtype=q.dtype, device=q.device)
-        forward_kernel[(tiles, len(out))](
-            *(q, k, out, means, *operands(mask, out), rows, columns),
-            **{"DIM": dim, "PART": part, "MASKED": mask is not None, "MEAN": mean, "LARGEST": LARGEST} | FORWARD,
-        )
+        means = torch.empty(q.shape if mean else (0,), dtype=q.dtype, device=q.device)
+        out = in_parts(q, k, 1 if mean else BUSY, mask, means)
         out = out[0] if len(out) == 1 else joined(out)
         ctx.save_for_backward(q, k, out, means)
         ctx.mask, ctx.dtypes = mask, (queries.dtype, keys.dtype)
@@ -185,7 +205,7 @@ class RowLogSumExp(torch.autograd.Function):
                 *(q, k, out, weights, d_keys, *operands(ctx.mask, out), rows, columns),
                 **{"DIM": dim, "MASKED": ctx.mask is not None} | BACKWARD,
             )
-        return d_queries, d_keys, None, None
+        return d_queries, d_keys, None, None, None
 
 
 def joined(parts: Tensor) -> Tensor:

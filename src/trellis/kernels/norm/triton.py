@@ -46,7 +46,7 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    x, y, scale, grads, d_sum, d_scale, d_shift, N, D,
+    x, y, scale, grads, d_sum, d_factors, N, D,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, EPSILON: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, WIDTH)
@@ -64,8 +64,8 @@ def backward_kernel(
         centred = grad - (tl.sum(grad, 1) / D)[:, None] - z * (tl.sum(grad * z, 1) / D)[:, None]
         tl.store(d_sum + place, centred * rate[:, None], mask=inside)
         first += tl.num_programs(0) * ROWS
-    tl.store(d_scale + tl.program_id(0) * D + columns, of_scale, mask=columns < D)
-    tl.store(d_shift + tl.program_id(0) * D + columns, of_shift, mask=columns < D)
+    tl.store(d_factors + tl.program_id(0) * 2 * D + columns, of_scale, mask=columns < D)
+    tl.store(d_factors + (tl.program_id(0) * 2 + 1) * D + columns, of_shift, mask=columns < D)
 
 
 class AddNorm(torch.autograd.Function):
@@ -85,9 +85,10 @@ class AddNorm(torch.autograd.Function):
         x, y, scale = ctx.saved_tensors
         d_sum, sizes = torch.empty_like(x), tile(x, BACKWARD_ENTRIES, 4)
         programs = min(PROGRAMS, triton.cdiv(len(x), sizes["ROWS"]))
-        d_scale, d_shift = torch.empty(2, programs, x.shape[1], dtype=torch.float32, device=x.device)
-        backward_kernel[(programs,)](x, y, scale, grads[0].contiguous(), d_sum, d_scale, d_shift, *x.shape, **sizes)
-        return d_sum, d_sum, sum_rows(d_scale).to(scale.dtype), sum_rows(d_shift).to(scale.dtype)
+        d_factors = torch.empty(programs, 2, x.shape[1], dtype=torch.float32, device=x.device)
+        backward_kernel[(programs,)](x, y, scale, grads[0].contiguous(), d_sum, d_factors, *x.shape, **sizes)
+        d_scale, d_shift = sum_rows(d_factors.flatten(1)).view(2, -1).to(scale.dtype)
+        return d_sum, d_sum, d_scale, d_shift
 
 
 def tile(x: Tensor, entries: int = ENTRIES, warps: int = 8) -> dict[str, Any]:

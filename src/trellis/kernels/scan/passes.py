@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +59,7 @@ def memory_needed(batch: int, steps: int, states: int) -> int:
 
 
 class Recorded:
-    """Work on fixed memory: run the first time, captured the second, then replayed."""
+    """Work on fixed memory: run the first time, captured the second, then replayed. In a larger graph, part of that."""
 
     def __init__(self, work: Callable[[], None], on_gpu: bool) -> None:
         self.work, self.on_gpu, self.calls = work, on_gpu, 0
@@ -67,7 +67,7 @@ class Recorded:
 
     def __call__(self) -> None:
         self.calls += 1
-        if not self.on_gpu or self.calls == 1:
+        if not self.on_gpu or self.calls == 1 or torch.cuda.is_current_stream_capturing():
             self.work()
             return
         if self.graph is None:
@@ -84,6 +84,7 @@ class Memory:
     def __init__(self, device: torch.device) -> None:
         self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
         self.passes: dict[tuple[int, int, int], Passes] = {}
+        self.graphs: dict[Hashable, Any] = {}  # larger ones, which use this memory
 
     def find(self, batch: int, steps: int, states: int) -> Passes:
         """The passes for a shape, rounded up."""
@@ -94,6 +95,7 @@ class Memory:
             if need > len(self.bytes):
                 device = self.bytes.device
                 self.passes.clear()
+                self.graphs.clear()
                 del self.bytes
                 self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
                 self.bytes = torch.empty(need, dtype=torch.uint8, device=device)

@@ -1,12 +1,12 @@
-"""out[i] = sum of the rows with index i, added in their order: the program of the first such row adds all of them."""
+"""out[i] = sum of the rows with index i, in a fixed order: the program of the first such row adds all of them."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-LARGEST = 1 << 13  # rows: every program reads all indices
-SCANNED, ADDED, WIDTH = 1024, 128, 32  # indices compared; rows and columns added at a time
+WIDE = 1024  # columns from which rows are sorted, and columns of a program then
+SCANNED, ADDED, WIDTH = 2048, 256, 32  # indices compared; rows and columns added at a time
 
 
 @triton.jit
@@ -15,30 +15,52 @@ def add_kernel(
 ):  # fmt: skip
     n = tl.program_id(0)
     own = tl.load(index + n)
-    before, after = 0, 0
+    found = tl.zeros((SCANNED,), tl.int32)  # 1: a later row has the same index; 2: an earlier one
     for first in range(0, N, SCANNED):
         m = first + tl.arange(0, SCANNED)
-        same = (tl.load(index + m, mask=m < N, other=-1) == own).to(tl.int32)
-        before += tl.sum(tl.where(m < n, same, 0), 0)
-        after += tl.sum(tl.where(m > n, same, 0), 0)
-    if before == 0:
+        same = tl.load(index + m, mask=m < N, other=-1) == own
+        found = tl.maximum(found, tl.where(same & (m != n), tl.where(m < n, 2, 1), 0))
+    others = tl.max(found, 0)
+    if others < 2:
         columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
         total = tl.load(values + n.to(tl.int64) * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-        if after > 0:
+        if others == 1:
+            later = tl.zeros((ADDED, WIDTH), tl.float32)
             for first in range(n + 1, N, ADDED):
                 m = first + tl.arange(0, ADDED)
                 same = tl.load(index + m, mask=m < N, other=-1) == own
                 inside = same[:, None] & (columns < D)[None, :]
                 rows = tl.load(values + m[:, None].to(tl.int64) * D + columns[None, :], mask=inside, other=0.0)
-                total += tl.sum(rows.to(tl.float32), 0)
+                later += rows.to(tl.float32)
+            total += tl.sum(later, 0)
+        tl.store(out + own * D + columns, total, mask=columns < D)
+
+
+@triton.jit
+def add_sorted_kernel(values, index, order, out, N, D, WIDTH: tl.constexpr):
+    """The same for index[order], ascending: the program of the first of several equal indices adds all of them."""
+    n = tl.program_id(0)
+    own = tl.load(index + n)
+    if own != tl.load(index + n - 1, mask=n > 0, other=-1):
+        columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        total = tl.zeros((WIDTH,), tl.float32)
+        same = n >= 0
+        while same:
+            row = tl.load(order + n) * D
+            total += tl.load(values + row + columns, mask=columns < D, other=0.0).to(tl.float32)
+            n += 1
+            same = tl.load(index + n, mask=n < N, other=-1) == own
         tl.store(out + own * D + columns, total, mask=columns < D)
 
 
 def add_rows(values: Tensor, index: Tensor, count: int) -> Tensor:
     """[N, D], [N] int64, none of them negative -> [count, D] float32."""
     (rows, width), out = values.shape, torch.zeros(count, values.shape[1], device=values.device)
-    if rows and width:
+    values, index = values.contiguous(), index.contiguous()
+    if rows and width >= WIDE:
+        keys, order = index.sort(stable=True)
+        add_sorted_kernel[(rows, triton.cdiv(width, WIDE))](values, keys, order, out, rows, width, WIDTH=WIDE)
+    elif rows and width:
         grid = rows, triton.cdiv(width, WIDTH)
-        given = values.contiguous(), index.contiguous(), out, rows, width
-        add_kernel[grid](*given, WIDTH=WIDTH, SCANNED=SCANNED, ADDED=ADDED, num_warps=4)
+        add_kernel[grid](values, index, out, rows, width, WIDTH=WIDTH, SCANNED=SCANNED, ADDED=ADDED, num_warps=8)
     return out

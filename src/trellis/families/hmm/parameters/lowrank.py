@@ -14,6 +14,7 @@ from trellis.families.hmm.parameters.dropout import Draw
 from trellis.families.hmm.parameters.features import FEATURE_MAPS
 from trellis.families.hmm.parameters.neural import SETTINGS, NeuralParams
 from trellis.families.hmm.parameters.table import Tables, set_log
+from trellis.kernels.lse import Known
 from trellis.kernels.rows import take
 from trellis.transitions import Banded, Entry, LowRank, Sum, Transition
 from trellis.transitions.banded import band_probs, enter_band
@@ -56,7 +57,7 @@ class LowRankParams(NeuralParams):
         probs, log_sums = band_probs(self.band * self.pace, draw.ids)
         return Sum.normalised((low_rank, log_norm), (Banded(probs), log_sums + log_norm - math.log(len(out))))
 
-    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
+    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw, known: Known | None) -> Entry:
         into, out, log_norm = normalise_features(*self.log_features(before, after, draw.features))
         low_rank = LowRankEntry(into, out, self.dtype)
         if self.band is None:

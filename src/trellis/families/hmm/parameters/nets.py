@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trellis.kernels.norm import add_norm
-from trellis.kernels.rows import rectified
+from trellis.kernels.rows import rectified, with_rectified
 
 BUCKETS = 1 << 15
 SHORTEST, LONGEST = 2, 5  # character n-gram lengths
@@ -26,15 +26,22 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for inner, outer, scale, shift in zip(self.inner, self.outer, self.scales, self.shifts, strict=True):
-            hidden = self.dropout(through(inner, x))
-            x = add_norm(x, self.dropout(through(outer, hidden)), scale, shift)
+            if self.dropout.p and self.training:
+                y = self.dropout(through(outer, self.dropout(through(inner, x))))
+            else:
+                x, y = with_rectified(x, *weights_of(inner), *weights_of(outer))
+            x = add_norm(x, y, scale, shift)
         return x
 
 
 def through(layer: nn.Module, x: Tensor) -> Tensor:
     """relu(W x + b)."""
+    return rectified(x, *weights_of(layer))
+
+
+def weights_of(layer: nn.Module) -> tuple[Tensor, Tensor]:
     assert isinstance(layer, nn.Linear)
-    return rectified(x, layer.weight, layer.bias)
+    return layer.weight, layer.bias
 
 
 class Spelling(nn.Module):

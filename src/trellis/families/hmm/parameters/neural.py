@@ -6,6 +6,7 @@ Only the states kept by a dropout sample are computed.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -18,6 +19,7 @@ from trellis.families.hmm.parameters.base import WHOLE, Support, WordParams, nor
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.families.hmm.parameters.kernels import KERNELS
 from trellis.families.hmm.parameters.nets import Residual, Spelling
+from trellis.kernels.lse import Known, logsumexp_of_states
 from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import pick, pick_both, take, times
@@ -164,33 +166,44 @@ class NeuralParams(WordParams):
         before, after, emitting = self.embed_roles(draw.ids)
         transition, emission = side_by_side(
             lambda: self.transition_between(before, after, draw),
-            lambda: self.emission(emitting, draw),
+            lambda states: self.emission(states, draw),
             given=emitting,
             made=lambda emission: emission.table,
         )
-        return Parts(lambda: self.start(draw), transition, emission, lambda ids: self.entry(ids, after, draw), draw.ids)
+        entry = partial(self.entry, after=after, draw=draw, transition=transition)
+        return Parts(lambda: self.start(draw), transition, emission, entry, draw.ids)
 
     def start(self, draw: Draw) -> Tensor:
         logits = self.start_weight(self.nets["start"](self.embed("start", draw.ids))).squeeze(-1)
         return draw.starts(logits).softmax(-1)
 
     @torch.no_grad()
-    def entry(self, ids: Tensor, after: Tensor, draw: Draw) -> Entry:
+    def entry(self, ids: Tensor, after: Tensor, draw: Draw, transition: Transition | None = None) -> Entry:
         """Transitions from the states `ids` [R] of the full model into those kept by the draw, embedded as `after`,
-        without gradient, for a carried distribution."""
-        return self.entry_from(ids, self.embed("in", ids), after.detach(), draw)
+        without gradient, for a carried distribution. The normalisers of states that are kept are those of their
+        `transition`."""
+        known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
+        normalised = isinstance(transition, Softmax) and not transition.trains_as_matrix
+        if normalised and draw.ids is not None and same_queries:
+            known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)
+        return self.entry_from(ids, self.embed("in", ids), after.detach(), draw, known)
 
     def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
         """Transitions between the states kept by the draw, embedded as `before` and `after`."""
         operands = self.queries(before), after, self.mask(draw.ids, draw)
-        return Softmax(*operands, self.dtype) if self.kernel == "softmax" else Dense(self.probabilities(*operands))
+        if self.kernel != "softmax":
+            return Dense(self.probabilities(*operands))
+        low = before.detach() if self.roles["in"] == self.roles["out"] else None  # the same embeddings
+        return Softmax(*operands, self.dtype, low)
 
-    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
+    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw, known: Known | None) -> Entry:
         """Transitions from the states `ids` [R], embedded as `before`, into those kept by the draw."""
-        operands = self.queries(before), after, self.mask(ids, draw)
-        if self.kernel == "softmax":
-            return SoftmaxEntry(*operands, self.dtype)
-        return DenseEntry(self.probabilities(*operands))
+        queries, mask = self.queries(before), self.mask(ids, draw)
+        if self.kernel != "softmax":
+            return DenseEntry(self.probabilities(queries, after, mask))
+        if known is None:
+            return SoftmaxEntry(queries, after, mask, self.dtype)
+        return SoftmaxEntry(queries, after, mask, self.dtype, known.keys, logsumexp_of_states(queries, ids, known))
 
     @property
     def kernel(self) -> str:

@@ -1,0 +1,125 @@
+"""A function of a small problem on a GPU as one CUDA graph, because launching its kernels one by one would take longer
+than running them. The graph has a copy of the problem, and its results are copied."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trellis.transitions import Dense, Stacked
+
+SMALL = 1 << 22  # numbers of a problem, or of an intermediate result
+BUDGET = 1 << 23  # of all problems that have a graph
+LONGEST = 1024  # steps in a graph
+Problem = tuple[Any, ...]
+Graphs = dict[Hashable, Any]
+GRAPHS: Graphs = {}
+
+
+def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS) -> Any:
+    """function(*problem); from the second problem of the same shape on, by a graph, if it is small.
+
+    `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
+    with the device."""
+    given = tensors_in(problem)
+    size = max(numbers, sum(tensor.numel() for tensor in given))
+    if size > SMALL or not on_gpu(given[0]) or is_recorded(given):
+        return function(*problem)
+    key = name, described(problem)
+    if key not in graphs and size + sum(graph.size for graph in graphs.values()) > BUDGET:
+        graphs.clear()
+    with torch.no_grad():
+        return graphs.setdefault(key, Replay(function, size))(problem)
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda and not torch.cuda.is_current_stream_capturing()
+
+
+def is_recorded(given: list[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+
+
+class Replay:
+    """A function of problems of one shape: run the first time, captured the second, then replayed."""
+
+    made: Any  # in the memory of the graph
+
+    def __init__(self, function: Callable[..., Any], size: int) -> None:
+        self.function, self.size, self.calls = function, size, 0
+        self.replay: Callable[[], None] | None = None
+
+    def __call__(self, problem: Problem) -> Any:
+        self.calls += 1
+        if self.calls == 1:
+            return self.function(*problem)
+        given = tensors_in(problem)
+        if self.replay is None:
+            self.given = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
+            self.replay = self.capture(rebuilt(problem, iter(self.given)))
+        for pairs in by_kind(self.given, given):  # one kernel for each kind
+            places, values = zip(*pairs, strict=True)
+            torch._foreach_copy_(places, values)
+        self.replay()
+        return rebuilt(self.made, iter(copies(tensors_in(self.made))))
+
+    def capture(self, problem: Problem) -> Callable[[], None]:
+        graph, errors = torch.cuda.CUDAGraph(), []
+        with warnings.catch_warnings(), torch.cuda.graph(graph):
+            warnings.simplefilter("ignore")  # such as that the graph is empty, if there is an error
+            try:
+                self.made = self.function(*problem)
+            except torch.cuda.OutOfMemoryError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return graph.replay
+
+
+def by_kind(places: list[Tensor], values: list[Tensor]) -> list[list[tuple[Tensor, Tensor]]]:
+    """Pairs of tensors, grouped by type and layout."""
+    found: dict[Hashable, list[tuple[Tensor, Tensor]]] = {}
+    for pair in zip(places, values, strict=True):
+        found.setdefault((pair[1].dtype, pair[1].is_contiguous()), []).append(pair)
+    return list(found.values())
+
+
+def copies(tensors: list[Tensor]) -> list[Tensor]:
+    """Copies; those of floating-point numbers by one kernel."""
+    numbers = [tensor for tensor in tensors if tensor.is_floating_point()]
+    found = iter(torch._foreach_mul(numbers, 1.0) if numbers else [])
+    return [next(found) if tensor.is_floating_point() else tensor.clone() for tensor in tensors]
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors of nested tuples and dense transitions."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Dense | Stacked):
+        return [value.matrix]
+    return [tensor for part in value for tensor in tensors_in(part)] if isinstance(value, tuple) else []
+
+
+def rebuilt(value: Any, found: Iterator[Tensor]) -> Any:
+    """The same with other tensors."""
+    if isinstance(value, Tensor):
+        return next(found)
+    if isinstance(value, Dense | Stacked):
+        return type(value)(next(found))
+    if not isinstance(value, tuple):
+        return value
+    parts = [rebuilt(part, found) for part in value]
+    return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+
+
+def described(value: Any) -> Hashable:
+    """What problems with the same graph have in common."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.device
+    if isinstance(value, Dense | Stacked):
+        return type(value), described(value.matrix)
+    return tuple(map(described, value)) if isinstance(value, tuple) else value

@@ -1,0 +1,68 @@
+"""Row normalisers of states on a GPU, some of which are known: every other state is computed once, in a CUDA graph too.
+
+The table of all states has the number of a row for each state that needs one, R + i for the state of the i-th known
+normaliser, and -1 for all others. Rows whose number is in the table are listed and computed."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from trellis.kernels.lse.triton import in_parts
+
+PROGRAMS = 768  # only some of them have rows to compute
+SIZE = 256  # rows per program
+LISTED = 4096  # rows at a time
+
+
+@triton.jit
+def mark_kernel(table, names, ids, R, K, SIZE: tl.constexpr):
+    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.atomic_max(table + tl.load(names + i, mask=i < R, other=0), i, mask=i < R)
+    tl.atomic_max(table + tl.load(ids + i, mask=i < K, other=0), R + i, mask=i < K)
+
+
+@triton.jit
+def list_kernel(table, names, listed, slots, count, R, SIZE: tl.constexpr):
+    """The rows whose number is in the table, in order; the position of each among them; and their count."""
+    found = 0
+    for first in range(0, R, SIZE):
+        i = first + tl.arange(0, SIZE)
+        state = tl.load(names + i, mask=i < R, other=0)
+        own = (tl.load(table + state, mask=i < R, other=-1) == i).to(tl.int32)
+        slot = found + tl.cumsum(own, 0) - 1
+        tl.store(listed + slot, i, mask=own == 1)
+        tl.store(slots + i, slot, mask=own == 1)
+        found += tl.sum(own, 0)
+    tl.store(count, found)
+
+
+@triton.jit
+def spread_kernel(parts, known, table, names, slots, out, R, PARTS, SIZE: tl.constexpr):
+    """The normaliser of every row: known, or log sum exp over the parts of the row in the table."""
+    i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    place = tl.load(table + tl.load(names + i, mask=i < R, other=0), mask=i < R, other=0)
+    new = (i < R) & (place < R)
+    slot = tl.load(slots + place, mask=new, other=0)
+    top = tl.full((SIZE,), -float("inf"), tl.float32)
+    for part in range(0, PARTS):
+        top = tl.maximum(top, tl.load(parts + part * R + slot, mask=new, other=0.0))
+    shift = tl.where(top == -float("inf"), 0.0, top)
+    total = tl.zeros((SIZE,), tl.float32)
+    for part in range(0, PARTS):
+        total += tl.exp(tl.load(parts + part * R + slot, mask=new, other=0.0) - shift)
+    old = tl.load(known + place - R, mask=(i < R) & (place >= R), other=0.0)
+    tl.store(out + i, tl.where(new, shift + tl.log(total), old), mask=i < R)
+
+
+def logsumexp(q: Tensor, k: Tensor, names: Tensor, ids: Tensor, known: Tensor, states: int) -> Tensor:
+    """The normalisers of rows [R, d] of the states `names` [R], given those of the states `ids` [K], ascending."""
+    rows, out = len(q), torch.empty(len(q), dtype=torch.float32, device=q.device)
+    table = torch.full((states,), -1, dtype=torch.int32, device=q.device)
+    listed, slots, count = (torch.empty(n, dtype=torch.int32, device=q.device) for n in (rows, rows, 1))
+    mark_kernel[(triton.cdiv(max(rows, len(ids)), SIZE),)](table, names, ids, rows, len(ids), SIZE=SIZE)
+    list_kernel[(1,)](table, names, listed, slots, count, rows, SIZE=LISTED, num_warps=16)
+    parts = in_parts(q, k, PROGRAMS, None, q.new_empty(0), (listed, count))
+    grid = (triton.cdiv(rows, SIZE),)
+    spread_kernel[grid](parts, known, table, names, slots, out, rows, len(parts), SIZE=SIZE)
+    return out
