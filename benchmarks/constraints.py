@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.large_hmm import fresh_memory, peak_memory, settle
+from benchmarks.large_hmm import build, fresh_memory, peak_memory, settle
 from benchmarks.report import emit
-from trellis.constraints import Alphabet, Automaton, all_of, anything
+from trellis.constraints import Alphabet, Automaton, all_of, anything, contains
 from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
 from trellis.inference.constrained import Product
@@ -28,6 +28,7 @@ from trellis.types import Belief
 
 BENCH = "constraints"
 LENGTH, ROWS = 32, 8  # tokens of a text, and texts side by side
+SENTENCE, BATCH = 30, 32  # words of a sentence at most, and sentences side by side
 AUTOMATA = (1, 4, 16, 64)
 LOWEST = -1e30  # the published method's log of zero
 AGREE, LEAST = 1e-2, -50.0  # nats by which corrections in float32 may differ, where they are above
@@ -190,6 +191,22 @@ def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace,
     report(name, "Ctrl-G", ours, prepared, step)
 
 
+def sentences(states: int, classes: int, device: torch.device, repeats: int) -> None:
+    """A batch of sentences of the shape of ptb-64k (untrained), each with a keyword: with and without preparation."""
+    model = build(states, classes).to(device)
+    model.carry, constraint, name = False, contains("w500"), f"{states} states, {classes} word classes, a keyword"
+    model.constrain(constraint, most=2)
+    before = fresh_memory(device)
+    prepared = once(lambda: model.constrain(constraint, most=SENTENCE), device, repeats)
+    found = model.constrain(constraint, most=SENTENCE)
+    drawn = once(lambda: found.product.sample(found.product.begin(BATCH)), device, repeats)
+    written = sum(len(row) + 1 for row in found.product.sample(found.product.begin(BATCH)))
+    memory = peak_memory(device, before)
+    emit(BENCH, name, "preparation", prepared * 1e3, "none", None, None, "ms", memory_gb=memory)
+    emit(BENCH, name, "sentences", written / drawn, "none", None, None, "tokens/s")
+    emit(BENCH, name, "with preparation", written / (drawn + prepared), "none", None, None, "tokens/s")
+
+
 @torch.no_grad()
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks constraints", description=__doc__)
@@ -200,11 +217,15 @@ def main(argv: list[str]) -> None:
         "--automata", type=int, nargs="*", default=AUTOMATA, help="states of the automaton, powers of two"
     )
     parser.add_argument("--classes", type=int, default=0, help="word classes: states / classes are live at a word")
+    parser.add_argument("--sentences", type=int, metavar="STATES", help="only: sentences of a large HMM, 256 classes")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--ctrl-g", metavar="PATH", help="a copy of Ctrl-G's repository")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(argv)
     device = torch.device(options.device)
+    if options.sentences:
+        sentences(options.sentences, 256, device, options.repeats)
+        return
     sizes = options.states or ([512] if options.quick else [4096, 32768] if device.type == "cuda" else [4096])
     for states in sizes:
         for size in options.automata:
