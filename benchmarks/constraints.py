@@ -20,8 +20,9 @@ from benchmarks.report import emit
 from trellis.constraints import Alphabet, Automaton, all_of, anything, contains
 from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
-from trellis.inference.constrained import Product
+from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.guided import sample_next
 from trellis.inference.queries import Chain
 from trellis.transitions import Dense
 from trellis.types import Belief
@@ -128,13 +129,22 @@ def random_chain(states: int, words: int, classes: int, device: torch.device) ->
 
 
 class Ours(NamedTuple):
-    """Seconds of preparation, of a token of ROWS texts, and of ROWS whole samples; and the corrections to compare."""
+    """Seconds of preparation, of the corrections for one token of ROWS texts, of one token sampled with them from another
+    model, and of one from the HMM; and the corrections to compare."""
 
     prepared: float
-    step: float
-    samples: float
+    corrected: float
+    guided: float
+    sampled: float
     corrections: Tensor
     memory: float | None
+
+
+def other_model(words: int, device: torch.device) -> Tensor:
+    """log p(next token) of a guided model: Zipf's law in a random order, [ROWS, V]."""
+    draw = torch.Generator().manual_seed(1)
+    ranks = torch.stack([torch.randperm(words, generator=draw) for _ in range(ROWS)])
+    return (-(ranks + 1.0).log()).log_softmax(-1).to(device)
 
 
 def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -> Ours:
@@ -143,9 +153,15 @@ def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -
     prepared = once(lambda: Product(chain, automaton, span, likelihoods), device, repeats)
     product = Product(chain, automaton, span, likelihoods)
     position = product.begin(ROWS)
-    step = once(lambda: product.corrections(product.read(position, tokens, context=True)[0]), device, repeats)
-    samples = once(lambda: product.sample(position), device, repeats)
-    return Ours(prepared, step, samples, product.corrections(position), peak_memory(device, before))
+    words, draw = other_model(product.num_symbols, device), torch.Generator().manual_seed(2)
+
+    def read() -> Position:
+        return product.read(position, tokens, context=True)[0]
+
+    corrected = once(lambda: product.corrections(read()), device, repeats)
+    guided = once(lambda: sample_next(product, read(), words, 1.0, draw), device, repeats)
+    sampled = once(lambda: product.sample(position), device, repeats) / LENGTH
+    return Ours(prepared, corrected, guided, sampled, product.corrections(position), peak_memory(device, before))
 
 
 def case(states: int, words: int, size: int, classes: int, options: argparse.Namespace, device: torch.device) -> None:
@@ -156,14 +172,13 @@ def case(states: int, words: int, size: int, classes: int, options: argparse.Nam
     automaton = (all_of(*keywords) if size > 1 else anything()).compile(Alphabet.of_ids(words))
     tokens = torch.arange(ROWS, device=device) + words // 2
     ours = measured(chain, automaton, tokens, options.repeats)
-    emit(BENCH, name, "samples", ROWS * LENGTH / ours.samples, "none", None, None, "tokens/s", memory_gb=ours.memory)
     if classes:  # the published method has no word classes
-        emit(BENCH, name, "preparation", ours.prepared * 1e3, "none", None, None, "ms")
-        emit(BENCH, name, "a token", ours.step * 1e3 / ROWS, "none", None, None, "ms")
+        for metric, seconds in (("preparation", ours.prepared), *tokens_of(ours)):
+            emit(BENCH, name, metric, seconds * 1e3, "none", None, None, "ms", memory_gb=ours.memory)
         return
     matrix, table = chain.transition.dense(), chain.emission.dense().T.exp().contiguous()  # [H, V]
     prior, first = chain.prior.probs.expand(ROWS, -1), torch.zeros(ROWS, dtype=torch.int64, device=device)
-    peer = Published(matrix, table, automaton)
+    peer, others = Published(matrix, table, automaton), other_model(words, device)
     theirs = once(peer.prepare, device, options.repeats)
 
     def step() -> Tensor:
@@ -172,14 +187,26 @@ def case(states: int, words: int, size: int, classes: int, options: argparse.Nam
 
     differ = (peer.step(prior, first, LENGTH) - ours.corrections).abs()
     assert differ[ours.corrections > LEAST].lt(AGREE).all()
-    report(name, "its method", ours, theirs, once(step, device, options.repeats))
+    drawn = once(lambda: torch.multinomial((step() + others).softmax(-1), 1), device, options.repeats)
+    report(name, "its method", ours, theirs, once(step, device, options.repeats), drawn)
     if options.ctrl_g:
         beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, options, device)
 
 
-def report(name: str, peer: str, ours: Ours, prepared: float, step: float) -> None:
+def tokens_of(ours: Ours) -> list[tuple[str, float]]:
+    """Seconds per token of one text, in three uses."""
+    return [
+        ("corrections of a token", ours.corrected / ROWS),
+        ("a generated token, guided", ours.guided / ROWS),
+        ("a generated token, HMM", ours.sampled / ROWS),
+    ]
+
+
+def report(name: str, peer: str, ours: Ours, prepared: float, corrected: float, drawn: float) -> None:
+    """Beside the peer's seconds of preparation, of corrections for ROWS texts, and of the next tokens drawn with them."""
     emit(BENCH, name, "preparation", ours.prepared * 1e3, peer, prepared * 1e3, prepared / ours.prepared, "ms")
-    emit(BENCH, name, "a token", ours.step * 1e3 / ROWS, peer, step * 1e3 / ROWS, step / ours.step, "ms")
+    for (metric, seconds), theirs in zip(tokens_of(ours), (corrected, drawn, drawn), strict=True):
+        emit(BENCH, name, metric, seconds * 1e3, peer, theirs * 1e3 / ROWS, theirs / ROWS / seconds, "ms")
 
 
 def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace, device: torch.device) -> None:
@@ -187,8 +214,14 @@ def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace,
     processor, ranges = make(), [[LENGTH, LENGTH]] * ROWS
     processor.compute_logits([()] * ROWS, ranges, ROWS)
     prefixes = [(token,) for token in range(100, 100 + ROWS)]
-    step = once(lambda: processor.compute_logits(prefixes, ranges, ROWS), device, options.repeats)
-    report(name, "Ctrl-G", ours, prepared, step)
+    words = other_model(processor.hmm_model.vocab_size, device)
+
+    def step() -> Tensor:
+        joint, alone = processor.compute_logits(prefixes, ranges, ROWS)
+        return joint - alone
+
+    drawn = once(lambda: torch.multinomial((step() + words).softmax(-1), 1), device, options.repeats)
+    report(name, "Ctrl-G", ours, prepared, once(step, device, options.repeats), drawn)
 
 
 def sentences(states: int, classes: int, device: torch.device, repeats: int) -> None:

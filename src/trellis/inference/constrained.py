@@ -14,6 +14,7 @@ that lead from s to the same s' are one edge, and equal sets of classes share th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -87,8 +88,10 @@ class Product:
         values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
         scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
         found = Messages(values, scales)
+        if not relaxed:
+            values[self.lattice.sure], scales[self.lattice.sure] = 1.0, 0.0
         for t in range(self.span.most, -1, -1):
-            states = self.lattice.needed[t]
+            states = (self.lattice.needed if relaxed else self.lattice.uncertain)[t]
             if len(states):
                 steps = torch.full_like(states, t)
                 before, scale = self.before(found, steps, states, weights, relaxed)
@@ -173,37 +176,73 @@ class Product:
         total = joint.logsumexp(-1, keepdim=True)
         return joint - total.masked_fill(total == -torch.inf, 0.0)
 
-    def next_alone(self, position: Position) -> Tensor:
-        """log p(next token | tokens so far), irrespective of the constraint: [B, V]."""
-        return self.likelihoods.whole(position.ahead).log()
+    def log_prob_of(self, position: Position, tokens: Tensor) -> Tensor:
+        """log p(next token | tokens so far), irrespective of the constraint: [B] -> [B]."""
+        return log_dot(position.ahead, self.likelihoods.rows(tokens))
 
     def corrections(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far, next token): [B, V]."""
-        joint, alone = self.predict(position, self.messages, alone=True)
-        return (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+        open = ~self.lattice.certain[position.states] | (position.steps >= self.span.most)
+        found = torch.zeros(len(open), self.num_symbols, dtype=torch.float64, device=self.device)
+        if bool(open.any()):
+            joint, alone = self.predict(position.some(open), self.messages, alone=True)
+            found[open] = (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+        return found
+
+    def corrections_of(self, position: Position, tokens: Tensor) -> Tensor:
+        """log p(constraint | tokens so far, next token) for some next tokens: [B, n] -> [B, n]."""
+        rows, _, ends, _ = self.reached(position, self.messages)
+        rows = rows.gather(1, self.lattice.classes[tokens])  # [B, n]
+        joint = position.ahead.unsqueeze(1) * self.likelihoods.rows(tokens.flatten()).unflatten(0, tokens.shape)
+        alone, total = joint.sum(-1), (joint * self.messages.values[rows]).sum(-1)
+        found = total.log().double() + self.messages.scales[rows] - alone.log().nan_to_num(neginf=0.0)
+        if self.span.end is not None:
+            found = torch.where(tokens == self.span.end, torch.where(ends, 0.0, -torch.inf).unsqueeze(-1), found)
+        return found.clamp(max=0.0)
+
+    def largest_corrections(self, position: Position) -> Tensor:
+        """An upper bound on log p(constraint | tokens so far, next token): [B, V].
+
+        The probability is a mean of the message of the state that the token leads to, so at most its maximum."""
+        rows, _, ends, _ = self.reached(position, self.messages)
+        bounds = self.peaks[rows].log() + self.messages.scales[rows]
+        if self.span.end is not None:
+            bounds[:, self.lattice.classes[self.span.end]] = torch.where(ends, 0.0, -torch.inf).double()
+        return bounds[:, self.lattice.classes]
+
+    @cached_property
+    def peaks(self) -> Tensor:
+        """The maximum of each stored message: [R + 1]."""
+        return self.messages.values.amax(-1).double()
 
     def sample(self, position: Position, generator: torch.Generator | None = None) -> list[list[int]]:
-        """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>.
-
-        States and tokens are sampled together, so a step needs one row of the transition and no sum over tokens."""
+        """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>."""
         found: list[list[int]] = [[] for _ in position.steps]
         active = torch.arange(len(found), device=self.device)
         uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
         for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n samples do not depend on their number
-            weights, _ = self.before(self.messages, *position[1:], self.sums)
-            states = invert(position.ahead.double() * weights, numbers[0, active])
-            choice = invert(self.choices(position, states), numbers[1, active])
-            going = choice < self.totals.shape[0]
-            active, position, states, choice = active[going], position.some(going), states[going], choice[going]
+            going, tokens, states = self.draw(position, numbers[:, active])
+            active, position = active[going], position.some(going)
             if not len(active):
                 break
-            words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
-            tokens = invert(words.double(), numbers[2, active])
             for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
                 found[row].append(token)
-            after = self.lattice.after[position.states, choice]
+            after = self.lattice.after[position.states, self.lattice.classes[tokens]]
             position = Position(self.transition.rows(states), position.steps + 1, after)
         return found
+
+    def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B]: whether
+        there is one, rather than the end [B]; and for each of these n sequences the token and its state [n].
+
+        States and tokens are sampled together, so this needs no product with the emission matrix."""
+        weights, _ = self.before(self.messages, *position[1:], self.sums)
+        states = invert(position.ahead.double() * weights, numbers[0])
+        choice = invert(self.choices(position, states), numbers[1])
+        going = choice < self.totals.shape[0]
+        states, choice = states[going], choice[going]
+        words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
+        return going, invert(words.double(), numbers[2, going]), states
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
         """Weights of the class of the next token, and last of the end, given the state that emits it: [B, C + 1]."""

@@ -32,7 +32,8 @@ class Lattice:
     """States 0 to S - 1 of the automaton, and S, which cannot accept, after t = 0 to `most` tokens.
 
     Classes that lead from one state to the same other are one edge; its label is the set of these classes. A pair
-    (t, s) that can be reached from (0, 0) and can accept has the row `place[t, s]`; all others have `size`."""
+    (t, s) that can be reached from (0, 0) and can accept has the row `place[t, s]`; all others have `size`. From a
+    `certain` state every stream is accepted."""
 
     def __init__(self, automaton: Automaton, span: Span, device: torch.device) -> None:
         self.span, self.device = span, device
@@ -44,8 +45,10 @@ class Lattice:
             moves = np.column_stack([moves, np.full(dead, dead)])
         moves, accepting = np.vstack([moves, np.full_like(moves[:1], dead)]), np.append(automaton.accepting, False)
         self.classes, self.after, self.accepting = map(self.tensor, (classes, moves, accepting))  # [V], [S+1, C], [S+1]
+        certain = np.append(unavoidable(automaton), False) & (span.end is None)
+        self.certain = self.tensor(certain)  # [S + 1]
         self.find_edges(moves)
-        self.find_pairs(moves, accepting)
+        self.find_pairs(moves, accepting, certain)
 
     def tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, device=self.device)
@@ -67,7 +70,7 @@ class Lattice:
         self.begins = self.counts.cumsum(0) - self.counts
         self.labels = self.tensor(np.array(masks, bool).reshape(-1, moves.shape[1]))  # [L, C]
 
-    def find_pairs(self, moves: np.ndarray, accepting: np.ndarray) -> None:
+    def find_pairs(self, moves: np.ndarray, accepting: np.ndarray, certain: np.ndarray) -> None:
         (least, most, end), dead = self.span, len(moves) - 1
         reach, alive = np.zeros((2, most + 2, dead + 1), bool)
         reach[0, 0] = True
@@ -82,6 +85,8 @@ class Lattice:
         place = np.full(kept.shape, self.size)
         place[kept] = np.arange(self.size)
         self.needed = [self.tensor(np.flatnonzero(row)) for row in kept[:-1]]  # the states of each t
+        self.uncertain = [self.tensor(np.flatnonzero(row & ~certain)) for row in kept[:-1]]
+        self.sure = self.tensor(place[kept & certain])  # the rows of the others
         self.place = self.tensor(place)  # [most + 2, S + 1]
 
     def rows(self, steps: Tensor, states: Tensor) -> Tensor:
@@ -107,3 +112,11 @@ class Lattice:
         source, edge = source[keep], edge[keep]
         after, target = self.target[edge].unique(return_inverse=True)
         return Onward(source, self.label[edge], target, after)
+
+
+def unavoidable(automaton: Automaton) -> np.ndarray:
+    """The states from which every continuation is accepted: [S] bool."""
+    found = automaton.accepting.copy()
+    while not np.array_equal(found, after := found & found[automaton.moves].all(1)):
+        found = after
+    return found

@@ -18,6 +18,7 @@ from trellis.devices import draw_uniform
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.guided import sample_next
 from trellis.inference.prefixes import Prefix, Prefixes
 from trellis.models.base import LanguageModel
 from trellis.models.chain import ChainModel
@@ -72,11 +73,11 @@ class Guide:
         """Sample n texts from another language model of the same vocabulary, guided token by token."""
         writer, generator = Writer(model, self, n, prompt), torch.Generator().manual_seed(seed)
         for _ in range(self.product.span.most + 1):
-            log_probs = writer.forecast() + self.corrections(writer.prefixes())
-            if bool((log_probs.amax(-1) == -torch.inf).any()):
+            position = self.positions(writer.prefixes())
+            tokens = sample_next(self.product, position, writer.forecast(), self.alpha, generator)
+            if bool((tokens < 0).any()):
                 raise TrellisError("No token that the constraint allows has a positive probability under both models.")
-            probs = (log_probs - log_probs.amax(-1, keepdim=True)).exp()
-            writer.write(invert(probs, draw_uniform((n,), probs.device, generator)[writer.active]))
+            writer.write(tokens)
             if not len(writer.active):
                 break
         return writer.texts()
@@ -92,11 +93,10 @@ class Guide:
             if not len(writer.active):
                 break
             position = self.positions(writer.prefixes())
-            uniform = draw_uniform((n,), weights.device, generator)[writer.active]
-            tokens = invert(self.product.next_tokens(position).exp(), uniform)
-            ours = self.product.next_alone(position)
-            ratio = (writer.forecast() - ours).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-            weights[writer.active] += ratio.double()
+            going, words, _ = self.product.draw(position, draw_uniform((3, n), weights.device, generator)[:, writer.active])
+            tokens = torch.full_like(position.steps, writer.end).index_put((going,), words)
+            theirs = writer.forecast().gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+            weights[writer.active] += theirs.double() - self.product.log_prob_of(position, tokens)
             if bool((weights == -torch.inf).all()):
                 raise TrellisError("The guided model gives probability zero to every sampled text; use more particles.")
             writer.write(tokens)

@@ -119,10 +119,14 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """The first index whose cumulative weight exceeds uniform * total, never one of weight zero: [B, K], [B] -> [B]."""
-    cumulative = weights.cumsum(-1)
-    target = uniform.unsqueeze(-1).to(weights.dtype) * cumulative[..., -1:]
-    index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    last_positive = (cumulative < cumulative[..., -1:]).sum(-1)
+    return search_cumulative(weights.cumsum(-1), uniform.unsqueeze(-1)).squeeze(-1)
+
+
+def search_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """As `invert`, for cumulative weights and several numbers each: [B, K], [B, n] -> [B, n]."""
+    target = uniform.to(cumulative.dtype) * cumulative[..., -1:]
+    index = torch.searchsorted(cumulative, target, right=True)
+    last_positive = (cumulative < cumulative[..., -1:]).sum(-1, keepdim=True)
     return torch.minimum(index, last_positive)
 
 
