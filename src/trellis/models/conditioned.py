@@ -29,6 +29,14 @@ class BestSentence(NamedTuple):
     proved: bool  # whether no other sentence is more probable; False: the search reached its limit
 
 
+class Sampled(NamedTuple):
+    """A sample from the sentences that satisfy a constraint."""
+
+    text: str
+    log_prob: float  # log p(text), including <eos> if the sentence is complete
+    log_prob_given: float  # log p(text | constraint, prompt)
+
+
 class Conditioned:
     """The sentences of a model that satisfy a constraint. All queries are exact.
 
@@ -90,14 +98,27 @@ class Conditioned:
         """p(more than `most` words); such sentences are not part of `prob` and are not sampled."""
         return self.product.beyond()
 
-    @torch.no_grad()
     def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n sentences from p(sentence | constraint, prompt)."""
+        return [self.text(row) for row in self.draw(n, prompt, seed)]
+
+    def samples(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[Sampled]:
+        """The sentences of `sample`, with their log-probabilities."""
+        rows = self.draw(n, prompt, seed)
+        known = self.log_prob(prompt) + self.read(self.at(prompt)[0])
+        found = self.model.token_log_probs([np.array(row, np.int64) for row in rows])
+        sums = [float(np.sum(one[: len(row) + (self.span.end is not None)], dtype=np.float64))
+                for one, row in zip(found, rows, strict=True)]  # fmt: skip
+        return [Sampled(self.text(row), total, total - known) for row, total in zip(rows, sums, strict=True)]
+
+    @torch.no_grad()
+    def draw(self, n: int, prompt: Text, seed: int) -> list[list[int]]:
+        """The tokens of n samples, prompt included."""
         if n < 1:
             raise TrellisError(f"Cannot sample {n} sentences; pass 1 or more.")
         tokens, position = self.at(prompt)
         many = Position(*(part.expand(n, *part.shape[1:]) for part in position))
-        return [self.text([*tokens, *row]) for row in self.product.sample(many, torch.Generator().manual_seed(seed))]
+        return [[*tokens, *row] for row in self.product.sample(many, torch.Generator().manual_seed(seed))]
 
     @torch.no_grad()
     def predict(self, prompt: Text = "", n: int = 10) -> Ranked:
