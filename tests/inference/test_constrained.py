@@ -236,7 +236,7 @@ def test_no_probability_exceeds_one(seed: int, dtype: torch.dtype) -> None:
         product = Product(chain, random_automaton(seed + number, 1 + number % 7), Span(0, 6, END))
         prefix = Prefix(tuple(torch.randint(WORDS, (number % 4,), generator=generator).tolist()))
         position = Prefixes(product).positions([prefix])
-        before, scale = product.before(product.messages, *position[1:], product.sums)
+        before, scale = product.before(*position[1:])
         unclamped = float((position.ahead.double() * before.double()).sum().log() + scale)
         assert unclamped <= 8 * torch.finfo(dtype).eps
         assert float(product.log_prob(position)) <= 0

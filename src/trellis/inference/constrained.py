@@ -14,6 +14,7 @@ that lead from s to the same s' are one edge, and equal sets of classes share th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from trellis.devices import draw_uniform
 from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
-from trellis.inference.constrained_lattice import Lattice, Span
+from trellis.inference.constrained_lattice import Edges, Lattice, Span
 from trellis.inference.queries import Chain, normalised
 from trellis.transitions.base import invert
 
@@ -90,32 +91,32 @@ class Product:
         found = Messages(values, scales)
         if not relaxed:
             values[self.lattice.sure], scales[self.lattice.sure] = 1.0, 0.0
-        for t in range(self.span.most, -1, -1):
-            states = (self.lattice.needed if relaxed else self.lattice.uncertain)[t]
-            if len(states):
-                steps = torch.full_like(states, t)
-                before, scale = self.before(found, steps, states, weights, relaxed)
-                rows = self.lattice.place[t, states]
-                values[rows], scales[rows] = self.transition.backward(before), scale
+        for rows, after, edges in self.lattice.stages(every=relaxed):
+            before, scale = self.joined(Messages(values[after], scales[after]), edges, weights, relaxed)
+            values[rows], scales[rows] = self.transition.backward(before), scale
         return found
 
-    def before(
-        self, messages: Messages, steps: Tensor, states: Tensor, weights: Tensor, relaxed: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
-        pair, edge = self.lattice.edges_of(states)
-        rows, ends = self.lattice.rows(steps[pair] + 1, self.lattice.target[edge]), self.lattice.may_end(steps, states)
-        top = torch.where(ends, 0.0, -torch.inf).double()
-        top = top.scatter_reduce(0, pair, messages.scales[rows], "amax")
+        source, edge = self.lattice.edges_of(states)
+        target = self.lattice.rows(steps[source] + 1, self.lattice.target[edge])
+        edges = Edges(self.lattice.may_end(steps, states), source, target, self.lattice.label[edge])
+        return self.joined(self.messages, edges, self.sums)
+
+    def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
+        """b_t(s, z) of pairs [n] from the messages that their edges lead to, divided by exp of its scale: [n, K], [n]."""
+        ends, source, target, label = edges
+        scales = messages.scales[target]
+        top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
         top = top.masked_fill(top == -torch.inf, 0.0)
-        factor = (messages.scales[rows] - top[pair]).exp().to(self.dtype)
+        factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
         found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
-        for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // found.shape[1])):
-            terms = weights[self.lattice.label[edge[some]]] * messages.values[rows[some]] * factor[some].unsqueeze(-1)
+        for some in slices(len(source), ENTRIES // found.shape[1]):
+            terms = weights[label[some]] * messages.values[target[some]] * factor[some]
             if relaxed:
-                found.scatter_reduce_(0, pair[some].unsqueeze(-1).expand_as(terms), terms, "amax")
+                found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
             else:
-                found.index_add_(0, pair[some], terms)
+                found.index_add_(0, source[some], terms)
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
@@ -137,7 +138,7 @@ class Product:
 
     def log_prob(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far): [B]."""
-        before, scale = self.before(self.messages, position.steps, position.states, self.sums)
+        before, scale = self.before(position.steps, position.states)
         return (log_dot(position.ahead, before) + scale).clamp(max=0.0)
 
     def joint(self, position: Position, messages: Messages | None = None) -> Tensor:
@@ -236,7 +237,7 @@ class Product:
         there is one, rather than the end [B]; and for each of these n sequences the token and its state [n].
 
         States and tokens are sampled together, so this needs no product with the emission matrix."""
-        weights, _ = self.before(self.messages, *position[1:], self.sums)
+        weights, _ = self.before(*position[1:])
         states = invert(position.ahead.double() * weights, numbers[0])
         choice = invert(self.choices(position, states), numbers[1])
         going = choice < self.totals.shape[0]
@@ -261,7 +262,7 @@ class Product:
             found[t] = log_dot(ahead, self.ends)[ends].logsumexp(0) + scale
             pair, label, index, states = self.lattice.onward(t, states)
             joint = ahead.new_zeros(len(states), ahead.shape[1])
-            for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // ahead.shape[1])):
+            for some in slices(len(pair), ENTRIES // ahead.shape[1]):
                 joint.index_add_(0, index[some], ahead[pair[some]] * self.sums[label[some]])
             total = joint.sum()
             if total == 0:
@@ -282,3 +283,7 @@ class Product:
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:
     """log sum_z p(z) w(z), in float64: [..., K] -> [...]."""
     return (probs.double() * weights.double()).sum(-1).log()
+
+
+def slices(rows: int, size: int) -> Iterator[slice]:
+    return (slice(first, first + max(1, size)) for first in range(0, rows, max(1, size)))

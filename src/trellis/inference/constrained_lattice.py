@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,28 @@ class Span(NamedTuple):
     least: int
     most: int
     end: int | None  # None: a stream of exactly `most` tokens
+
+    @property
+    def ends(self) -> range:
+        """The numbers of tokens after which a sequence may end."""
+        return range(self.least if self.end is not None else self.most, self.most + 1)
+
+
+class Edges(NamedTuple):
+    """What may follow n pairs (t, s)."""
+
+    ends: Tensor  # whether the sequence may end: [n] bool
+    source: Tensor  # of each edge: the index of its pair, in ascending order
+    target: Tensor  # ... the row of the message that it leads to
+    label: Tensor  # ... the set of classes of tokens
+
+
+class Stage(NamedTuple):
+    """The pairs (t, s) of one t whose messages are computed together."""
+
+    rows: Tensor  # of their messages: [n]
+    after: slice  # rows of the messages of t + 1, to which the targets are relative
+    edges: Edges
 
 
 class Onward(NamedTuple):
@@ -71,23 +94,44 @@ class Lattice:
         self.labels = self.tensor(np.array(masks, bool).reshape(-1, moves.shape[1]))  # [L, C]
 
     def find_pairs(self, moves: np.ndarray, accepting: np.ndarray, certain: np.ndarray) -> None:
-        (least, most, end), dead = self.span, len(moves) - 1
+        most, dead = self.span.most, len(moves) - 1
         reach, alive = np.zeros((2, most + 2, dead + 1), bool)
         reach[0, 0] = True
         for t in range(most):
             reach[t + 1, np.unique(moves[reach[t]])] = True
         for t in range(most, -1, -1):
-            ending = accepting if t >= least and (end is not None or t == most) else np.zeros_like(accepting)
+            ending = accepting if t in self.span.ends else np.zeros_like(accepting)
             alive[t] = ending | alive[t + 1][moves].any(1)
         kept = reach & alive
         kept[:, dead] = False
         self.size = int(kept.sum())
         place = np.full(kept.shape, self.size)
         place[kept] = np.arange(self.size)
-        self.needed = [self.tensor(np.flatnonzero(row)) for row in kept[:-1]]  # the states of each t
-        self.uncertain = [self.tensor(np.flatnonzero(row & ~certain)) for row in kept[:-1]]
-        self.sure = self.tensor(place[kept & certain])  # the rows of the others
         self.place = self.tensor(place)  # [most + 2, S + 1]
+        self.sure = self.tensor(place[kept & certain])  # rows of pairs from which every stream is accepted
+        self.kept, self.computed = kept, kept & ~certain
+
+    def stages(self, every: bool) -> Iterator[Stage]:
+        """The pairs of each t, from the last t to the first: all, or only those from which some stream is not accepted."""
+        chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
+        bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
+        for t in range(self.span.most, -1, -1):
+            if chosen[t].any():
+                key = self.kept[t : t + 2].tobytes(), t in self.span.ends
+                if key not in known:
+                    known[key] = self.edges_between(chosen[t], *self.kept[t : t + 2], key[1])
+                places, edges = known[key]
+                yield Stage(places + bounds[t], slice(bounds[t + 1], bounds[t + 2]), edges)
+
+    def edges_between(
+        self, chosen: np.ndarray, kept: np.ndarray, after: np.ndarray, ending: bool
+    ) -> tuple[Tensor, Edges]:
+        """The places of the chosen states of one t among those kept, and their edges into states kept at the next t."""
+        states, places = self.tensor(np.flatnonzero(chosen)), self.tensor((kept.cumsum() - 1)[chosen])
+        source, edge = self.edges_of(states)
+        target = self.tensor(np.where(after, after.cumsum() - 1, -1))[self.target[edge]]
+        into = target >= 0
+        return places, Edges(self.accepting[states] & ending, source[into], target[into], self.label[edge][into])
 
     def rows(self, steps: Tensor, states: Tensor) -> Tensor:
         """The rows of pairs (t, s); all t beyond `most` share an entry."""
@@ -95,8 +139,8 @@ class Lattice:
 
     def may_end(self, steps: Tensor, states: Tensor) -> Tensor:
         """Whether sequences may end after some tokens: [n] bool."""
-        least, most, end = self.span
-        return self.accepting[states] & (steps >= least) & (steps <= most if end is not None else steps == most)
+        ends = self.span.ends
+        return self.accepting[states] & (steps >= ends.start) & (steps < ends.stop)
 
     def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """The edges of some states [n]: the index of the state, and the edge."""
