@@ -14,7 +14,7 @@ that lead from s to the same s' are one edge, and equal sets of classes share th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -53,14 +53,21 @@ class Messages(NamedTuple):
 
 
 class Product:
-    """The product of a chain (prior of one sequence) and an automaton."""
+    """The product of a chain (prior of one sequence) and an automaton, which may have several first states."""
 
     @torch.no_grad()
-    def __init__(self, chain: Chain, automaton: Automaton, span: Span, likelihoods: Likelihoods | None = None) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        automaton: Automaton,
+        span: Span,
+        likelihoods: Likelihoods | None = None,
+        starts: Sequence[int] = (0,),
+    ) -> None:
         self.transition, self.span = chain.transition, span
         self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
         self.device, self.dtype = self.prior.device, self.prior.dtype
-        self.lattice = Lattice(automaton, span, self.device)
+        self.lattice = Lattice(automaton, span, self.device, starts)
         if self.lattice.size * self.transition.num_states > LARGEST:
             raise TrellisError(
                 f"The constraint needs {self.lattice.size:,} messages of {self.transition.num_states:,} states, more "
@@ -83,6 +90,11 @@ class Product:
         """p(its most probable token of the label | z): [L, K]."""
         best = self.emission.best()
         return torch.stack([best[mask].amax(0) for mask in self.lattice.labels]) if len(self.sums) else best[:0]
+
+    @cached_property
+    def relaxed(self) -> Messages:
+        """Messages in which every state of the chain chooses its own tokens: upper bounds for the search."""
+        return self.compute(self.label_best(), relaxed=True)
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
         """The messages of all pairs, from the last step to the first; `relaxed` takes maxima over tokens, not sums."""
@@ -120,10 +132,11 @@ class Product:
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
-    def begin(self, batch: int = 1) -> Position:
-        """Before the first token."""
-        nothing = torch.zeros(batch, dtype=torch.int64, device=self.device)
-        return Position(self.prior.expand(batch, -1), nothing, nothing)
+    def begin(self, batch: int = 1, start: int | None = None) -> Position:
+        """Before the first token; `start` is the first state of the automaton, if there are several."""
+        steps = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        states = torch.full_like(steps, self.lattice.starts[0] if start is None else start)
+        return Position(self.prior.expand(batch, -1), steps, states)
 
     def read(self, position: Position, tokens: Tensor, context: bool = False) -> tuple[Position, Tensor]:
         """The position after one more token [B], and log p(token | tokens so far) [B]; the automaton does not read a

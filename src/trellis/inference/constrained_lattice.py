@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,11 +55,11 @@ class Lattice:
     """States 0 to S - 1 of the automaton, and S, which cannot accept, after t = 0 to `most` tokens.
 
     Classes that lead from one state to the same other are one edge; its label is the set of these classes. A pair
-    (t, s) that can be reached from (0, 0) and can accept has the row `place[t, s]`; all others have `size`. From a
-    `certain` state every stream is accepted."""
+    (t, s) that can be reached and can accept has the row `place[t, s]`; all others have `size`. From a
+    `certain` state every stream is accepted. `starts` are the states of the automaton before the first token."""
 
-    def __init__(self, automaton: Automaton, span: Span, device: torch.device) -> None:
-        self.span, self.device = span, device
+    def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int] = (0,)) -> None:
+        self.span, self.device, self.starts = span, device, starts
         dead, live = len(automaton.moves), automaton.live()
         moves, classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
         if span.end is not None:  # <eos> is a class of its own, which the automaton never reads
@@ -96,7 +96,7 @@ class Lattice:
     def find_pairs(self, moves: np.ndarray, accepting: np.ndarray, certain: np.ndarray) -> None:
         most, dead = self.span.most, len(moves) - 1
         reach, alive = np.zeros((2, most + 2, dead + 1), bool)
-        reach[0, 0] = True
+        reach[0, self.starts] = True
         for t in range(most):
             reach[t + 1, np.unique(moves[reach[t]])] = True
         for t in range(most, -1, -1):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from trellis.constraints import Automaton, Constraint
+from trellis.constraints.automaton import side_by_side
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
@@ -44,16 +46,27 @@ class Conditioned:
     words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a token like any other.
     """
 
+    def __init__(self, model: ChainModel, constraint: Constraint, automaton: Automaton, product: Product, start: int):
+        self.model, self.constraint, self.automaton = model, constraint, automaton
+        self.product, self.span, self.start = product, product.span, start
+        self.prefixes = Prefixes(product, start=start)
+
+    @classmethod
     @torch.no_grad()
-    def __init__(self, model: ChainModel, constraint: Constraint, least: int, most: int | None, complete: bool) -> None:
+    def several(
+        cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
+    ) -> list[Conditioned]:
+        """A model under each of several constraints. Their messages are computed together: one product with the
+        transition matrix per step."""
         most = max(least, 100) if most is None else most
         if not 0 <= least <= most or (not complete and most < 1):
             raise TrellisError(f"Cannot generate {least} to {most} words; pass 0 <= least <= most.")
-        self.model, self.constraint = model, constraint
-        self.automaton: Automaton = constraint.compile(model.vocab)
-        self.span = Span(least if complete else most, most, model.vocab.eos if complete else None)
-        self.product = Product(model.chain(), self.automaton, self.span, model.likelihoods())
-        self.prefixes = Prefixes(self.product)
+        span = Span(least if complete else most, most, model.vocab.eos if complete else None)
+        automata = [constraint.compile(model.vocab) for constraint in constraints]
+        together, starts = side_by_side(automata) if len(automata) > 1 else (automata[0], [0])
+        product = Product(model.chain(), together, span, model.likelihoods(), starts)
+        parts = zip(constraints, automata, starts, strict=True)
+        return [cls(model, constraint, automaton, product, start) for constraint, automaton, start in parts]
 
     def __repr__(self) -> str:
         return f"<Conditioned: {self.model!r}, {self.constraint.name}>"
@@ -159,3 +172,17 @@ class Conditioned:
         """The expected number of words of a sentence that satisfies the constraint."""
         probs = self.length_probs(prompt)
         return float(probs @ np.arange(len(probs)))
+
+
+@torch.no_grad()
+def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
+    """Sample one sentence for each constraint of `constrain_each`, in one batch."""
+    if any(one.product is not found[0].product for one in found):
+        raise TrellisError("The constraints were not prepared together; pass the result of one call of constrain_each.")
+    for one in found:
+        one.at("")
+    product = found[0].product
+    first = product.begin(len(found))
+    first = first._replace(states=torch.tensor([one.start for one in found], device=product.device))
+    rows = product.sample(first, torch.Generator().manual_seed(seed))
+    return [one.text(row) for one, row in zip(found, rows, strict=True)]
