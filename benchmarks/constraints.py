@@ -129,8 +129,8 @@ def random_chain(states: int, words: int, classes: int, device: torch.device) ->
 
 
 class Ours(NamedTuple):
-    """Seconds of preparation, of the corrections for one token of ROWS texts, of one token sampled with them from another
-    model, and of one from the HMM; and the corrections to compare."""
+    """Seconds of preparation, of the corrections for one token of ROWS texts, of one token sampled from another model with
+    guidance, and of one from the HMM; and the corrections to compare."""
 
     prepared: float
     corrected: float
@@ -203,7 +203,7 @@ def tokens_of(ours: Ours) -> list[tuple[str, float]]:
 
 
 def report(name: str, peer: str, ours: Ours, prepared: float, corrected: float, drawn: float) -> None:
-    """Beside the peer's seconds of preparation, of corrections for ROWS texts, and of the next tokens drawn with them."""
+    """Compare with a peer's seconds of preparation, of corrections for ROWS texts, and of tokens sampled with them."""
     emit(BENCH, name, "preparation", ours.prepared * 1e3, peer, prepared * 1e3, prepared / ours.prepared, "ms")
     for (metric, seconds), theirs in zip(tokens_of(ours), (corrected, drawn, drawn), strict=True):
         emit(BENCH, name, metric, seconds * 1e3, peer, theirs * 1e3 / ROWS, theirs / ROWS / seconds, "ms")

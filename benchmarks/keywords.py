@@ -44,16 +44,16 @@ def keyword_sets(model: ChainModel, tokens: np.ndarray, number: int, size: int) 
 
 
 def masked(found: Sequence[Conditioned]) -> list[str]:
-    """One sentence for each constraint, word by word from the HMM, without the words after which the constraint could not
-    be satisfied."""
-    product, draw = found[0].product, torch.Generator().manual_seed(0)
+    """One sentence for each constraint, word by word from the HMM, without the words after which the constraint could
+    not be satisfied."""
+    product, end, draw = found[0].product, found[0].model.vocab.eos, torch.Generator().manual_seed(0)
     position = product.begin(len(found))
     position = position._replace(states=torch.tensor([one.start for one in found], device=product.device))
     active, rows = torch.arange(len(found), device=product.device), [list[int]() for _ in found]
     while len(active):
         words = product.likelihoods.whole(position.ahead).log()
         tokens = sample_next(product, position, words, 0.0, draw)
-        going = tokens != product.span.end
+        going = tokens != end
         active, tokens, position = active[going], tokens[going], position.some(going)
         for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
             rows[row].append(token)

@@ -206,7 +206,9 @@ def constrained_parts(kind: str, device: str) -> Chain:
     elif kind == "support":
         left, right = small / small.sum(-1, keepdim=True), small.flip(0) / small.sum(0)
         transition = LowRank(left.to(device), right.to(device))
-    return Chain(Belief((prior / prior.sum()).to(device)), transition, Categorical(weights.log().to(device), support, 8))
+    return Chain(
+        Belief((prior / prior.sum()).to(device)), transition, Categorical(weights.log().to(device), support, 8)
+    )
 
 
 def test_constraints() -> None:

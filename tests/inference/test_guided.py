@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from test_constrained import KINDS, SENTENCES, STREAM, VOCAB, WORDS, small
 from torch import Tensor
 
-from test_constrained import KINDS, SENTENCES, STREAM, VOCAB, WORDS, small
 from trellis.constraints import anything, banned, contains
 from trellis.inference import guided
 from trellis.inference.constrained import Position, Product

@@ -116,7 +116,7 @@ class Product:
         return self.joined(self.messages, edges, self.sums)
 
     def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
-        """b_t(s, z) of pairs [n] from the messages that their edges lead to, divided by exp of its scale: [n, K], [n]."""
+        """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
         ends, source, target, label = edges
         scales = messages.scales[target]
         top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
@@ -246,8 +246,8 @@ class Product:
         return found
 
     def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B]: whether
-        there is one, rather than the end [B]; and for each of these n sequences the token and its state [n].
+        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B]:
+        whether there is one [B], rather than the end; and for each of these n sequences, the token and its state [n].
 
         States and tokens are sampled together, so this needs no product with the emission matrix."""
         weights, _ = self.before(*position[1:])

@@ -112,14 +112,14 @@ class Lattice:
         self.kept, self.computed = kept, kept & ~certain
 
     def stages(self, every: bool) -> Iterator[Stage]:
-        """The pairs of each t, from the last t to the first: all, or only those from which some stream is not accepted."""
+        """The pairs of each t, from the last t to the first: all, or those without certain states."""
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
         for t in range(self.span.most, -1, -1):
             if chosen[t].any():
                 key = self.kept[t : t + 2].tobytes(), t in self.span.ends
                 if key not in known:
-                    known[key] = self.edges_between(chosen[t], *self.kept[t : t + 2], key[1])
+                    known[key] = self.edges_between(chosen[t], self.kept[t], self.kept[t + 1], key[1])
                 places, edges = known[key]
                 yield Stage(places + bounds[t], slice(bounds[t + 1], bounds[t + 2]), edges)
 

@@ -24,8 +24,8 @@ def weighted(log_probs: Tensor, corrections: Tensor, alpha: float) -> Tensor:
 def sample_next(
     product: Product, position: Position, log_probs: Tensor, alpha: float, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Sample the next token of B sequences from weights p(x) c(x)^alpha, given log p(x) [B, V]: [B]; -1 where all weights
-    are zero."""
+    """Sample the next token of B sequences from weights p(x) c(x)^alpha, given log p(x) [B, V]: [B]; -1 where all are
+    zero."""
     tokens, bounds = torch.full_like(position.steps, -1), product.largest_corrections(position)
     cumulative = relative(weighted(log_probs, bounds, alpha)).cumsum(-1)
     left = (cumulative[:, -1] > 0).nonzero().flatten()

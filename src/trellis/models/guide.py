@@ -93,7 +93,8 @@ class Guide:
             if not len(writer.active):
                 break
             position = self.positions(writer.prefixes())
-            going, words, _ = self.product.draw(position, draw_uniform((3, n), weights.device, generator)[:, writer.active])
+            numbers = draw_uniform((3, n), weights.device, generator)[:, writer.active]
+            going, words, _ = self.product.draw(position, numbers)
             tokens = torch.full_like(position.steps, writer.end).index_put((going,), words)
             theirs = writer.forecast().gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
             weights[writer.active] += theirs.double() - self.product.log_prob_of(position, tokens)

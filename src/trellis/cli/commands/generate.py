@@ -15,7 +15,7 @@ from trellis.errors import TrellisError
 
 if TYPE_CHECKING:
     from trellis.constraints import Constraint
-    from trellis.models.base import LanguageModel
+    from trellis.corpus import Vocabulary
     from trellis.models.conditioned import Conditioned
 
 SUMMARY = "generate sentences that satisfy constraints, by exact inference"
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> Answer:
 
         AutomatonPicture(found.automaton, model.vocab.words).save(args.draw)
     data = described(found, args.prompt)
-    warn_of_unknown(model, args.prompt)
+    warn_of_unknown(model.vocab, args.prompt)
     logging.info(summary(data))
     if args.best:
         best = found.best(args.prompt)
@@ -90,14 +90,14 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(data, [Lines([line.format(**sentence) for sentence in data["sentences"]])])
 
 
-def warn_of_unknown(model: LanguageModel, prompt: str) -> None:
+def warn_of_unknown(vocab: Vocabulary, prompt: str) -> None:
     """Warn if most words of the prompt are not in the vocabulary."""
-    words = model.vocab.split(prompt)
-    unknown = [word for word in words if word not in model.vocab.index]
+    words = vocab.split(prompt)
+    unknown = [word for word in words if word not in vocab.index]
     if len(unknown) * 2 > len(words):
         logging.warning(
-            f"{len(unknown)} of the {len(words)} words of the prompt, such as {unknown[0]!r}, are not in the vocabulary "
-            "of the model and are read as <unk>."
+            f"{len(unknown)} of the {len(words)} words of the prompt, such as {unknown[0]!r}, are not in the model's "
+            "vocabulary and are read as <unk>."
         )
 
 
