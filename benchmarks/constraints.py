@@ -18,6 +18,7 @@ from torch import Tensor
 from benchmarks.large_hmm import build, fresh_memory, peak_memory, settle
 from benchmarks.report import emit
 from trellis.constraints import Alphabet, Automaton, all_of, anything, contains
+from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
 from trellis.inference.constrained import Position, Product
@@ -29,6 +30,7 @@ from trellis.types import Belief
 
 BENCH = "constraints"
 LENGTH, ROWS = 32, 8  # tokens of a text, and texts side by side
+SEVERAL = 16  # constraints that are prepared together
 SENTENCE, BATCH = 30, 32  # words of a sentence at most, and sentences side by side
 AUTOMATA = (1, 4, 16, 64)
 LOWEST = -1e30  # the published method's log of zero
@@ -129,10 +131,11 @@ def random_chain(states: int, words: int, classes: int, device: torch.device) ->
 
 
 class Ours(NamedTuple):
-    """Seconds of preparation, of the corrections for one token of ROWS texts, of one token sampled from another model with
-    guidance, and of one from the HMM; and the corrections to compare."""
+    """Seconds of preparation, alone and as one of SEVERAL, of the corrections for one token of ROWS texts, of one token
+    sampled from another model with guidance, and of one from the HMM; and the corrections to compare."""
 
     prepared: float
+    together: float
     corrected: float
     guided: float
     sampled: float
@@ -147,13 +150,23 @@ def other_model(words: int, device: torch.device) -> Tensor:
     return (-(ranks + 1.0).log()).log_softmax(-1).to(device)
 
 
+def keywords(size: int, words: int, number: int = 0) -> Automaton:
+    """Texts with log2(size) keywords, in any order."""
+    count = size.bit_length() - 1
+    chosen = map(str, range(number * count, (number + 1) * count))
+    return (all_of(*chosen) if count else anything()).compile(Alphabet.of_ids(words))
+
+
 def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -> Ours:
     device, before = tokens.device, fresh_memory(tokens.device)
     likelihoods, span = Likelihoods.of(chain.emission), Span(LENGTH, LENGTH, None)
     prepared = once(lambda: Product(chain, automaton, span, likelihoods), device, repeats)
+    number, size = likelihoods.num_symbols, len(automaton.moves)
+    several, starts = side_by_side([keywords(size, number, i) for i in range(SEVERAL)])
+    together = once(lambda: Product(chain, several, span, likelihoods, starts), device, repeats) / SEVERAL
     product = Product(chain, automaton, span, likelihoods)
     position = product.begin(ROWS)
-    words, draw = other_model(product.num_symbols, device), torch.Generator().manual_seed(2)
+    words, draw = other_model(number, device), torch.Generator().manual_seed(2)
 
     def read() -> Position:
         return product.read(position, tokens, context=True)[0]
@@ -161,19 +174,20 @@ def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -
     corrected = once(lambda: product.corrections(read()), device, repeats)
     guided = once(lambda: sample_next(product, read(), words, 1.0, draw), device, repeats)
     sampled = once(lambda: product.sample(position), device, repeats) / LENGTH
-    return Ours(prepared, corrected, guided, sampled, product.corrections(position), peak_memory(device, before))
+    return Ours(
+        prepared, together, corrected, guided, sampled, product.corrections(position), peak_memory(device, before)
+    )
 
 
 def case(states: int, words: int, size: int, classes: int, options: argparse.Namespace, device: torch.device) -> None:
     """One size of the automaton."""
     chain, name = random_chain(states, words, classes, device), f"{states} states, {words} words, automaton of {size}"
     name += f", {classes} word classes" if classes else ""
-    keywords = map(str, range(size.bit_length() - 1))
-    automaton = (all_of(*keywords) if size > 1 else anything()).compile(Alphabet.of_ids(words))
+    automaton = keywords(size, words)
     tokens = torch.arange(ROWS, device=device) + words // 2
     ours = measured(chain, automaton, tokens, options.repeats)
     if classes:  # the published method has no word classes
-        for metric, seconds in (("preparation", ours.prepared), *tokens_of(ours)):
+        for metric, seconds in (*preparation_of(ours), *tokens_of(ours)):
             emit(BENCH, name, metric, seconds * 1e3, "none", None, None, "ms", memory_gb=ours.memory)
         return
     matrix, table = chain.transition.dense(), chain.emission.dense().T.exp().contiguous()  # [H, V]
@@ -193,6 +207,11 @@ def case(states: int, words: int, size: int, classes: int, options: argparse.Nam
         beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, options, device)
 
 
+def preparation_of(ours: Ours) -> list[tuple[str, float]]:
+    """Seconds per constraint."""
+    return [("preparation", ours.prepared), (f"preparation, {SEVERAL} together", ours.together)]
+
+
 def tokens_of(ours: Ours) -> list[tuple[str, float]]:
     """Seconds per token of one text, in three uses."""
     return [
@@ -204,7 +223,8 @@ def tokens_of(ours: Ours) -> list[tuple[str, float]]:
 
 def report(name: str, peer: str, ours: Ours, prepared: float, corrected: float, drawn: float) -> None:
     """Compare with a peer's seconds of preparation, of corrections for ROWS texts, and of tokens sampled with them."""
-    emit(BENCH, name, "preparation", ours.prepared * 1e3, peer, prepared * 1e3, prepared / ours.prepared, "ms")
+    for metric, seconds in preparation_of(ours):
+        emit(BENCH, name, metric, seconds * 1e3, peer, prepared * 1e3, prepared / seconds, "ms")
     for (metric, seconds), theirs in zip(tokens_of(ours), (corrected, drawn, drawn), strict=True):
         emit(BENCH, name, metric, seconds * 1e3, peer, theirs * 1e3 / ROWS, theirs / ROWS / seconds, "ms")
 
