@@ -81,11 +81,14 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--size", type=int, default=2, help="keywords of a sentence")
     parser.add_argument("--quick", action="store_true", help="20 sets")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--show", type=int, default=0, help="print this many of the sentences")
     options = parser.parse_args(argv)
-    model: ChainModel = trellis.load(options.model, HMM)
+    model: ChainModel = trellis.load(options.model, HMM, options.device)
     corpus = load_corpus(data_of(model), vocab=model.vocab)
-    judge = trellis.NGram.fit(model.vocab, corpus["train"]) if options.judge is None else trellis.load(options.judge)
+    judge = trellis.NGram.fit(model.vocab, corpus["train"])
+    if options.judge is not None:
+        judge = trellis.load(options.judge, None, options.device)
     assert isinstance(judge, LanguageModel)
     sets = keyword_sets(model, corpus["valid"].tokens, 20 if options.quick else options.sets, options.size)
     constraints, name = [all_of(*words) for words in sets], f"{len(sets)} sets of {options.size}"
