@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,7 +87,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     model: ChainModel = trellis.load(options.model, HMM, options.device)
     corpus = load_corpus(data_of(model), vocab=model.vocab)
-    judge = trellis.NGram.fit(model.vocab, corpus["train"])
+    judge: Any = trellis.NGram.fit(model.vocab, corpus["train"])
     if options.judge is not None:
         judge = trellis.load(options.judge, None, options.device)
     assert isinstance(judge, LanguageModel)

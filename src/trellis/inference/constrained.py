@@ -287,7 +287,7 @@ class Product:
         """p(more than `most` tokens), irrespective of the constraint: the probability that the limit leaves out."""
         if self.span.end is None:
             return 0.0
-        ahead = self.prior[0]
+        ahead = self.prior
         for _ in range(self.span.most):
             ahead = self.transition.forward(ahead * (1 - self.ends))
         return float((ahead * (1 - self.ends)).double().sum())
