@@ -90,9 +90,13 @@ def main(argv: list[str]) -> None:
     judge: Any = trellis.NGram.fit(model.vocab, corpus["train"])
     if options.judge is not None:
         judge = trellis.load(options.judge, None, options.device)
-    assert isinstance(judge, LanguageModel)
     sets = keyword_sets(model, corpus["valid"].tokens, 20 if options.quick else options.sets, options.size)
-    constraints, name = [all_of(*words) for words in sets], f"{len(sets)} sets of {options.size}"
+    compare(model, judge, sets, options.show)
+
+
+def compare(model: ChainModel, judge: LanguageModel, sets: list[list[str]], shown: int = 0) -> None:
+    """Sentences for every set of keywords, by three methods."""
+    constraints, name = [all_of(*words) for words in sets], f"{len(sets)} sets of {len(sets[0])}"
     begun = time.perf_counter()
     found = model.constrain_each(constraints, most=MOST)
     ours = sample_each(found)
@@ -101,5 +105,5 @@ def main(argv: list[str]) -> None:
     drawn = [next((text for text, words in pool if words.issuperset(keywords)), None) for keywords in sets]
     for method, texts in (("constrained", ours), ("masking", masked(found)), (f"rejection, {POOL} samples", drawn)):
         report(f"{method}, {name}", model, judge, constraints, texts)
-    for keywords, text in list(zip(sets, ours, strict=True))[: options.show]:
+    for keywords, text in list(zip(sets, ours, strict=True))[:shown]:
         print(f"{', '.join(keywords)}: {text}")

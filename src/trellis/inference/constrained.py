@@ -67,6 +67,7 @@ class Product:
         self.transition, self.span = chain.transition, span
         self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
         self.device, self.dtype = self.prior.device, self.prior.dtype
+        self.moves = chain.transition.for_products(span.most)
         self.lattice = Lattice(automaton, span, self.device, starts)
         if self.lattice.size * self.transition.num_states > LARGEST:
             raise TrellisError(
@@ -105,7 +106,7 @@ class Product:
             values[self.lattice.sure], scales[self.lattice.sure] = 1.0, 0.0
         for rows, after, edges in self.lattice.stages(every=relaxed):
             before, scale = self.joined(Messages(values[after], scales[after]), edges, weights, relaxed)
-            values[rows], scales[rows] = self.transition.backward(before), scale
+            values[rows], scales[rows] = self.moves.backward(before), scale
         return found
 
     def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +144,7 @@ class Product:
         token of the context."""
         joint = position.ahead * self.likelihoods.rows(tokens)
         total = joint.sum(-1)
-        ahead = self.transition.forward(normalised(joint))
+        ahead = self.moves.forward(normalised(joint))
         if context:
             return position._replace(ahead=ahead), total.double().log()
         states = self.lattice.after[position.states, self.lattice.classes[tokens]]
@@ -242,7 +243,7 @@ class Product:
             for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
                 found[row].append(token)
             after = self.lattice.after[position.states, self.lattice.classes[tokens]]
-            position = Position(self.transition.rows(states), position.steps + 1, after)
+            position = Position(self.moves.rows(states), position.steps + 1, after)
         return found
 
     def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -280,7 +281,7 @@ class Product:
             total = joint.sum()
             if total == 0:
                 break
-            ahead, scale = self.transition.forward(joint / total), scale + float(total.double().log())
+            ahead, scale = self.moves.forward(joint / total), scale + float(total.double().log())
         return (found - found.logsumexp(0)).exp()
 
     def beyond(self) -> float:
@@ -289,7 +290,7 @@ class Product:
             return 0.0
         ahead = self.prior
         for _ in range(self.span.most):
-            ahead = self.transition.forward(ahead * (1 - self.ends))
+            ahead = self.moves.forward(ahead * (1 - self.ends))
         return float((ahead * (1 - self.ends)).double().sum())
 
 

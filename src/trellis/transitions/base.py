@@ -57,6 +57,10 @@ class Transition(Operator, Entry):
         """max and argmax over z of scores(z) + log A(z, z'): [B, K] -> [B, K], [B, K]; ties go to the lowest z."""
         return (scores.unsqueeze(-1) + self.dense().log()).max(-2)
 
+    def for_products(self, products: int) -> Transition:
+        """The same transition in the form that is fastest for this many products, if it fits into memory."""
+        return self
+
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """The transitions between the live states [B, T, k] of adjacent steps, numbered within each step."""
         from trellis.transitions.varying import Blocks

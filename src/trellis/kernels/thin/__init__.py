@@ -11,7 +11,7 @@ from trellis.kernels import team
 from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.thin.numba")
-FEW, LARGE = range(2, 13), 1 << 20  # vectors, and entries of the matrix
+FEW, LARGE = range(3, 9), 1 << 20  # vectors, and entries of the matrix
 TILE = 4  # vectors and rows at a time
 
 
