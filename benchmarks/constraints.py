@@ -15,19 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.large_hmm import fresh_memory, peak_memory, settle
+from benchmarks.large_hmm import build, fresh_memory, peak_memory, settle
 from benchmarks.report import emit
-from trellis.constraints import Alphabet, Automaton, all_of, anything
+from trellis.constraints import Alphabet, Automaton, all_of, anything, contains
+from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.emissions.classed import Likelihoods
-from trellis.inference.constrained import Product
+from trellis.inference.constrained import Position, Product
 from trellis.inference.constrained_lattice import Span
+from trellis.inference.guided import sample_next
 from trellis.inference.queries import Chain
 from trellis.transitions import Dense
 from trellis.types import Belief
 
 BENCH = "constraints"
 LENGTH, ROWS = 32, 8  # tokens of a text, and texts side by side
+SEVERAL = 16  # constraints that are prepared together
+SENTENCE, BATCH = 30, 32  # words of a sentence at most, and sentences side by side
 AUTOMATA = (1, 4, 16, 64)
 LOWEST = -1e30  # the published method's log of zero
 AGREE, LEAST = 1e-2, -50.0  # nats by which corrections in float32 may differ, where they are above
@@ -127,42 +131,68 @@ def random_chain(states: int, words: int, classes: int, device: torch.device) ->
 
 
 class Ours(NamedTuple):
-    """Seconds of preparation, of a token of ROWS texts, and of ROWS whole samples; and the corrections to compare."""
+    """Seconds of preparation, alone and as one of SEVERAL, of the corrections for one token of ROWS texts, of one token
+    sampled from another model with guidance, and of one from the HMM; and the corrections to compare."""
 
     prepared: float
-    step: float
-    samples: float
+    together: float
+    corrected: float
+    guided: float
+    sampled: float
     corrections: Tensor
     memory: float | None
+
+
+def other_model(words: int, device: torch.device) -> Tensor:
+    """log p(next token) of a guided model: Zipf's law in a random order, [ROWS, V]."""
+    draw = torch.Generator().manual_seed(1)
+    ranks = torch.stack([torch.randperm(words, generator=draw) for _ in range(ROWS)])
+    return (-(ranks + 1.0).log()).log_softmax(-1).to(device)
+
+
+def keywords(size: int, words: int, number: int = 0) -> Automaton:
+    """Texts with log2(size) keywords, in any order."""
+    count = size.bit_length() - 1
+    chosen = map(str, range(number * count, (number + 1) * count))
+    return (all_of(*chosen) if count else anything()).compile(Alphabet.of_ids(words))
 
 
 def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -> Ours:
     device, before = tokens.device, fresh_memory(tokens.device)
     likelihoods, span = Likelihoods.of(chain.emission), Span(LENGTH, LENGTH, None)
     prepared = once(lambda: Product(chain, automaton, span, likelihoods), device, repeats)
+    number, size = likelihoods.num_symbols, len(automaton.moves)
+    several, starts = side_by_side([keywords(size, number, i) for i in range(SEVERAL)])
+    together = once(lambda: Product(chain, several, span, likelihoods, starts), device, repeats) / SEVERAL
     product = Product(chain, automaton, span, likelihoods)
     position = product.begin(ROWS)
-    step = once(lambda: product.corrections(product.read(position, tokens, context=True)[0]), device, repeats)
-    samples = once(lambda: product.sample(position), device, repeats)
-    return Ours(prepared, step, samples, product.corrections(position), peak_memory(device, before))
+    words, draw = other_model(number, device), torch.Generator().manual_seed(2)
+
+    def read() -> Position:
+        return product.read(position, tokens, context=True)[0]
+
+    corrected = once(lambda: product.corrections(read()), device, repeats)
+    guided = once(lambda: sample_next(product, read(), words, 1.0, draw), device, repeats)
+    sampled = once(lambda: product.sample(position), device, repeats) / LENGTH
+    return Ours(
+        prepared, together, corrected, guided, sampled, product.corrections(position), peak_memory(device, before)
+    )
 
 
 def case(states: int, words: int, size: int, classes: int, options: argparse.Namespace, device: torch.device) -> None:
     """One size of the automaton."""
     chain, name = random_chain(states, words, classes, device), f"{states} states, {words} words, automaton of {size}"
     name += f", {classes} word classes" if classes else ""
-    keywords = map(str, range(size.bit_length() - 1))
-    automaton = (all_of(*keywords) if size > 1 else anything()).compile(Alphabet.of_ids(words))
+    automaton = keywords(size, words)
     tokens = torch.arange(ROWS, device=device) + words // 2
     ours = measured(chain, automaton, tokens, options.repeats)
-    emit(BENCH, name, "samples", ROWS * LENGTH / ours.samples, "none", None, None, "tokens/s", memory_gb=ours.memory)
     if classes:  # the published method has no word classes
-        emit(BENCH, name, "preparation", ours.prepared * 1e3, "none", None, None, "ms")
-        emit(BENCH, name, "a token", ours.step * 1e3 / ROWS, "none", None, None, "ms")
+        for metric, seconds in (*preparation_of(ours), *tokens_of(ours)):
+            emit(BENCH, name, metric, seconds * 1e3, "none", None, None, "ms", memory_gb=ours.memory)
         return
     matrix, table = chain.transition.dense(), chain.emission.dense().T.exp().contiguous()  # [H, V]
     prior, first = chain.prior.probs.expand(ROWS, -1), torch.zeros(ROWS, dtype=torch.int64, device=device)
-    peer = Published(matrix, table, automaton)
+    peer, others = Published(matrix, table, automaton), other_model(words, device)
     theirs = once(peer.prepare, device, options.repeats)
 
     def step() -> Tensor:
@@ -171,14 +201,32 @@ def case(states: int, words: int, size: int, classes: int, options: argparse.Nam
 
     differ = (peer.step(prior, first, LENGTH) - ours.corrections).abs()
     assert differ[ours.corrections > LEAST].lt(AGREE).all()
-    report(name, "its method", ours, theirs, once(step, device, options.repeats))
+    drawn = once(lambda: torch.multinomial((step() + others).softmax(-1), 1), device, options.repeats)
+    report(name, "its method", ours, theirs, once(step, device, options.repeats), drawn)
     if options.ctrl_g:
         beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, options, device)
 
 
-def report(name: str, peer: str, ours: Ours, prepared: float, step: float) -> None:
-    emit(BENCH, name, "preparation", ours.prepared * 1e3, peer, prepared * 1e3, prepared / ours.prepared, "ms")
-    emit(BENCH, name, "a token", ours.step * 1e3 / ROWS, peer, step * 1e3 / ROWS, step / ours.step, "ms")
+def preparation_of(ours: Ours) -> list[tuple[str, float]]:
+    """Seconds per constraint."""
+    return [("preparation", ours.prepared), (f"preparation, {SEVERAL} together", ours.together)]
+
+
+def tokens_of(ours: Ours) -> list[tuple[str, float]]:
+    """Seconds per token of one text, in three uses."""
+    return [
+        ("corrections of a token", ours.corrected / ROWS),
+        ("a generated token, guided", ours.guided / ROWS),
+        ("a generated token, HMM", ours.sampled / ROWS),
+    ]
+
+
+def report(name: str, peer: str, ours: Ours, prepared: float, corrected: float, drawn: float) -> None:
+    """Compare with a peer's seconds of preparation, of corrections for ROWS texts, and of tokens sampled with them."""
+    for metric, seconds in preparation_of(ours):
+        emit(BENCH, name, metric, seconds * 1e3, peer, prepared * 1e3, prepared / seconds, "ms")
+    for (metric, seconds), theirs in zip(tokens_of(ours), (corrected, drawn, drawn), strict=True):
+        emit(BENCH, name, metric, seconds * 1e3, peer, theirs * 1e3 / ROWS, theirs / ROWS / seconds, "ms")
 
 
 def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace, device: torch.device) -> None:
@@ -186,8 +234,35 @@ def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace,
     processor, ranges = make(), [[LENGTH, LENGTH]] * ROWS
     processor.compute_logits([()] * ROWS, ranges, ROWS)
     prefixes = [(token,) for token in range(100, 100 + ROWS)]
-    step = once(lambda: processor.compute_logits(prefixes, ranges, ROWS), device, options.repeats)
-    report(name, "Ctrl-G", ours, prepared, step)
+    words = other_model(processor.hmm_model.vocab_size, device)
+
+    def step() -> Tensor:
+        joint, alone = processor.compute_logits(prefixes, ranges, ROWS)
+        return joint - alone
+
+    drawn = once(lambda: torch.multinomial((step() + words).softmax(-1), 1), device, options.repeats)
+    report(name, "Ctrl-G", ours, prepared, once(step, device, options.repeats), drawn)
+
+
+def sentences(states: int, classes: int, device: torch.device, repeats: int) -> None:
+    """A batch of sentences of the shape of ptb-64k (untrained), each with a keyword: with and without preparation."""
+    model = build(states, classes).to(device)
+    model.carry, constraint, name = False, contains("w500"), f"{states} states, {classes} word classes, a keyword"
+    before = fresh_memory(device)
+    model.constrain(constraint, most=4).sample(BATCH)  # compiles
+    settle(device)
+    begun = time.perf_counter()
+    found = model.constrain(constraint, most=SENTENCE)
+    settle(device)
+    prepared, draw = time.perf_counter() - begun, torch.Generator().manual_seed(0)
+    written, begun = 0, time.perf_counter()
+    for _ in range(repeats):
+        written += sum(len(row) + 1 for row in found.product.sample(found.product.begin(BATCH), draw))
+    drawn, written = (time.perf_counter() - begun) / repeats, written // repeats
+    memory = peak_memory(device, before)
+    emit(BENCH, name, "preparation", prepared * 1e3, "none", None, None, "ms", memory_gb=memory)
+    emit(BENCH, name, "sentences", written / drawn, "none", None, None, "tokens/s")
+    emit(BENCH, name, "with preparation", written / (drawn + prepared), "none", None, None, "tokens/s")
 
 
 @torch.no_grad()
@@ -200,11 +275,15 @@ def main(argv: list[str]) -> None:
         "--automata", type=int, nargs="*", default=AUTOMATA, help="states of the automaton, powers of two"
     )
     parser.add_argument("--classes", type=int, default=0, help="word classes: states / classes are live at a word")
+    parser.add_argument("--sentences", type=int, metavar="STATES", help="only: sentences of a large HMM, 256 classes")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--ctrl-g", metavar="PATH", help="a copy of Ctrl-G's repository")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(argv)
     device = torch.device(options.device)
+    if options.sentences:
+        sentences(options.sentences, 256, device, options.repeats)
+        return
     sizes = options.states or ([512] if options.quick else [4096, 32768] if device.type == "cuda" else [4096])
     for states in sizes:
         for size in options.automata:

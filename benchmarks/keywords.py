@@ -5,7 +5,9 @@ contain the keywords)."""
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +17,10 @@ from benchmarks.report import emit
 from trellis.constraints import Constraint, all_of
 from trellis.corpus.load import load_corpus
 from trellis.families.hmm.model import HMM
+from trellis.inference.guided import sample_next
 from trellis.models.base import LanguageModel
 from trellis.models.chain import ChainModel
+from trellis.models.conditioned import Conditioned, sample_each
 from trellis.tasks.lm import data_of
 
 BENCH = "keywords"
@@ -40,6 +44,24 @@ def keyword_sets(model: ChainModel, tokens: np.ndarray, number: int, size: int) 
     return found
 
 
+def masked(found: Sequence[Conditioned]) -> list[str]:
+    """One sentence for each constraint, word by word from the HMM, without the words after which the constraint could
+    not be satisfied."""
+    product, end, draw = found[0].product, found[0].model.vocab.eos, torch.Generator().manual_seed(0)
+    position = product.begin(len(found))
+    position = position._replace(states=torch.tensor([one.start for one in found], device=product.device))
+    active, rows = torch.arange(len(found), device=product.device), [list[int]() for _ in found]
+    while len(active):
+        words = product.likelihoods.whole(position.ahead).log()
+        tokens = sample_next(product, position, words, 0.0, draw)
+        going = tokens != end
+        active, tokens, position = active[going], tokens[going], position.some(going)
+        for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
+            rows[row].append(token)
+        position = product.read(position, tokens)[0]
+    return [one.text(row) for one, row in zip(found, rows, strict=True)]
+
+
 def report(
     name: str, model: ChainModel, judge: LanguageModel, constraints: list[Constraint], texts: Sequence[str | None]
 ) -> None:
@@ -60,16 +82,28 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--size", type=int, default=2, help="keywords of a sentence")
     parser.add_argument("--quick", action="store_true", help="20 sets")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--show", type=int, default=0, help="print this many of the sentences")
     options = parser.parse_args(argv)
-    model: ChainModel = trellis.load(options.model, HMM)
+    model: ChainModel = trellis.load(options.model, HMM, options.device)
     corpus = load_corpus(data_of(model), vocab=model.vocab)
-    judge = trellis.NGram.fit(model.vocab, corpus["train"]) if options.judge is None else trellis.load(options.judge)
-    assert isinstance(judge, LanguageModel)
+    judge: Any = trellis.NGram.fit(model.vocab, corpus["train"])
+    if options.judge is not None:
+        judge = trellis.load(options.judge, None, options.device)
     sets = keyword_sets(model, corpus["valid"].tokens, 20 if options.quick else options.sets, options.size)
-    constraints = [all_of(*words) for words in sets]
-    ours = [model.constrain(c, most=MOST).sample(seed=i)[0] for i, c in enumerate(constraints)]
-    masked = [trellis.guide(model, c, most=MOST, alpha=0.0).sample(model, seed=i)[0] for i, c in enumerate(constraints)]
+    compare(model, judge, sets, options.show)
+
+
+def compare(model: ChainModel, judge: LanguageModel, sets: list[list[str]], shown: int = 0) -> None:
+    """Sentences for every set of keywords, by three methods."""
+    constraints, name = [all_of(*words) for words in sets], f"{len(sets)} sets of {len(sets[0])}"
+    begun = time.perf_counter()
+    found = model.constrain_each(constraints, most=MOST)
+    ours = sample_each(found)
+    emit(BENCH, f"constrained, {name}", "time", time.perf_counter() - begun, "none", None, None, "s")
     pool = [(text, set(model.vocab.split(text))) for text in model.sample(POOL, MOST)]
     drawn = [next((text for text, words in pool if words.issuperset(keywords)), None) for keywords in sets]
-    for name, texts in (("constrained", ours), ("masking", masked), (f"rejection, {POOL} samples", drawn)):
-        report(f"{name}, {len(sets)} sets of {options.size}", model, judge, constraints, texts)
+    for method, texts in (("constrained", ours), ("masking", masked(found)), (f"rejection, {POOL} samples", drawn)):
+        report(f"{method}, {name}", model, judge, constraints, texts)
+    for keywords, text in list(zip(sets, ours, strict=True))[:shown]:
+        print(f"{', '.join(keywords)}: {text}")

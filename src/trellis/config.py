@@ -22,9 +22,10 @@ class DataConfig(Options):
 
     prefix: ClassVar[str] = "data."
     source: str = option("python-docs", 'a named corpus, a file, a folder, or "-" for standard input')
-    reader: str | None = option(None, "text | fasta | csv, or a reader of another package")
+    reader: str | None = option(None, "text | fasta | csv | arrow, or a reader of another package")
     column: str | None = option(
-        None, 'csv: header or index of the column of sequences; "user:event" groups the events by user'
+        None,
+        'csv, arrow: name of the column of sequences; csv: also its index, and "user:event" groups the events by user',
     )
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "document boundaries: file | blank | heading")

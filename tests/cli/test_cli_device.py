@@ -35,6 +35,8 @@ COMMANDS = {
     "score --tokens": ["the cat sees the dog"],
     "infill": ["the ___ sees the dog"],
     "embed": ["the cat sees the dog"],
+    "generate": ["--contains", "dog", "--words", "2..6", "-n", "3"],
+    "generate --best": ["--template", "the ___ sees the ___"],
     "states": [],
     "states --measures": [],
 }

@@ -14,6 +14,7 @@ from torch import Tensor
 import trellis
 from constrained_cases import CASES
 from trellis.constraints import Automaton, Constraint, contains, length
+from trellis.constraints.automaton import side_by_side
 from trellis.emissions import Categorical, Partition
 from trellis.inference.constrained import Product
 from trellis.inference.constrained_lattice import Span
@@ -223,25 +224,26 @@ def test_random_automata(seed: int, states: int, kind: tuple[str, str], limit: i
         assert not best.proved or expected[tuple(best.tokens)] >= max(expected.values()) * (1 - EXACT)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(0, 2**31), st.sampled_from([torch.float32, torch.float64]))
 def test_no_probability_exceeds_one(seed: int, dtype: torch.dtype) -> None:
-    """Fifty random automata and prefixes each."""
+    """A hundred random automata and prefixes each, 10,000 in all."""
     generator, states = seeded(seed), 4
     prior, matrix, table = (
         distributions(generator, *shape).to(dtype) for shape in ((1, states), (states,) * 2, (states, 4))
     )
     chain = Chain(Belief(prior), Dense(matrix), Categorical(table.T.log().contiguous(), None, states))
-    for number in range(50):
-        product = Product(chain, random_automaton(seed + number, 1 + number % 7), Span(0, 6, END))
-        prefix = Prefix(tuple(torch.randint(WORDS, (number % 4,), generator=generator).tolist()))
-        position = Prefixes(product).positions([prefix])
-        before, scale = product.before(product.messages, *position[1:], product.sums)
-        unclamped = float((position.ahead.double() * before.double()).sum().log() + scale)
-        assert unclamped <= 8 * torch.finfo(dtype).eps
-        assert float(product.log_prob(position)) <= 0
-        words = product.next_tokens(position)
-        assert float(words.exp().sum()) <= 1 + 16 * torch.finfo(dtype).eps
+    together, starts = side_by_side([random_automaton(seed + n, 1 + n % 7) for n in range(100)])
+    product = Product(chain, together, Span(0, 6, END), starts=starts)
+    position = product.begin(100)._replace(states=torch.tensor(starts))
+    for _ in range(seed % 4):
+        position, _ = product.read(position, torch.randint(WORDS, (100,), generator=generator))
+    before, scale = product.before(*position[1:])
+    unclamped = (position.ahead.double() * before.double()).sum(-1).log() + scale
+    assert unclamped.isfinite().sum() > 50
+    assert (unclamped <= 8 * torch.finfo(dtype).eps).all()
+    assert (product.log_prob(position) <= 0).all()
+    assert (product.next_tokens(position).exp().sum(-1) <= 1 + 16 * torch.finfo(dtype).eps).all()
 
 
 def test_improbable_constraints_do_not_underflow() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from trellis.config import TrainConfig
@@ -17,10 +19,10 @@ from trellis.families.hmm.parameters import NeuralParams
 from trellis.inference import discrete
 from trellis.inference.constrained import Product
 from trellis.inference.constrained_lattice import Span
-from trellis.inference.constrained_search import most_probable_tokens
+from trellis.inference.constrained_search import most_probable_path, most_probable_tokens
 from trellis.inference.queries import Chain
 from trellis.learning.gradient import GradientLearner
-from trellis.transitions import Dense
+from trellis.transitions import Dense, LowRank, Softmax, Transition
 from trellis.types import Batch, Belief, Potentials
 
 try:
@@ -181,22 +183,53 @@ def test_low_rank_hmms_learn_alike() -> None:
             assert abs(here - there) < HALF_PRECISION * abs(here)
 
 
-def test_constraints() -> None:
+def constrained_parts(kind: str, device: str) -> Chain:
+    """A chain of 8 states and 6 words; every kind of transition and emission that constraints treat differently."""
     generator = torch.Generator().manual_seed(0)
-    matrix, prior, table = (torch.rand(*shape, generator=generator).double() for shape in ((8, 8), (1, 8), (6, 8)))
-    matrix, prior, table = matrix / matrix.sum(-1, keepdim=True), prior / prior.sum(), (table / table.sum(0)).log()
+    matrix, prior, table, small = (
+        torch.rand(*shape, generator=generator).double() for shape in ((8, 8), (1, 8), (6, 8), (8, 3))
+    )
+    support: torch.Tensor | Partition | None = None
+    if kind == "partition":
+        support = Partition(torch.tensor([0, 1, 0, 1, 0, 1]), [4, 4]).to(device)
+        ids = support.support.cpu()
+    elif kind == "support":
+        ids = torch.stack([torch.randperm(8, generator=generator)[:6] for _ in range(6)])
+        support = ids.to(device)
+    else:
+        ids = torch.arange(8).expand(6, -1)
+    weights = table.gather(-1, ids)
+    weights /= torch.zeros(8).double().index_add_(0, ids.flatten(), weights.flatten())[ids]
+    transition: Transition = Dense((matrix / matrix.sum(-1, keepdim=True)).to(device))
+    if kind == "partition":
+        transition = Softmax(*(part.to(device) for part in (small - 0.5, small.flip(0))))
+    elif kind == "support":
+        left, right = small / small.sum(-1, keepdim=True), small.flip(0) / small.sum(0)
+        transition = LowRank(left.to(device), right.to(device))
+    return Chain(
+        Belief((prior / prior.sum()).to(device)), transition, Categorical(weights.log().to(device), support, 8)
+    )
+
+
+def test_constraints() -> None:
+    for kind in ("dense", "partition", "support"):
+        for span in (Span(2, 7, 0), Span(7, 7, None)):
+            here, there = (constrained_values(kind, span, device) for device in ("cpu", "cuda"))
+            for one, other in zip(here[:2], there[:2], strict=True):
+                assert one.tokens == other.tokens
+                assert abs(one.log_prob - other.log_prob) < CLOSE["atol"]
+            assert here[2] == there[2]
+            for one, other in zip(here[3], there[3], strict=True):
+                assert other.cpu().exp().allclose(one.exp(), **CLOSE)
+
+
+def constrained_values(kind: str, span: Span, device: str) -> tuple[Any, Any, list[list[int]], list[torch.Tensor]]:
+    """The best tokens, the best path, samples, and tensors to compare."""
     automaton = (contains("1 2") & banned("3 3")).compile(Alphabet.of_ids(6, 0))
-    found = []
-    for device in ("cpu", "cuda"):
-        emission = Categorical(table.to(device), None, 8)
-        chain = Chain(Belief(prior.to(device)), Dense(matrix.to(device)), emission)
-        product = Product(chain, automaton, Span(2, 9, 0))
-        position = product.read(product.begin(3), torch.tensor([1, 2, 3], device=device))[0]
-        best = most_probable_tokens(product, product.begin())
-        samples = product.sample(position, torch.Generator().manual_seed(1))
-        values = [product.log_prob(position), product.next_tokens(position), product.length_probs(product.begin())]
-        found.append((best, samples, values))
-    assert found[0][0] == (found[1][0].tokens, pytest.approx(found[1][0].log_prob), True)  # type: ignore[union-attr]
-    assert found[0][1] == found[1][1]
-    for one, other in zip(found[0][2], found[1][2], strict=True):
-        assert other.cpu().exp().allclose(one.exp(), **CLOSE)
+    product = Product(constrained_parts(kind, device), automaton, span)
+    first = product.begin()
+    position = product.read(product.begin(3), torch.tensor([1, 2, 3], device=device))[0]
+    samples = product.sample(position, torch.Generator().manual_seed(1))
+    values = [product.log_prob(position), product.next_tokens(position), product.length_probs(first)]
+    values.append(product.corrections(position))
+    return most_probable_tokens(product, first), most_probable_path(product, first), samples, values

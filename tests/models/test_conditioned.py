@@ -13,8 +13,9 @@ import torch
 
 import trellis
 from running import run
-from trellis.constraints import anything, banned, begins, contains, length, regex, template
+from trellis.constraints import anything, banned, begins, contains, ends, length, regex, template
 from trellis.errors import TrellisError
+from trellis.models.conditioned import sample_each
 
 CLOSE = 1e-5
 SENTENCES = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs , and the dog sees"] * 15
@@ -181,3 +182,41 @@ def test_an_automaton_too_large_for_a_picture(tmp_path: Path) -> None:
     vocab = trellis.load("demo").vocab
     with pytest.raises(TrellisError, match="too large for a picture"):
         AutomatonPicture(length(100, 101).compile(vocab), vocab.words).save(tmp_path / "a.svg")
+
+
+def test_several_constraints_at_once(model: Any) -> None:
+    constraints = [
+        contains("cat"),
+        begins("a") & banned("sees"),
+        template("the ___ runs"),
+        contains("dog") | ends("runs"),
+    ]
+    together = model.constrain_each(constraints, 1, 7)
+    for one, constraint in zip(together, constraints, strict=True):
+        alone = model.constrain(constraint, 1, 7)
+        np.testing.assert_allclose(one.log_prob("a"), alone.log_prob("a"), rtol=1e-9)
+        np.testing.assert_allclose(one.log_prob(), alone.log_prob(), rtol=1e-9)
+        np.testing.assert_allclose(one.length_probs(), alone.length_probs(), rtol=1e-9)
+        assert one.best() == (alone.best().text, pytest.approx(alone.best().log_prob, rel=1e-9), True)
+    for number in range(20):
+        for constraint, text in zip(constraints, sample_each(together, number), strict=True):
+            assert constraint.compile(model.vocab).accepts(model.encode_line(text)[0].tolist())
+    with pytest.raises(TrellisError, match="not prepared together"):
+        sample_each([together[0], model.constrain(contains("cat"))])
+    with pytest.raises(TrellisError, match="at least one constraint"):
+        model.constrain_each([])
+
+
+def test_log_probabilities_of_samples(model: Any) -> None:
+    found = model.constrain(contains("cat"), most=8)
+    for one in found.samples(5, "the"):
+        np.testing.assert_allclose(one.log_prob, model.log_prob(one.text), rtol=1e-9)
+        given = one.log_prob - model.token_log_probs("the")[0] - found.log_prob("the")
+        np.testing.assert_allclose(one.log_prob_given, given, rtol=1e-9)
+    assert [one.text for one in found.samples(5, "the")] == found.sample(5, "the")
+    stream = model.constrain(contains("cat"), most=4, complete=False)
+    position, expected = stream.product.begin(), 0.0
+    for token in stream.draw(1, "", 0)[0]:
+        position, log_prob = stream.product.read(position, torch.tensor([token]))
+        expected += float(log_prob)
+    np.testing.assert_allclose(stream.samples(1)[0].log_prob, expected, rtol=1e-9)

@@ -176,6 +176,16 @@ def test_the_processor_follows_reordered_rows_and_leaves_ended_ones(hmm: trellis
         assert found[row].allclose(scores[row].log_softmax(-1) + guide.corrections([prefix])[0], rtol=EXACT)
 
 
+def test_a_processor_that_samples(hmm: trellis.HMM) -> None:
+    guide, scores = trellis.guide(hmm, CONSTRAINT, most=4, cache=3), scores_of(1, 5)
+    rows = torch.tensor([[1]]).expand(4000, -1)
+    found = guide.processor(seed=0)(rows, scores.expand(4000, -1))
+    assert (found == 0).sum(-1).eq(1).all()
+    assert (found > -torch.inf).sum(-1).eq(1).all()
+    expected = guide.processor()(rows[:1], scores).softmax(-1)[0]
+    assert chi_square(found.argmax(-1).numpy(), expected.numpy()) > SMALLEST_P
+
+
 @pytest.fixture(scope="module")
 def gpt2() -> Any:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -201,10 +211,12 @@ def test_transformers_sample_what_satisfies_the_constraint(hmm: trellis.HMM, gpt
     torch.manual_seed(1)
     for options in (
         {"do_sample": True, "num_return_sequences": 8},
+        {"do_sample": True, "num_return_sequences": 8, "num_beams": 1},
         {"num_beams": 4},
         {"num_beams": 3, "do_sample": True},
     ):
-        found = generate(gpt2, guide.processor(attention_mask=mask), prompts, mask, **options)
+        seed = 0 if "num_beams" not in options else None
+        found = generate(gpt2, guide.processor(attention_mask=mask, seed=seed), prompts, mask, **options)
         assert len(found) == 2 * options.get("num_return_sequences", 1)
         assert all(automaton.accepts(row) and len(row) <= MOST for row in found)
 

@@ -14,7 +14,7 @@ from trellis.kernels.mask import draw_mask
 from trellis.testing import check_transition
 from trellis.testing.close import assert_close
 from trellis.testing.problems import seeded
-from trellis.transitions import Blocks, ClassBlocks, LogitBlocks, Softmax
+from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, Softmax
 from trellis.types import Belief, Groups, Potentials
 
 STATES, DIM = 5, 3
@@ -100,3 +100,13 @@ def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: py
         outcomes.append([norms, last.probs, entered, *torch.autograd.grad(loss, given)])
     for one, other in zip(*outcomes, strict=True):
         assert_close(one, other)
+
+
+def test_many_products_are_with_a_dense_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = masked(0.4, *parameters())
+    assert operator.for_products(3) is operator
+    dense = operator.for_products(10)
+    assert isinstance(dense, Dense)
+    assert_close(dense.dense(), operator.dense())
+    monkeypatch.setattr("trellis.transitions.softmax.ROOM", STATES**2)
+    assert operator.for_products(10) is operator

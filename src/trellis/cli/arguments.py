@@ -63,9 +63,9 @@ def add_text(parser: argparse.ArgumentParser) -> None:
 def add_input(parser: argparse.ArgumentParser) -> None:
     """The options of `records_of` and `chunks_of`."""
     parser.add_argument("-i", "--input", type=Path, metavar="FILE", help="a file or .gz file (default: standard input)")
-    parser.add_argument("--reader", metavar="NAME", help="text, fasta or csv (default: by the suffix of --input, or "
-                        "else that of the training text)")  # fmt: skip
-    parser.add_argument("--column", metavar="NAME", help="csv: column of sequences (default: as in the training text)")
+    parser.add_argument("--reader", metavar="NAME", help="text, fasta, csv or arrow (default: by the suffix of --input "
+                        "or else that of the training text)")  # fmt: skip
+    parser.add_argument("--column", metavar="NAME", help="column of sequences (default: as in the training text)")
     parser.add_argument("--pretokenized", action="store_true", help="split the text at spaces only")
 
 

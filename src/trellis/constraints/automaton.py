@@ -106,6 +106,17 @@ def explore(
     return minimised(Automaton(np.array(moves), np.array([accepts(state) for state in found]), classes))
 
 
+def side_by_side(automata: Sequence[Automaton]) -> tuple[Automaton, list[int]]:
+    """Several automata as one that is not connected, and the first state of each."""
+    chosen, classes = np.unique(np.stack([one.classes for one in automata]), axis=1, return_inverse=True)
+    sizes = [len(one.moves) for one in automata]
+    starts = (np.cumsum(sizes) - sizes).tolist()
+    check_size(sum(sizes))
+    moves = [one.moves[:, columns] + first for one, columns, first in zip(automata, chosen, starts, strict=True)]
+    accepting = np.concatenate([one.accepting for one in automata])
+    return Automaton(np.concatenate(moves), accepting, classes.reshape(-1)), starts
+
+
 def check_size(states: int) -> None:
     if states > LARGEST:
         raise TrellisError(

@@ -50,7 +50,7 @@ Item = str | Bounds | Tree
 REPEATS = {"*": Bounds(0, None), "+": Bounds(1, None), "?": Bounds(0, 1)}
 _BOUNDS = r"(?P<bounds>\{(?P<least>\d{0,9})(?P<range>,(?P<most>\d{0,9}))?\})"
 _CHARACTERS = re.compile(
-    rf"(?P<open>\((?:\?:)?)|(?P<operator>[)|])|(?P<repeat>[*+?])|{_BOUNDS}"
+    rf"(?P<open>\((?:\?:|(?!\?)))|(?P<operator>[)|])|(?P<repeat>[*+?])|{_BOUNDS}"
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[^bBAZ\d])|[^\\\[\](){}|*+?])",
     re.DOTALL,
 )
@@ -59,6 +59,13 @@ _TOKENS = re.compile(
     r"|(?P<set>\[(?P<negated>\^?)(?P<members>(?:\\.|[^\]\\])*)\])|(?P<atom>(?:\\.|[^\s()|*+?{}\[\]\\])+)"
 )
 _GAP = re.compile(rf"___{_BOUNDS}?")
+UNSUPPORTED = {  # the beginning of a part that `re` can read, and what to write instead
+    r"\(\?<?[=!]": "lookahead and lookbehind are not supported; combine several constraints instead",
+    r"\(\?P<": "named groups are not supported; write ( )",
+    r"\\[1-9]|\(\?P=": "backreferences are not supported; list the alternatives",
+    r"\(\?": "flags are not supported; list the alternatives, such as [Aa]",
+    r"\\[bBAZ]": "word boundaries and anchors are not supported; the pattern matches the whole text",
+}
 
 
 def of_characters(pattern: str, alphabet: Alphabet) -> Automaton:
@@ -134,7 +141,9 @@ def lexed(text: str, grammar: re.Pattern[str], atom: Callable[[re.Match[str]], T
     while position < len(text):
         match = grammar.match(text, position)
         if match is None:
-            raise TrellisError(f"Cannot read the pattern {pattern!r} from {text[position:][:10]!r} on.")
+            here = text[position:]
+            reason = next((reason for part, reason in UNSUPPORTED.items() if re.match(part, here)), "")
+            raise TrellisError(f"Cannot read the pattern {pattern!r} from {here[:10]!r} on{reason and ': ' + reason}.")
         position, found = match.end(), match.groupdict()
         if found["open"]:
             items.append("(")

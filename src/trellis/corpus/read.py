@@ -98,6 +98,12 @@ def _read_csv(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
     return _gather(DOCUMENT + record.text + LINE for record in records)
 
 
+def _read_arrow(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
+    from trellis.corpus import arrow
+
+    return arrow.read(path, recipe, report)
+
+
 def _csv_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
     """Each row's `column`; with "id:event", adjacent rows with the same id form one record.
 
@@ -174,6 +180,7 @@ READERS = {
     "text": Reader(_read_plain, (".txt",), records=_text_records),
     "fasta": Reader(_read_fasta, (".fasta", ".fa"), {"tokenizer": "symbols"}, _fasta_records, order="sentences"),
     "csv": Reader(_read_csv, (".csv",), records=_csv_records, order="sentences"),
+    "arrow": Reader(_read_arrow, (".arrow", ".feather", ".parquet"), order="sentences"),
 }
 
 

@@ -14,6 +14,8 @@ that lead from s to the same s' are one edge, and equal sets of classes share th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -24,7 +26,7 @@ from trellis.devices import draw_uniform
 from trellis.emissions.classed import Classed, Likelihoods
 from trellis.engines.reference import to_dense
 from trellis.errors import TrellisError
-from trellis.inference.constrained_lattice import Lattice, Span
+from trellis.inference.constrained_lattice import Edges, Lattice, Span
 from trellis.inference.queries import Chain, normalised
 from trellis.transitions.base import invert
 
@@ -51,14 +53,22 @@ class Messages(NamedTuple):
 
 
 class Product:
-    """The product of a chain (prior of one sequence) and an automaton."""
+    """The product of a chain (prior of one sequence) and an automaton, which may have several first states."""
 
     @torch.no_grad()
-    def __init__(self, chain: Chain, automaton: Automaton, span: Span, likelihoods: Likelihoods | None = None) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        automaton: Automaton,
+        span: Span,
+        likelihoods: Likelihoods | None = None,
+        starts: Sequence[int] = (0,),
+    ) -> None:
         self.transition, self.span = chain.transition, span
         self.prior = to_dense(chain.prior, chain.transition.num_states)[:1]
         self.device, self.dtype = self.prior.device, self.prior.dtype
-        self.lattice = Lattice(automaton, span, self.device)
+        self.moves = chain.transition.for_products(span.most)
+        self.lattice = Lattice(automaton, span, self.device, starts)
         if self.lattice.size * self.transition.num_states > LARGEST:
             raise TrellisError(
                 f"The constraint needs {self.lattice.size:,} messages of {self.transition.num_states:,} states, more "
@@ -82,51 +92,59 @@ class Product:
         best = self.emission.best()
         return torch.stack([best[mask].amax(0) for mask in self.lattice.labels]) if len(self.sums) else best[:0]
 
+    @cached_property
+    def relaxed(self) -> Messages:
+        """Messages in which every state of the chain chooses its own tokens: upper bounds for the search."""
+        return self.compute(self.label_best(), relaxed=True)
+
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
         """The messages of all pairs, from the last step to the first; `relaxed` takes maxima over tokens, not sums."""
         values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
         scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
         found = Messages(values, scales)
-        for t in range(self.span.most, -1, -1):
-            states = self.lattice.needed[t]
-            if len(states):
-                steps = torch.full_like(states, t)
-                before, scale = self.before(found, steps, states, weights, relaxed)
-                rows = self.lattice.place[t, states]
-                values[rows], scales[rows] = self.transition.backward(before), scale
+        if not relaxed:
+            values[self.lattice.sure], scales[self.lattice.sure] = 1.0, 0.0
+        for rows, after, edges in self.lattice.stages(every=relaxed):
+            before, scale = self.joined(Messages(values[after], scales[after]), edges, weights, relaxed)
+            values[rows], scales[rows] = self.moves.backward(before), scale
         return found
 
-    def before(
-        self, messages: Messages, steps: Tensor, states: Tensor, weights: Tensor, relaxed: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def before(self, steps: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """b_t(s, z) of some pairs [n], divided by exp of its scale: [n, K], [n]."""
-        pair, edge = self.lattice.edges_of(states)
-        rows, ends = self.lattice.rows(steps[pair] + 1, self.lattice.target[edge]), self.lattice.may_end(steps, states)
-        top = torch.where(ends, 0.0, -torch.inf).double()
-        top = top.scatter_reduce(0, pair, messages.scales[rows], "amax")
+        source, edge = self.lattice.edges_of(states)
+        target = self.lattice.rows(steps[source] + 1, self.lattice.target[edge])
+        edges = Edges(self.lattice.may_end(steps, states), source, target, self.lattice.label[edge])
+        return self.joined(self.messages, edges, self.sums)
+
+    def joined(self, messages: Messages, edges: Edges, weights: Tensor, relaxed: bool = False) -> tuple[Tensor, Tensor]:
+        """b_t(s, z) of pairs [n] from the messages to which their edges lead, and its log-scale: [n, K], [n]."""
+        ends, source, target, label = edges
+        scales = messages.scales[target]
+        top = torch.where(ends, 0.0, -torch.inf).double().scatter_reduce(0, source, scales, "amax")
         top = top.masked_fill(top == -torch.inf, 0.0)
-        factor = (messages.scales[rows] - top[pair]).exp().to(self.dtype)
+        factor = (scales - top[source]).exp().to(self.dtype).unsqueeze(-1)
         found = (ends * (-top).exp()).to(self.dtype).unsqueeze(-1) * self.ends
-        for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // found.shape[1])):
-            terms = weights[self.lattice.label[edge[some]]] * messages.values[rows[some]] * factor[some].unsqueeze(-1)
+        for some in slices(len(source), ENTRIES // found.shape[1]):
+            terms = weights[label[some]] * messages.values[target[some]] * factor[some]
             if relaxed:
-                found.scatter_reduce_(0, pair[some].unsqueeze(-1).expand_as(terms), terms, "amax")
+                found.scatter_reduce_(0, source[some].unsqueeze(-1).expand_as(terms), terms, "amax")
             else:
-                found.index_add_(0, pair[some], terms)
+                found.index_add_(0, source[some], terms)
         peak = found.amax(-1)
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
-    def begin(self, batch: int = 1) -> Position:
-        """Before the first token."""
-        nothing = torch.zeros(batch, dtype=torch.int64, device=self.device)
-        return Position(self.prior.expand(batch, -1), nothing, nothing)
+    def begin(self, batch: int = 1, start: int | None = None) -> Position:
+        """Before the first token; `start` is the first state of the automaton, if there are several."""
+        steps = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        states = torch.full_like(steps, self.lattice.starts[0] if start is None else start)
+        return Position(self.prior.expand(batch, -1), steps, states)
 
     def read(self, position: Position, tokens: Tensor, context: bool = False) -> tuple[Position, Tensor]:
         """The position after one more token [B], and log p(token | tokens so far) [B]; the automaton does not read a
         token of the context."""
         joint = position.ahead * self.likelihoods.rows(tokens)
         total = joint.sum(-1)
-        ahead = self.transition.forward(normalised(joint))
+        ahead = self.moves.forward(normalised(joint))
         if context:
             return position._replace(ahead=ahead), total.double().log()
         states = self.lattice.after[position.states, self.lattice.classes[tokens]]
@@ -134,7 +152,7 @@ class Product:
 
     def log_prob(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far): [B]."""
-        before, scale = self.before(self.messages, position.steps, position.states, self.sums)
+        before, scale = self.before(position.steps, position.states)
         return (log_dot(position.ahead, before) + scale).clamp(max=0.0)
 
     def joint(self, position: Position, messages: Messages | None = None) -> Tensor:
@@ -173,37 +191,73 @@ class Product:
         total = joint.logsumexp(-1, keepdim=True)
         return joint - total.masked_fill(total == -torch.inf, 0.0)
 
-    def next_alone(self, position: Position) -> Tensor:
-        """log p(next token | tokens so far), irrespective of the constraint: [B, V]."""
-        return self.likelihoods.whole(position.ahead).log()
+    def log_prob_of(self, position: Position, tokens: Tensor) -> Tensor:
+        """log p(next token | tokens so far), irrespective of the constraint: [B] -> [B]."""
+        return log_dot(position.ahead, self.likelihoods.rows(tokens))
 
     def corrections(self, position: Position) -> Tensor:
         """log p(constraint | tokens so far, next token): [B, V]."""
-        joint, alone = self.predict(position, self.messages, alone=True)
-        return (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+        open = ~self.lattice.certain[position.states] | (position.steps >= self.span.most)
+        found = torch.zeros(len(open), self.num_symbols, dtype=torch.float64, device=self.device)
+        if bool(open.any()):
+            joint, alone = self.predict(position.some(open), self.messages, alone=True)
+            found[open] = (joint - alone.masked_fill(alone == -torch.inf, 0.0)).clamp(max=0.0)
+        return found
+
+    def corrections_of(self, position: Position, tokens: Tensor) -> Tensor:
+        """log p(constraint | tokens so far, next token) for some next tokens: [B, n] -> [B, n]."""
+        rows, _, ends, _ = self.reached(position, self.messages)
+        rows = rows.gather(1, self.lattice.classes[tokens])  # [B, n]
+        joint = position.ahead.unsqueeze(1) * self.likelihoods.rows(tokens.flatten()).unflatten(0, tokens.shape)
+        alone, total = joint.sum(-1), (joint * self.messages.values[rows]).sum(-1)
+        found = total.log().double() + self.messages.scales[rows] - alone.log().nan_to_num(neginf=0.0)
+        if self.span.end is not None:
+            found = torch.where(tokens == self.span.end, torch.where(ends, 0.0, -torch.inf).unsqueeze(-1), found)
+        return found.clamp(max=0.0)
+
+    def largest_corrections(self, position: Position) -> Tensor:
+        """An upper bound on log p(constraint | tokens so far, next token): [B, V].
+
+        The probability is a mean of the message of the state that the token leads to, so at most its maximum."""
+        rows, _, ends, _ = self.reached(position, self.messages)
+        bounds = self.peaks[rows].log() + self.messages.scales[rows]
+        if self.span.end is not None:
+            bounds[:, self.lattice.classes[self.span.end]] = torch.where(ends, 0.0, -torch.inf).double()
+        return bounds[:, self.lattice.classes]
+
+    @cached_property
+    def peaks(self) -> Tensor:
+        """The maximum of each stored message: [R + 1]."""
+        return self.messages.values.amax(-1).double()
 
     def sample(self, position: Position, generator: torch.Generator | None = None) -> list[list[int]]:
-        """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>.
-
-        States and tokens are sampled together, so a step needs one row of the transition and no sum over tokens."""
+        """Sample one continuation per sequence from p(tokens | tokens so far, constraint), without <eos>."""
         found: list[list[int]] = [[] for _ in position.steps]
         active = torch.arange(len(found), device=self.device)
         uniform = draw_uniform((len(found), self.span.most + 1, 3), self.device, generator)
         for numbers in uniform.permute(1, 2, 0):  # drawn by sequence: the first n samples do not depend on their number
-            weights, _ = self.before(self.messages, *position[1:], self.sums)
-            states = invert(position.ahead.double() * weights, numbers[0, active])
-            choice = invert(self.choices(position, states), numbers[1, active])
-            going = choice < self.totals.shape[0]
-            active, position, states, choice = active[going], position.some(going), states[going], choice[going]
+            going, tokens, states = self.draw(position, numbers[:, active])
+            active, position = active[going], position.some(going)
             if not len(active):
                 break
-            words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
-            tokens = invert(words.double(), numbers[2, active])
             for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
                 found[row].append(token)
-            after = self.lattice.after[position.states, choice]
-            position = Position(self.transition.rows(states), position.steps + 1, after)
+            after = self.lattice.after[position.states, self.lattice.classes[tokens]]
+            position = Position(self.moves.rows(states), position.steps + 1, after)
         return found
+
+    def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B]:
+        whether there is one [B], rather than the end; and for each of these n sequences, the token and its state [n].
+
+        States and tokens are sampled together, so this needs no product with the emission matrix."""
+        weights, _ = self.before(*position[1:])
+        states = invert(position.ahead.double() * weights, numbers[0])
+        choice = invert(self.choices(position, states), numbers[1])
+        going = choice < self.totals.shape[0]
+        states, choice = states[going], choice[going]
+        words = self.likelihoods.columns(states) * (self.lattice.classes == choice.unsqueeze(-1))
+        return going, invert(words.double(), numbers[2, going]), states
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
         """Weights of the class of the next token, and last of the end, given the state that emits it: [B, C + 1]."""
@@ -222,24 +276,28 @@ class Product:
             found[t] = log_dot(ahead, self.ends)[ends].logsumexp(0) + scale
             pair, label, index, states = self.lattice.onward(t, states)
             joint = ahead.new_zeros(len(states), ahead.shape[1])
-            for some in torch.arange(len(pair), device=self.device).split(max(1, ENTRIES // ahead.shape[1])):
+            for some in slices(len(pair), ENTRIES // ahead.shape[1]):
                 joint.index_add_(0, index[some], ahead[pair[some]] * self.sums[label[some]])
             total = joint.sum()
             if total == 0:
                 break
-            ahead, scale = self.transition.forward(joint / total), scale + float(total.double().log())
+            ahead, scale = self.moves.forward(joint / total), scale + float(total.double().log())
         return (found - found.logsumexp(0)).exp()
 
     def beyond(self) -> float:
         """p(more than `most` tokens), irrespective of the constraint: the probability that the limit leaves out."""
         if self.span.end is None:
             return 0.0
-        ahead = self.prior[0]
+        ahead = self.prior
         for _ in range(self.span.most):
-            ahead = self.transition.forward(ahead * (1 - self.ends))
+            ahead = self.moves.forward(ahead * (1 - self.ends))
         return float((ahead * (1 - self.ends)).double().sum())
 
 
 def log_dot(probs: Tensor, weights: Tensor) -> Tensor:
     """log sum_z p(z) w(z), in float64: [..., K] -> [...]."""
     return (probs.double() * weights.double()).sum(-1).log()
+
+
+def slices(rows: int, size: int) -> Iterator[slice]:
+    return (slice(first, first + max(1, size)) for first in range(0, rows, max(1, size)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,28 @@ class Span(NamedTuple):
     most: int
     end: int | None  # None: a stream of exactly `most` tokens
 
+    @property
+    def ends(self) -> range:
+        """The numbers of tokens after which a sequence may end."""
+        return range(self.least if self.end is not None else self.most, self.most + 1)
+
+
+class Edges(NamedTuple):
+    """What may follow n pairs (t, s)."""
+
+    ends: Tensor  # whether the sequence may end: [n] bool
+    source: Tensor  # of each edge: the index of its pair, in ascending order
+    target: Tensor  # ... the row of the message that it leads to
+    label: Tensor  # ... the set of classes of tokens
+
+
+class Stage(NamedTuple):
+    """The pairs (t, s) of one t whose messages are computed together."""
+
+    rows: Tensor  # of their messages: [n]
+    after: slice  # rows of the messages of t + 1, to which the targets are relative
+    edges: Edges
+
 
 class Onward(NamedTuple):
     """Edges from some states of the automaton after t tokens into states that can accept."""
@@ -32,10 +55,11 @@ class Lattice:
     """States 0 to S - 1 of the automaton, and S, which cannot accept, after t = 0 to `most` tokens.
 
     Classes that lead from one state to the same other are one edge; its label is the set of these classes. A pair
-    (t, s) that can be reached from (0, 0) and can accept has the row `place[t, s]`; all others have `size`."""
+    (t, s) that can be reached and can accept has the row `place[t, s]`; all others have `size`. From a
+    `certain` state every stream is accepted. `starts` are the states of the automaton before the first token."""
 
-    def __init__(self, automaton: Automaton, span: Span, device: torch.device) -> None:
-        self.span, self.device = span, device
+    def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int] = (0,)) -> None:
+        self.span, self.device, self.starts = span, device, starts
         dead, live = len(automaton.moves), automaton.live()
         moves, classes = np.where(live[automaton.moves], automaton.moves, dead), automaton.classes
         if span.end is not None:  # <eos> is a class of its own, which the automaton never reads
@@ -44,8 +68,10 @@ class Lattice:
             moves = np.column_stack([moves, np.full(dead, dead)])
         moves, accepting = np.vstack([moves, np.full_like(moves[:1], dead)]), np.append(automaton.accepting, False)
         self.classes, self.after, self.accepting = map(self.tensor, (classes, moves, accepting))  # [V], [S+1, C], [S+1]
+        certain = np.append(unavoidable(automaton), False) & (span.end is None)
+        self.certain = self.tensor(certain)  # [S + 1]
         self.find_edges(moves)
-        self.find_pairs(moves, accepting)
+        self.find_pairs(moves, accepting, certain)
 
     def tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, device=self.device)
@@ -67,22 +93,45 @@ class Lattice:
         self.begins = self.counts.cumsum(0) - self.counts
         self.labels = self.tensor(np.array(masks, bool).reshape(-1, moves.shape[1]))  # [L, C]
 
-    def find_pairs(self, moves: np.ndarray, accepting: np.ndarray) -> None:
-        (least, most, end), dead = self.span, len(moves) - 1
+    def find_pairs(self, moves: np.ndarray, accepting: np.ndarray, certain: np.ndarray) -> None:
+        most, dead = self.span.most, len(moves) - 1
         reach, alive = np.zeros((2, most + 2, dead + 1), bool)
-        reach[0, 0] = True
+        reach[0, self.starts] = True
         for t in range(most):
             reach[t + 1, np.unique(moves[reach[t]])] = True
         for t in range(most, -1, -1):
-            ending = accepting if t >= least and (end is not None or t == most) else np.zeros_like(accepting)
+            ending = accepting if t in self.span.ends else np.zeros_like(accepting)
             alive[t] = ending | alive[t + 1][moves].any(1)
         kept = reach & alive
         kept[:, dead] = False
         self.size = int(kept.sum())
         place = np.full(kept.shape, self.size)
         place[kept] = np.arange(self.size)
-        self.needed = [self.tensor(np.flatnonzero(row)) for row in kept[:-1]]  # the states of each t
         self.place = self.tensor(place)  # [most + 2, S + 1]
+        self.sure = self.tensor(place[kept & certain])  # rows of pairs from which every stream is accepted
+        self.kept, self.computed = kept, kept & ~certain
+
+    def stages(self, every: bool) -> Iterator[Stage]:
+        """The pairs of each t, from the last t to the first: all, or those without certain states."""
+        chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
+        bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
+        for t in range(self.span.most, -1, -1):
+            if chosen[t].any():
+                key = self.kept[t : t + 2].tobytes(), t in self.span.ends
+                if key not in known:
+                    known[key] = self.edges_between(chosen[t], self.kept[t], self.kept[t + 1], key[1])
+                places, edges = known[key]
+                yield Stage(places + bounds[t], slice(bounds[t + 1], bounds[t + 2]), edges)
+
+    def edges_between(
+        self, chosen: np.ndarray, kept: np.ndarray, after: np.ndarray, ending: bool
+    ) -> tuple[Tensor, Edges]:
+        """The places of the chosen states of one t among those kept, and their edges into states kept at the next t."""
+        states, places = self.tensor(np.flatnonzero(chosen)), self.tensor((kept.cumsum() - 1)[chosen])
+        source, edge = self.edges_of(states)
+        target = self.tensor(np.where(after, after.cumsum() - 1, -1))[self.target[edge]]
+        into = target >= 0
+        return places, Edges(self.accepting[states] & ending, source[into], target[into], self.label[edge][into])
 
     def rows(self, steps: Tensor, states: Tensor) -> Tensor:
         """The rows of pairs (t, s); all t beyond `most` share an entry."""
@@ -90,8 +139,8 @@ class Lattice:
 
     def may_end(self, steps: Tensor, states: Tensor) -> Tensor:
         """Whether sequences may end after some tokens: [n] bool."""
-        least, most, end = self.span
-        return self.accepting[states] & (steps >= least) & (steps <= most if end is not None else steps == most)
+        ends = self.span.ends
+        return self.accepting[states] & (steps >= ends.start) & (steps < ends.stop)
 
     def edges_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """The edges of some states [n]: the index of the state, and the edge."""
@@ -107,3 +156,11 @@ class Lattice:
         source, edge = source[keep], edge[keep]
         after, target = self.target[edge].unique(return_inverse=True)
         return Onward(source, self.label[edge], target, after)
+
+
+def unavoidable(automaton: Automaton) -> np.ndarray:
+    """The states from which every continuation is accepted: [S] bool."""
+    found = automaton.accepting.copy()
+    while not np.array_equal(found, after := found & found[automaton.moves].all(1)):
+        found = after
+    return found

@@ -101,13 +101,13 @@ def most_probable_tokens(product: Product, position: Position, limit: int = LIMI
     if first is None:
         return None
     best = Best(first.tokens, log_prob_of(product, position, first.tokens), True)
-    relaxed, dropped = product.compute(product.label_best(), relaxed=True), -torch.inf
+    dropped = -torch.inf
     words = torch.zeros(1, 0, dtype=torch.int64, device=product.device)
     known = torch.zeros(1, dtype=torch.float64, device=product.device)
     size, end = product.num_symbols, product.span.end
     while len(words):
         pieces = torch.arange(len(words), device=product.device).split(max(1, ENTRIES // size))
-        bounds = torch.cat([product.joint(position.some(rows), relaxed).double() for rows in pieces])
+        bounds = torch.cat([product.joint(position.some(rows), product.relaxed).double() for rows in pieces])
         bounds += known.unsqueeze(-1)
         if not words.shape[1] and float(bounds.max()) < best.log_prob - ROUNDING:
             dropped = torch.inf  # a bound below a sequence has underflowed: nothing is proved

@@ -26,15 +26,15 @@ class Prefix(NamedTuple):
 class Prefixes:
     """The positions of at most `size` prefixes; the least recently used are dropped."""
 
-    def __init__(self, product: Product, size: int = 256) -> None:
-        self.product, self.size = product, size
+    def __init__(self, product: Product, size: int = 256, start: int | None = None) -> None:
+        self.product, self.size, self.start = product, size, start
         self.kept: OrderedDict[Prefix, Position] = OrderedDict()
 
     def positions(self, prefixes: Sequence[Prefix]) -> Position:
         """The positions of B prefixes. Those that need one more token than a prefix in the cache are read together."""
         distinct = dict.fromkeys(prefixes)
         found = {prefix: self.kept[prefix] for prefix in distinct if prefix in self.kept}
-        found[Prefix(())] = self.product.begin()
+        found[Prefix(())] = self.product.begin(1, self.start)
         chains = [self.to_read(prefix, found) for prefix in distinct]
         while level := [chain.pop() for chain in chains if chain]:
             self.extend(list(dict.fromkeys(level)), found)

@@ -1,7 +1,7 @@
 """Sentence queries of models with hidden states: posteriors, Viterbi paths, samples, infilling."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -155,7 +155,15 @@ class ChainModel(StateModel):
     def constrain(
         self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
     ) -> Conditioned:
-        return Conditioned(self, constraint, least, most, complete)
+        return Conditioned.several(self, [constraint], least, most, complete)[0]
+
+    def constrain_each(
+        self, constraints: Sequence[Constraint], least: int = 0, most: int | None = None, complete: bool = True
+    ) -> list[Conditioned]:
+        """As `constrain`, for several constraints that are prepared together, which takes less time than one by one."""
+        if not constraints:
+            raise TrellisError("Pass at least one constraint.")
+        return Conditioned.several(self, constraints, least, most, complete)
 
     def written(self, ids: np.ndarray) -> str:
         """A sentence with gaps as text."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from trellis.constraints import Automaton, Constraint
+from trellis.constraints.automaton import side_by_side
 from trellis.devices import check_integer, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
@@ -32,6 +34,14 @@ class BestSentence(NamedTuple):
     proved: bool  # whether no other sentence is more probable; False: the search reached its limit
 
 
+class Sampled(NamedTuple):
+    """A sample from the sentences that satisfy a constraint."""
+
+    text: str
+    log_prob: float  # log p(text), including <eos> if the sentence is complete
+    log_prob_given: float  # log p(text | constraint, prompt)
+
+
 class Conditioned:
     """The sentences of a model that satisfy a constraint. All queries are exact.
 
@@ -39,17 +49,28 @@ class Conditioned:
     words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a token like any other.
     """
 
+    def __init__(self, model: ChainModel, constraint: Constraint, automaton: Automaton, product: Product, start: int):
+        self.model, self.constraint, self.automaton = model, constraint, automaton
+        self.product, self.span, self.start = product, product.span, start
+        self.prefixes = Prefixes(product, start=start)
+
+    @classmethod
     @torch.no_grad()
-    def __init__(self, model: ChainModel, constraint: Constraint, least: int, most: int | None, complete: bool) -> None:
+    def several(
+        cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
+    ) -> list[Conditioned]:
+        """A model under each of several constraints. Their messages are computed together: one product with the
+        transition matrix per step."""
         check_integer(least, "smallest number of words", 0, MOST_WORDS)
         most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
         if not 0 <= least <= most or (not complete and most < 1):
             raise TrellisError(f"Cannot generate {least} to {most} words; pass 0 <= least <= most.")
-        self.model, self.constraint = model, constraint
-        self.automaton: Automaton = constraint.compile(model.vocab)
-        self.span = Span(least if complete else most, most, model.vocab.eos if complete else None)
-        self.product = Product(model.chain(), self.automaton, self.span, model.likelihoods())
-        self.prefixes = Prefixes(self.product)
+        span = Span(least if complete else most, most, model.vocab.eos if complete else None)
+        automata = [constraint.compile(model.vocab) for constraint in constraints]
+        together, starts = side_by_side(automata) if len(automata) > 1 else (automata[0], [0])
+        product = Product(model.chain(), together, span, model.likelihoods(), starts)
+        parts = zip(constraints, automata, starts, strict=True)
+        return [cls(model, constraint, automaton, product, start) for constraint, automaton, start in parts]
 
     def __repr__(self) -> str:
         return f"<Conditioned: {self.model!r}, {self.constraint.name}>"
@@ -94,13 +115,26 @@ class Conditioned:
         """p(more than `most` words); such sentences are not part of `prob` and are not sampled."""
         return self.product.beyond()
 
-    @torch.no_grad()
     def sample(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[str]:
         """Sample n sentences from p(sentence | constraint, prompt)."""
+        return [self.text(row) for row in self.draw(n, prompt, seed)]
+
+    def samples(self, n: int = 1, prompt: Text = "", seed: int = 0) -> list[Sampled]:
+        """The sentences of `sample`, with their log-probabilities."""
+        rows = self.draw(n, prompt, seed)
+        known = self.log_prob(prompt) + self.read(self.at(prompt)[0])
+        found = self.model.token_log_probs([np.array(row, np.int64) for row in rows])
+        sums = [float(np.sum(one[: len(row) + (self.span.end is not None)], dtype=np.float64))
+                for one, row in zip(found, rows, strict=True)]  # fmt: skip
+        return [Sampled(self.text(row), total, total - known) for row, total in zip(rows, sums, strict=True)]
+
+    @torch.no_grad()
+    def draw(self, n: int, prompt: Text, seed: int) -> list[list[int]]:
+        """The tokens of n samples, prompt included."""
         check_integer(n, "number of sentences", most=MOST_SAMPLES)
         tokens, position = self.at(prompt)
         many = Position(*(part.expand(n, *part.shape[1:]) for part in position))
-        return [self.text([*tokens, *row]) for row in self.product.sample(many, seeded(seed))]
+        return [[*tokens, *row] for row in self.product.sample(many, seeded(seed))]
 
     @torch.no_grad()
     def predict(self, prompt: Text = "", n: int = 10) -> Ranked:
@@ -141,3 +175,17 @@ class Conditioned:
         """The expected number of words of a sentence that satisfies the constraint."""
         probs = self.length_probs(prompt)
         return float(probs @ np.arange(len(probs)))
+
+
+@torch.no_grad()
+def sample_each(found: Sequence[Conditioned], seed: int = 0) -> list[str]:
+    """Sample one sentence for each constraint of `constrain_each`, in one batch."""
+    if any(one.product is not found[0].product for one in found):
+        raise TrellisError("The constraints were not prepared together; pass the result of one call of constrain_each.")
+    for one in found:
+        one.at("")
+    product = found[0].product
+    first = product.begin(len(found))
+    first = first._replace(states=torch.tensor([one.start for one in found], device=product.device))
+    rows = product.sample(first, torch.Generator().manual_seed(seed))
+    return [one.text(row) for one, row in zip(found, rows, strict=True)]

@@ -63,6 +63,10 @@ class Transition(Operator, Entry):
         values, states = (torch.cat(parts) for parts in zip(*found, strict=True)) if len(found) > 1 else found[0]
         return values, states
 
+    def for_products(self, products: int) -> Transition:
+        """The same transition in the form that is fastest for this many products, if it fits into memory."""
+        return self
+
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """The transitions between the live states [B, T, k] of adjacent steps, numbered within each step."""
         from trellis.transitions.varying import Blocks
@@ -125,10 +129,14 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """The first index whose cumulative weight exceeds uniform * total, never one of weight zero: [B, K], [B] -> [B]."""
-    cumulative = weights.cumsum(-1)
-    target = uniform.unsqueeze(-1).to(weights.dtype) * cumulative[..., -1:]
-    index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    last_positive = (cumulative < cumulative[..., -1:]).sum(-1)
+    return search_cumulative(weights.cumsum(-1), uniform.unsqueeze(-1)).squeeze(-1)
+
+
+def search_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """As `invert`, for cumulative weights and several numbers each: [B, K], [B, n] -> [B, n]."""
+    target = uniform.to(cumulative.dtype) * cumulative[..., -1:]
+    index = torch.searchsorted(cumulative, target, right=True)
+    last_positive = (cumulative < cumulative[..., -1:]).sum(-1, keepdim=True)
     return torch.minimum(index, last_positive)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trellis.dirichlet import most_probable
+from trellis.kernels.thin import times_few
 from trellis.transitions.base import Countable, Entry, Operator, Samplable, invert, select
 from trellis.types import Groups
 
@@ -32,7 +33,7 @@ class Dense(DenseEntry, Countable, Samplable):
     """A transition matrix A [K, K]; its statistics are expected transitions [K, K]."""
 
     def backward(self, message: Tensor) -> Tensor:
-        return message @ self.matrix.T
+        return times_few(self.matrix, message)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         """As `Transition.between`; the classes of states are kept, except on a GPU with a gradient."""

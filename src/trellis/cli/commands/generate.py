@@ -15,6 +15,7 @@ from trellis.errors import TrellisError
 
 if TYPE_CHECKING:
     from trellis.constraints import Constraint
+    from trellis.corpus import Vocabulary
     from trellis.models.conditioned import Conditioned
 
 SUMMARY = "generate sentences that satisfy constraints, by exact inference"
@@ -49,6 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", type=positive, default=1, help="number of sentences to sample (default 1)")
     parser.add_argument("--best", action="store_true", help="print the most probable sentence instead of samples")
+    parser.add_argument("--log-probs", action="store_true", help="print log p(sentence) and a tab before each sentence")
     parser.add_argument("--seed", type=seed, default=0, help="random seed (default 0)")
     parser.add_argument("--draw", type=Path, metavar="FILE.svg", help="draw the automaton of the constraint")
 
@@ -75,6 +77,7 @@ def run(args: argparse.Namespace) -> Answer:
 
         AutomatonPicture(found.automaton, model.vocab.words).save(args.draw)
     data = described(found, args.prompt)
+    warn_of_unknown(model.vocab, args.prompt)
     logging.info(summary(data))
     if args.best:
         best = found.best(args.prompt)
@@ -82,9 +85,20 @@ def run(args: argparse.Namespace) -> Answer:
         if not best.proved:
             logging.info("The search reached its limit; a more probable sentence may exist.")
     else:
-        texts = found.sample(args.n, args.prompt, args.seed)
-        data["sentences"] = [{"text": text} for text in texts]
-    return Answer(data, [Lines([sentence["text"] for sentence in data["sentences"]])])
+        data["sentences"] = [one._asdict() for one in found.samples(args.n, args.prompt, args.seed)]
+    line = "{log_prob:.4f}\t{text}" if args.log_probs else "{text}"
+    return Answer(data, [Lines([line.format(**sentence) for sentence in data["sentences"]])])
+
+
+def warn_of_unknown(vocab: Vocabulary, prompt: str) -> None:
+    """Warn if most words of the prompt are not in the vocabulary."""
+    words = vocab.split(prompt)
+    unknown = [word for word in words if word not in vocab.index]
+    if len(unknown) * 2 > len(words):
+        logging.warning(
+            f"{len(unknown)} of the {len(words)} words of the prompt, such as {unknown[0]!r}, are not in the model's "
+            "vocabulary and are read as <unk>."
+        )
 
 
 def constraint_of(args: argparse.Namespace) -> Constraint:

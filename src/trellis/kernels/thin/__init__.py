@@ -1,0 +1,39 @@
+"""The product of a large matrix with a few vectors on a CPU, where BLAS does not reach the speed of memory."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from trellis.kernels import team
+from trellis.kernels.optional import installed
+
+kernels = partial(installed, "kernels.thin.numba")
+FEW, LARGE = range(3, 9), 1 << 20  # vectors, and entries of the matrix
+TILE = 4  # vectors and rows at a time
+
+
+def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """A v for vectors [n, K] and a matrix [R, K]: [n, R]."""
+    if not suits(matrix, vectors):
+        return vectors @ matrix.T
+    compiled = kernels()
+    assert compiled is not None
+    rows, padded = len(matrix), -len(vectors) % TILE
+    few = torch.nn.functional.pad(vectors, (0, 0, 0, padded)).contiguous().numpy()
+    found = torch.empty(len(few), rows, dtype=matrix.dtype)
+    team.share(compiled.times, team.size(rows // TILE), matrix.numpy(), few, found.numpy())
+    return found[: len(vectors)]
+
+
+def suits(matrix: Tensor, vectors: Tensor) -> bool:
+    """Whether the compiled product is faster, and available."""
+    return (
+        matrix.device.type == "cpu" and matrix.dim() == vectors.dim() == 2 and len(vectors) in FEW
+        and matrix.numel() >= LARGE and len(matrix) % TILE == 0 and matrix.is_contiguous()
+        and matrix.dtype == vectors.dtype and matrix.dtype in (torch.float32, torch.float64)
+        and not (torch.is_grad_enabled() and (matrix.requires_grad or vectors.requires_grad))
+        and kernels() is not None
+    )  # fmt: skip
