@@ -1,4 +1,6 @@
-"""The cache folder: encoded corpora, downloads, generated texts and word classes. It can be deleted at any time."""
+"""The cache folder: encoded corpora, downloads, generated texts, word classes and samples of teachers.
+
+It can be deleted at any time."""
 
 import os
 import shutil
@@ -11,7 +13,7 @@ from typing import NamedTuple
 
 from trellis.storage import explained
 
-ROOMS = "corpora", "sources", "classes"
+ROOMS = "corpora", "sources", "classes", "samples"
 
 
 class CacheEntry(NamedTuple):

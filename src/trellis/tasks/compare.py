@@ -57,6 +57,12 @@ class Entry(NamedTuple):
     def order(self) -> str:
         return self.model.about.get("order", "sentences")
 
+    @property
+    def family(self) -> str:
+        """The model's name in tables; with that of its teacher, if it has one."""
+        teacher = self.model.about.get("teacher")
+        return f"{self.model.name} taught by {teacher['family']}" if teacher else self.model.name
+
     def log_probs(self, split: Split) -> np.ndarray:
         """log p of every token, in text order: [tokens]."""
         if self.dynamic is None:
@@ -209,7 +215,7 @@ def score_text(entries: Sequence[Entry], data: Any, split: str | None, open_voca
             require(scored[0].text, text, scored[0].model, entry.name)
         how = None if entry.dynamic is None else entry.dynamic[1]
         log_probs = entry.log_probs(text.split)
-        scored.append(Scored(entry.name, entry.model.name, entry.order, log_probs, text, dynamic=how))
+        scored.append(Scored(entry.name, entry.family, entry.order, log_probs, text, dynamic=how))
     return scored
 
 
