@@ -16,7 +16,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.families.neural.rnn import LSTM
 from trellis.families.ngram.model import NGram
-from trellis.tasks.dynamic import RATES, SEGMENT, STATIC, Adaptation, Dynamic
+from trellis.tasks.dynamic import RATES, SEGMENT, STATIC, Adaptation, Dynamic, beginning
 from trellis.tasks.lm import READINGS, in_text_order
 
 EXACT = 1e-10
@@ -128,6 +128,17 @@ def test_a_text_of_one_repeated_sentence_is_worth_adapting_to() -> None:
     how = adapted.choose(repeated)
     assert how.rate == max(RATES)
     assert adapted.log_probs(repeated, how).sum() > adapted.log_probs(repeated, STATIC).sum()
+
+
+def test_the_beginning_of_a_text() -> None:
+    text = split(40)
+    for tokens in (1, int(text.sentences[3]), int(text.sentences[3]) + 1, text.tokens.size, 10_000):
+        part = beginning(text, tokens)
+        size = min(tokens, text.tokens.size)
+        np.testing.assert_array_equal(part.tokens, text.tokens[:size])
+        for ends, whole in ((part.sentences, text.sentences), (part.documents, text.documents)):
+            assert ends[-1] == size
+            assert set(ends[:-1]) == {end for end in whole.tolist() if end < size}
 
 
 def test_a_model_without_gradient_is_rejected() -> None:

@@ -20,6 +20,7 @@ from trellis.tasks.lm import in_text_order
 from trellis.types import Batch
 
 SEGMENT = 32  # tokens scored before each step
+CHOSEN_ON = 1 << 14  # tokens of the validation set on which rate and decay are chosen
 SAMPLED = 100  # training segments from which the scale of the gradients is estimated
 SEGMENTS: dict[str, Callable[[Split], Batches]] = {  # by the order of the model's training batches; all in text order
     "streams": lambda split: Streams(split, 1, SEGMENT),
@@ -105,10 +106,19 @@ class Dynamic:
             weight.copy_(trained)
 
     def choose(self, valid: Split) -> Adaptation:
-        """The rate, then the decay, with the highest likelihood of a text; it may be best not to adapt."""
+        """The rate, then the decay, with the highest likelihood of the beginning of a text; it may be best not to adapt."""
+
+        text = beginning(valid, CHOSEN_ON)
 
         def best(choices: Iterable[Adaptation]) -> Adaptation:
-            return max(choices, key=lambda how: self.log_probs(valid, how).sum())
+            return max(choices, key=lambda how: self.log_probs(text, how).sum())
 
         rate = best([STATIC, *(Adaptation(rate) for rate in RATES)]).rate
         return best(Adaptation(rate, decay) for decay in (0.0, *DECAYS)) if rate else STATIC
+
+
+def beginning(split: Split, tokens: int) -> Split:
+    """The first tokens of a split."""
+    size = min(tokens, split.tokens.size)
+    sentences, documents = (np.append(ends[ends < size], size) for ends in (split.sentences, split.documents))
+    return Split(split.tokens[:size], sentences, documents)
