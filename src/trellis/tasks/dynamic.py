@@ -106,7 +106,7 @@ class Dynamic:
             weight.copy_(trained)
 
     def choose(self, valid: Split) -> Adaptation:
-        """The rate, then the decay, with the highest likelihood of the beginning of a text; it may be best not to adapt."""
+        """The rate, then the decay, with the highest likelihood of the beginning of a text."""
 
         text = beginning(valid, CHOSEN_ON)
 
