@@ -135,6 +135,16 @@ def test_eval_prints_what_the_cache_and_dynamic_evaluation_chose(
     assert re.search(r"C: the weight of a word in the cache decays by 0\.\d+ per token\.", shown)
 
 
+def test_train_with_a_teacher(
+    model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "cache"))
+    words = ["train", "--data", text, "--run", tmp_path / "taught", *SMALL, "--teacher", model]
+    found = answer(capsys, *words, "--set", "train.teacher_tokens=500")
+    assert found["scores"]["rows"][-1]["model"] == "hmm taught by hmm"
+    assert len(list((tmp_path / "cache" / "samples").iterdir())) == 1
+
+
 @pytest.mark.parametrize("family", ["feedforward", "lstm", "rnn"])
 def test_networks_train_and_answer(family: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, small = tmp_path / family, ["--set", "model.dim=4", "--set", "train.epochs=1"]
