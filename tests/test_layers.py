@@ -36,7 +36,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "learning": {"config", "errors", "inference", "options"} | CORE,
     "corpus": {"types", "kernels"} | TOOLS,
     "models": {"constraints", "corpus", "inference"} | CORE | TOOLS,
-    "tasks": {"corpus", "models"} | CORE | TOOLS,
+    "tasks": {"corpus", "learning", "models"} | CORE | TOOLS,  # dynamic evaluation learns
     "report": {"constraints", "corpus", "models", "tasks"} | TOOLS,
     "training": {"corpus", "learning", "models", "tasks", "report", "__version__"}
     | TOOLS,  # families by import strings

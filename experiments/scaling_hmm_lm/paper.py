@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import cast
 
 from experiments.facts import model_option
-from experiments.paper import Figure, Paper, three_digits
+from experiments.paper import Figure, Kind, Paper, three_digits
 from experiments.results import Figures, Result
 from experiments.scaling_hmm_lm.dropout_variance import dropout_variance
+from experiments.scaling_hmm_lm.mixtures import MixtureRun, run_mixture
 from trellis.config import ModelConfig, RunConfig
 from trellis.corpus import Corpus
 from trellis.families.hmm.config import HMMConfig
@@ -50,6 +51,7 @@ NOISE: dict[str, tuple[str, Callable[[float], str]]] = {  # heading and format, 
 }
 
 PAPER = Paper(
+    kinds={"mixture": Kind(MixtureRun, run_mixture)},
     figures={
         "gap": Figure("valid - train", perplexity, gap),
         **{

@@ -137,6 +137,8 @@ class TrainConfig(FitConfig):
     lr_patience: int = option(1, "plateau: evaluations without improvement before lr is reduced", within="[0, inf)")
     average: float = option(0.0, "gradient: decay of the exponential moving average of the weights", within="[0, 1)")
     pseudocount: float = option(1e-4, "em: added to each expected count of an epoch or batch", within="[0, 1e9]")
+    teacher: str = option("", "a trained model of the same vocabulary, whose samples are added to the training text")
+    teacher_tokens: int = option(1_000_000, "number of tokens sampled from the teacher", within="[1, inf)")
     em_power: float = option(0.5, "stepwise-em: step k has step size (k + 2) ** -em_power", within="[0, 100]")
 
     def __post_init__(self) -> None:

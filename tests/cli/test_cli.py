@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def test_train_leaves_the_test_split_alone(text: Path, tmp_path: Path, capsys: p
 
 
 def test_eval_mixes_in_an_ngram_model_of_the_training_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    alone, ngram, mixed = answer(capsys, "eval", model, "--mix", "3", "--open", "--no-test")
+    alone, ngram, mixed = answer(capsys, "eval", model, "--ngram", "3", "--interpolate", "--open", "--no-test")
     assert ngram["model"] == "3-gram of the training text"
     assert mixed["family"] == "interpolated"
     assert mixed["perplexity"] <= min(alone["perplexity"], ngram["perplexity"]) * (1 + 1e-9)
@@ -122,6 +123,26 @@ def test_eval_mixes_in_an_ngram_model_of_the_training_text(model: Path, capsys: 
             -row["log_likelihood"] / math.log(2) / row["characters"], rel=1e-9
         )
         assert row["open_bits_per_character"] >= row["bits_per_character"]
+
+
+def test_eval_prints_what_the_cache_and_dynamic_evaluation_chose(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("eval", model, "--cache", "--dynamic", "--no-test") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"\+ \d\.\d{3} cache", shown)
+    assert re.search(r"B: gradient steps with rate \S+ and decay \S+\.", shown)
+    assert re.search(r"C: the weight of a word in the cache decays by 0\.\d+ per token\.", shown)
+
+
+def test_train_with_a_teacher(
+    model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "cache"))
+    words = ["train", "--data", text, "--run", tmp_path / "taught", *SMALL, "--teacher", model]
+    found = answer(capsys, *words, "--set", "train.teacher_tokens=500")
+    assert found["scores"]["rows"][-1]["model"] == "hmm taught by hmm"
+    assert len(list((tmp_path / "cache" / "samples").iterdir())) == 1
 
 
 @pytest.mark.parametrize("family", ["feedforward", "lstm", "rnn"])

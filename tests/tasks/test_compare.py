@@ -18,7 +18,8 @@ from trellis.errors import TrellisError
 from trellis.families.neural.rnn import LSTM
 from trellis.models.files import load
 from trellis.tasks.compare import INTERPOLATED, Text, around, compare, worst_contexts
-from trellis.tasks.lm import evaluate, in_text_order
+from trellis.tasks.lm import READINGS, evaluate, in_text_order, load_split
+from trellis.tasks.mixture import cache_log_probs
 from trellis.training.run import train
 
 EXACT = 1e-9
@@ -96,13 +97,44 @@ def test_one_model_given_twice(runs: Path) -> None:
 
 
 def test_interpolation_is_no_worse_on_valid(runs: Path) -> None:
-    *alone, mixed = compare([runs / name for name in ("bigram", "lstm", "feedforward")], None, "valid", mix=True)
+    *alone, mixed = compare(
+        [runs / name for name in ("bigram", "lstm", "feedforward")], None, "valid", interpolate=True
+    )
     assert mixed.family == INTERPOLATED
     assert mixed.order == "mixed"
     assert sum(mixed.weights) == pytest.approx(1)
     assert mixed.perplexity <= min(row.perplexity for row in alone) * (1 + EXACT)
-    on_test = compare([runs / name for name in ("bigram", "lstm", "feedforward")], None, "test", mix=True)[-1]
+    on_test = compare([runs / name for name in ("bigram", "lstm", "feedforward")], None, "test", interpolate=True)[-1]
     assert on_test.weights == mixed.weights
+
+
+def test_rows_of_dynamic_evaluation_and_the_cache(runs: Path) -> None:
+    names = [runs / "bigram", runs / "lstm"]
+    bigram, lstm, adapted, mixed, cached = compare(names, None, "valid", interpolate=True, cache=True, dynamic=True)
+    assert adapted.model == f"{runs / 'lstm'}, dynamic"
+    assert adapted.dynamic is not None
+    assert bigram.dynamic is lstm.dynamic is mixed.dynamic is None
+    assert adapted.perplexity <= lstm.perplexity * (1 + FLOAT32)
+    assert len(mixed.weights) == 3
+    assert len(cached.weights) == 4
+    assert mixed.perplexity <= min(row.perplexity for row in (bigram, lstm, adapted)) * (1 + EXACT)
+    assert cached.perplexity <= mixed.perplexity * (1 + EXACT)
+    assert sum(cached.weights) == pytest.approx(1)
+    assert 0 < cached.cache_decay < 1
+    on_test = compare(names, None, "test", cache=True, dynamic=True)
+    assert [row.weights for row in on_test] == [None, None, None, cached.weights]
+    assert on_test[2].dynamic == adapted.dynamic
+
+
+def test_the_cache_needs_only_one_model(runs: Path) -> None:
+    alone, cached = compare([runs / "bigram"], None, "valid", cache=True)
+    tokens, words = load_split(load(runs / "bigram"), None, "valid").tokens, len(WORDS)
+    own = in_text_order(load(runs / "bigram"), READINGS["streams"](load_split(load(runs / "bigram"), None, "valid")))
+    mixed = cached.weights[0] * np.exp(own) + cached.weights[1] * np.exp(
+        cache_log_probs(tokens, cached.cache_decay, words)
+    )
+    assert np.log(mixed).sum() == pytest.approx(cached.log_likelihood, rel=EXACT)
+    assert alone.weights is None
 
 
 def test_worst_contexts_are_the_largest_differences() -> None:
@@ -142,7 +174,7 @@ def test_impossible_tokens_come_first() -> None:
     [
         (["bigram", "other"], {}, "differ in vocabulary"),
         (["bigram", "shuffled"], {}, "were trained on different texts; choose one for both with --data"),
-        (["bigram"], {"mix": True}, "pass at least two models"),
+        (["bigram"], {"interpolate": True}, "pass at least two models"),
         (["bigram", "nowhere"], {}, "There is no model at"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.optimize import minimize_scalar
 
-from trellis.tasks.compare import em_step, fit_weights, interpolate
+from trellis.tasks.mixture import em_step, fit_weights, interpolate
 
 ROUNDING = 1e-12
 OPTIMUM = 1e-3  # of a weight, where the likelihood is flat

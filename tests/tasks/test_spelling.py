@@ -158,7 +158,7 @@ def test_a_text_from_python_is_spelled_by_the_vocabulary() -> None:
 
 def test_a_mixture_with_an_ngram_is_normalised(runs: Path) -> None:
     """Every word's probability is the weighted sum of the two models', so all sum to one."""
-    alone, ngram, mixed = compare([runs / "default"], split="valid", mix=True, ngram=3)
+    alone, ngram, mixed = compare([runs / "default"], split="valid", interpolate=True, ngram=3)
     assert ngram.model == "3-gram of the training text"
     assert sum(mixed.weights) == pytest.approx(1)
     models = trellis.load(runs / "default"), trellis.train(runs / "text.txt", family="ngram", order=3).model

@@ -1,4 +1,6 @@
-"""The cache folder: encoded corpora, downloads, generated texts and word classes. It can be deleted at any time."""
+"""The cache folder: encoded corpora, downloads, generated texts, word classes and samples of teachers.
+
+It can be deleted at any time."""
 
 import json
 import logging
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 from trellis.storage import LOCK, explained, workshop, write_text
 
-ROOMS = "corpora", "sources", "classes"
+ROOMS = "corpora", "sources", "classes", "samples"
 CHECKSUMS = "checksums.json"  # in each entry: the size and checksum of every file
 BLOCK = 1 << 20
 TRUSTED = "trusted.txt"  # the texts that the user has named, one JSON string per line

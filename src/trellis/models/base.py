@@ -384,9 +384,14 @@ class LanguageModel(SequenceModel, PersistedModel):
 
         return given.answer(in_batches(self, given, rank))
 
-    @torch.no_grad()
     def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
         check_sizes(n, max_tokens)
+        return self.sentences(self.sample_tokens(n, max_tokens, seed))
+
+    @torch.no_grad()
+    def sample_tokens(self, n: int, max_tokens: int, seed: int) -> Tensor:
+        """The tokens of n sampled sentences, [n, T] with T <= max_tokens; those after the first <eos> of a row are not
+        part of the sentence."""
         generator = seeded(seed)
         state, drawn = self.sentence_start(n), []
         for _ in range(max_tokens):
@@ -395,7 +400,7 @@ class LanguageModel(SequenceModel, PersistedModel):
             drawn.append(tokens)
             if bool((torch.cat(drawn, 1) == self.vocab.eos).any(1).all()):
                 break
-        return self.sentences(torch.cat(drawn, 1))
+        return torch.cat(drawn, 1)
 
     def sentences(self, tokens: Tensor) -> list[str]:
         """Decode token rows [B, T] to text, each up to its first <eos>."""

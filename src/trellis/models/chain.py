@@ -16,7 +16,7 @@ from trellis.emissions.classed import Likelihoods
 from trellis.errors import TrellisError
 from trellis.inference import discrete, queries
 from trellis.inference.infilling import best_words
-from trellis.models.base import Infilled, LanguageModel, Path, check_sizes
+from trellis.models.base import Infilled, LanguageModel, Path
 from trellis.models.conditioned import MOST_SAMPLES, Conditioned
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.transitions import Transition
@@ -101,12 +101,11 @@ class ChainModel(StateModel):
         return discrete.viterbi(chain.prior, chain.transition, chain.emission.potentials(tokens), lengths)
 
     @torch.no_grad()
-    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        check_sizes(n, max_tokens)
+    def sample_tokens(self, n: int, max_tokens: int, seed: int) -> Tensor:
         generator = seeded(seed)
         chain = self.chain()
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
-        return self.sentences(chain.emission.sample(states, generator))
+        return chain.emission.sample(states, generator)
 
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False

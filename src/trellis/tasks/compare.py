@@ -11,18 +11,20 @@ from trellis.corpus import Split, Vocabulary
 from trellis.corpus.cache import trust_source
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
+from trellis.learning.base import GradientModel
 from trellis.models.base import LanguageModel
 from trellis.models.files import load
 from trellis.registry import find_family
 from trellis.storage import as_path
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bits, paired_bootstrap, resampled_units
+from trellis.tasks.dynamic import Adaptation, Dynamic
 from trellis.tasks.lm import Evaluation, in_text_order, load_split, reading_of, split_of
+from trellis.tasks.mixture import cache_log_probs, fit_cache, fit_weights, interpolate
 from trellis.tasks.spelling import Spelling
 
-INTERPOLATED = "interpolated"
+INTERPOLATED, CACHED = "interpolated", "interpolated with a cache"
 BEFORE, AFTER = 12, 3  # tokens of context shown before and after a word
-GAIN, ITERATIONS = 1e-9, 5000  # EM for the weights stops at a smaller gain, in nats per token
 
 
 class Text(NamedTuple):
@@ -40,6 +42,34 @@ class Scored(NamedTuple):
     order: str  # the order of its training batches: the state is carried over (streams, documents) or reset (sentences)
     log_probs: np.ndarray  # [tokens]
     text: Text
+    weights: np.ndarray | None = None  # of the other models, and of the cache, if this is their mixture
+    cache_decay: float | None = None
+    dynamic: Adaptation | None = None
+
+
+class Entry(NamedTuple):
+    """A model to compare, and how it scores a text; None: with its trained weights."""
+
+    name: str
+    model: LanguageModel
+    dynamic: tuple[Dynamic, Adaptation] | None = None
+
+    @property
+    def order(self) -> str:
+        return self.model.about.get("order", "sentences")
+
+    @property
+    def family(self) -> str:
+        """The model's name in tables; with that of its teacher, if it has one."""
+        teacher = self.model.about.get("teacher")
+        return f"{self.model.name} taught by {teacher['family']}" if teacher else self.model.name
+
+    def log_probs(self, split: Split) -> np.ndarray:
+        """log p of every token, in text order: [tokens]."""
+        if self.dynamic is None:
+            return in_text_order(self.model, reading_of(self.model)(split))
+        adapted, how = self.dynamic
+        return adapted.log_probs(split, how)
 
 
 @dataclass
@@ -74,7 +104,9 @@ class Row:
     by_frequency: list[Band]
     by_position: list[Band]
     against_first: Against | None = None
-    weights: list[float] | None = None  # interpolation weights of the models, if this is their mixture
+    weights: list[float] | None = None  # of the models, and of the cache if there is one, if this is their mixture
+    cache_decay: float | None = None  # of the unigram cache in this mixture
+    dynamic: Adaptation | None = None  # how the weights follow the text, in dynamic evaluation
     unknown: float = 0.0  # share of <unk> among the tokens
     unk_is_trained: bool = True  # whether the training text had any <unk>
     characters: int | None = None  # of the original text
@@ -86,18 +118,25 @@ def compare(
     models: Sequence[LanguageModel | str | PathLike[str]],
     data: Any = None,
     split: str | None = None,
-    mix: bool = False,
+    interpolate: bool = False,
     contexts: int = 5,
     device: str = "cpu",
     open_vocabulary: bool = False,
     ngram: int = 0,
+    cache: bool = False,
+    dynamic: bool = False,
 ) -> list[Row]:
     """Compare language models, given as models or files, on a text as in `evaluate`.
 
-    Returns a row per model. `mix` (`--interpolate` on the command line) adds a row for the linear mixture of the
-    models, with weights fitted on the validation split. `ngram` adds an n-gram model of that order, estimated from the
-    training text of the first model (`--mix` on the command line sets both). With `open_vocabulary`, unknown words are
-    spelled out, and the vocabularies may differ.
+    Returns a row per model. The following options add rows; what they fit or choose, they fit or choose on the
+    validation split.
+
+    - `ngram`: an n-gram model of that order, estimated from the training text of the first model
+    - `dynamic`: each model in dynamic evaluation, in which its weights follow the text
+    - `interpolate`: the linear mixture of all models above
+    - `cache`: the mixture of all models above with a unigram cache, in which recent words are more probable
+
+    With `open_vocabulary`, unknown words are spelled out, and the vocabularies may differ.
 
     >>> models = [trellis.train(["a b", "b a"] * 20, family=family).model for family in ("unigram", "bigram")]
     >>> first, second = trellis.compare(models, ["a b", "b a"] * 20)
@@ -107,40 +146,60 @@ def compare(
     data = list(data) if isinstance(data, Iterator) else data
     if isinstance(data, str | PathLike):
         trust_source(str(data))
-    named = [with_name(model, device) for model in models]
+    entries = [with_name(model, device) for model in models]
     if ngram:
-        named.append(ngram_of(named[0][1], ngram))
-    if mix and len(named) < 2:
+        entries.append(ngram_of(entries[0].model, ngram))
+    if dynamic:
+        entries += [adapted(entry, data) for entry in entries if isinstance(entry.model, GradientModel)]
+    if interpolate and len(entries) < 2:
         raise TrellisError("Nothing to interpolate; pass at least two models.")
-    scored = score_text(named, data, split, open_vocabulary and not mix)
-    weights = None
-    if mix:
-        fitted = fit_weights(stack(score_text(named, data, "valid")))
-        weights = fitted.tolist()
-        orders = {one.order for one in scored}
-        order = orders.pop() if len(orders) == 1 else "mixed"
-        mixed = interpolate(stack(scored), fitted)
-        scored.append(Scored(INTERPOLATED, INTERPOLATED, order, mixed, scored[0].text))
-    spelling = spelling_of(named[0][1]) if open_vocabulary else None
+    mixes = interpolate or cache
+    scored = score_text(entries, data, split, open_vocabulary and not mixes)
+    scored += mixtures(scored, score_text(entries, data, "valid"), interpolate, cache) if mixes else []
+    spelling = spelling_of(entries[0].model) if open_vocabulary else None
     rows = [describe(one, spelling) for one in scored]
     for row, one in zip(rows[1:], scored[1:], strict=True):
-        row.against_first = against(scored[0], one, contexts * (one.family != INTERPOLATED), spelling)
-    rows[-1].weights = weights
+        row.against_first = against(scored[0], one, contexts * (one.weights is None), spelling)
     return rows
 
 
-def with_name(model: LanguageModel | str | PathLike[str], device: str) -> tuple[str, LanguageModel]:
+def mixtures(scored: list[Scored], valid: list[Scored], interpolated: bool, cached: bool) -> list[Scored]:
+    """The mixtures of models scored on a text, with weights fitted to their scores on the validation split."""
+    text, given, held_out = scored[0].text, stack(scored), stack(valid)
+    orders = {one.order for one in scored}
+    order = orders.pop() if len(orders) == 1 else "mixed"
+    found = []
+    if interpolated:
+        weights = fit_weights(held_out)
+        found.append(Scored(INTERPOLATED, INTERPOLATED, order, interpolate(given, weights), text, weights))
+    if cached:
+        words = len(text.vocab)
+        decay, weights = fit_cache(held_out, valid[0].text.split.tokens, words)
+        every = np.vstack([given, cache_log_probs(text.split.tokens, decay, words)])
+        found.append(Scored(CACHED, INTERPOLATED, order, interpolate(every, weights), text, weights, decay))
+    return found
+
+
+def with_name(model: LanguageModel | str | PathLike[str], device: str) -> Entry:
     """A model and its name: that of its file or family."""
     if isinstance(model, LanguageModel):
-        return model.name, model
-    return str(model), load(as_path(model), LanguageModel, device)
+        return Entry(model.name, model)
+    return Entry(str(model), load(as_path(model), LanguageModel, device))
 
 
-def ngram_of(model: LanguageModel, order: int) -> tuple[str, LanguageModel]:
+def adapted(entry: Entry, data: Any) -> Entry:
+    """A model in dynamic evaluation, with the rates that are best on the validation split."""
+    model = entry.model
+    adapting = Dynamic(model, load_split(model, None, "train"))
+    how = adapting.choose(split_of(model, data, "valid"))
+    return Entry(f"{entry.name}, dynamic", model, (adapting, how))
+
+
+def ngram_of(model: LanguageModel, order: int) -> Entry:
     """An n-gram model of a model's training text, with its name; it reads texts as the model does."""
     other = find_family("ngram").load("model").fit(model.vocab, load_split(model, None, "train"), order)
     other.about = model.about
-    return f"{other.name} of the training text", other
+    return Entry(f"{other.name} of the training text", other)
 
 
 def spelling_of(model: LanguageModel) -> Spelling:
@@ -149,18 +208,17 @@ def spelling_of(model: LanguageModel) -> Spelling:
     return Spelling.of_training_text(model.vocab, load_split(model, None, "train") if has_text else None)
 
 
-def score_text(
-    models: Sequence[tuple[str, LanguageModel]], data: Any, split: str | None, open_vocabulary: bool = False
-) -> list[Scored]:
+def score_text(entries: Sequence[Entry], data: Any, split: str | None, open_vocabulary: bool = False) -> list[Scored]:
     """Every model's log-probabilities of a text; unless the vocabulary is open, all models must have the same words."""
     scored: list[Scored] = []
-    for name, model in models:
-        text = Text(model.vocab, split_of(model, data, split))
+    for entry in entries:
+        text = Text(entry.model.vocab, split_of(entry.model, data, split))
         if scored:
-            (require_same_characters if open_vocabulary else require_same)(scored[0].text, text, scored[0].model, name)
-        order = model.about.get("order", "sentences")
-        log_probs = in_text_order(model, reading_of(model)(text.split))
-        scored.append(Scored(name, model.name, order, log_probs, text))
+            require = require_same_characters if open_vocabulary else require_same
+            require(scored[0].text, text, scored[0].model, entry.name)
+        how = None if entry.dynamic is None else entry.dynamic[1]
+        log_probs = entry.log_probs(text.split)
+        scored.append(Scored(entry.name, entry.family, entry.order, log_probs, text, dynamic=how))
     return scored
 
 
@@ -209,6 +267,9 @@ def describe(scored: Scored, spelling: Spelling | None = None) -> Row:
         characters=result.characters,
         bits_per_character=result.bits_per_character,
         open_bits_per_character=result.open_bits_per_character,
+        weights=None if scored.weights is None else scored.weights.tolist(),
+        cache_decay=scored.cache_decay,
+        dynamic=scored.dynamic,
     )
 
 
@@ -262,31 +323,3 @@ def around(text: Text, place: int) -> str:
     words = vocab.decode(split.tokens[begin:end].tolist())
     before, after = words[: place - begin], words[place - begin + 1 :][:AFTER]
     return vocab.join([*before, f"[{words[place - begin]}]", *(word for word in after if word != EOS)])
-
-
-def interpolate(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log p of every token under the mixture, [tokens], given log p under each model, [models, tokens]."""
-    with np.errstate(divide="ignore"):
-        return np.logaddexp.reduce(np.log(weights)[:, None] + log_probs, 0)
-
-
-def fit_weights(log_probs: np.ndarray) -> np.ndarray:
-    """Maximum-likelihood mixture weights [models] given log p [models, tokens]; never worse than the best single model.
-
-    Fitted by EM from equal weights; the likelihood is concave, so EM finds the maximum."""
-    best = log_probs.max(0)
-    possible = best > -np.inf
-    probs = np.exp(log_probs[:, possible] - best[possible])  # relative to the best model
-    weights, reached, gain = np.full(len(probs), 1 / len(probs)), -np.inf, np.inf
-    for _ in range(ITERATIONS * bool(possible.any())):
-        if gain < GAIN:
-            break
-        before, (weights, reached) = reached, em_step(probs, weights)
-        gain = reached - before
-    return max((weights, *np.eye(len(probs))), key=lambda w: interpolate(log_probs[:, possible], w).sum())
-
-
-def em_step(probs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The mean responsibility of each model [models], and the mean log p under the old weights."""
-    mixed = weights @ probs
-    return weights * (probs / mixed).mean(1), float(np.log(mixed).mean())

@@ -95,10 +95,14 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True)
     return Evaluation(total, tokens, batches.split.num_characters if isinstance(batches, Batches) else None)
 
 
-def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
+def in_text_order(
+    model: LanguageModel,
+    batches: Batches,
+    score: Callable[[LanguageModel, Batches], Iterator[tuple[Batch, Tensor]]] = token_log_probs,
+) -> np.ndarray:
     """log p(x_t | past) of every token of the split, in text order rather than batch order: [tokens]."""
     result = np.empty(batches.tokens)
-    for (_, log_probs), windows in zip(token_log_probs(model, batches), batches.windows(), strict=True):
+    for (_, log_probs), windows in zip(score(model, batches), batches.windows(), strict=True):
         for row, start, length in zip(log_probs.double().cpu().numpy(), windows.starts, windows.lengths, strict=True):
             result[start : start + length] = row[:length]
     return result

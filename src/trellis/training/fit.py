@@ -18,6 +18,7 @@ from trellis.training.checkpoint import BEST, load_weights
 from trellis.training.loop import fit
 from trellis.training.metrics import VALID_PPL
 from trellis.training.state import TrainState
+from trellis.training.teacher import with_samples
 
 BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "streams": lambda split, config, seed: Streams(split, config.lanes, config.window, seed, config.rotate),
@@ -59,7 +60,8 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
     model = (build or config.family.load("build"))(config, corpus).to(job.device)
-    batches = BATCHES[config.batches.order](corpus["train"], config.batches, config.seed)
+    text = with_samples(corpus["train"], corpus.vocab, config, job.device)
+    batches = BATCHES[config.batches.order](text, config.batches, config.seed)
     read = READINGS[config.batches.order]
     state = fit_steps(job, model, batches, lambda: evaluate(model, read(corpus["valid"])).perplexity)
     if not state.interrupted:

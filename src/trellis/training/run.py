@@ -26,6 +26,7 @@ from trellis.storage import as_path, claimed, clear_partial, write_text
 from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
 from trellis.training.fit import Job
+from trellis.training.teacher import about_teacher
 
 RESULTS, SCHEMA, TEST = "results.json", 1, "test"
 COPIES, FLOAT = 3, 4  # parameters, their counts or gradients, and new ones or moments; bytes of a float32
@@ -79,6 +80,7 @@ def train(
         about = {"corpus": corpus.description, "order": config.batches.order}
         about["run"] = {"command": command, "seed": config.seed, "device": describe_device(device)} | versions()
         about |= {"data": asdict(config.data)} if data is None else {}
+        about |= about_teacher(config)
         if isinstance(corpus, Corpus):
             about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}
         fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks, about))
@@ -87,6 +89,8 @@ def train(
         if state.interrupted:
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
+        if teacher := about.get("teacher"):
+            scores.rows[-1]["model"] += f" taught by {teacher['family']}"
         model.about = about | {"training": state.summary(), "scores": scores.values}
         trained = Trained(model, scores, state.history, folder, state.summary())
         if folder is not None:
@@ -165,4 +169,5 @@ def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
 def frozen_options(config: RunConfig) -> dict[str, Any]:
     """The options that must not change on resuming, by dotted name."""
     options = {f"{part}.{key}": value for part in FROZEN for key, value in asdict(getattr(config, part)).items()}
-    return options | {"seed": config.seed, "train.learner": config.train.learner}
+    fixed = {f"train.{key}": getattr(config.train, key, None) for key in ("learner", "teacher", "teacher_tokens")}
+    return options | {"seed": config.seed} | fixed

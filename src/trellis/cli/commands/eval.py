@@ -60,11 +60,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-test", action="store_true", help="use the validation split instead of the test split")
     parser.add_argument("--open", action="store_true", help="also spell out unknown words: compares models with "
                         "different vocabularies by bits per character")  # fmt: skip
-    parser.add_argument(
-        "--interpolate", action="store_true", help="add their mixture; weights are fitted on the validation set"
-    )
-    parser.add_argument("--mix", nargs="?", type=positive, const=5, default=0, metavar="ORDER", help="add a Kneser-Ney "
-                        "n-gram model of the training text (default order 5), and the mixture of all")  # fmt: skip
+    parser.add_argument("--ngram", nargs="?", type=positive, const=5, default=0, metavar="ORDER",
+                        help="add a Kneser-Ney n-gram model of the training text (default order 5)")  # fmt: skip
+    parser.add_argument("--dynamic", action="store_true", help="add each model in dynamic evaluation: its weights "
+                        "follow the text by gradient steps")  # fmt: skip
+    parser.add_argument("--interpolate", action="store_true", help="add the mixture of all models; weights are fitted "
+                        "on the validation set")  # fmt: skip
+    parser.add_argument("--cache", action="store_true", help="add the mixture of all models with a unigram cache, in "
+                        "which recent words are more probable")  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot perplexity by frequency and position")
     parser.add_argument("-n", type=positive, default=5, help="words to show with the largest losses (default 5)")
 
@@ -76,8 +79,18 @@ def run(args: argparse.Namespace) -> Answer:
 
     if args.no_test and args.split not in (None, "train", "valid"):
         raise TrellisError(f"--no-test and --split {args.split} contradict each other; choose one.")
-    split, mix = args.split or ("valid" if args.no_test else None), args.interpolate or args.mix > 0
-    rows = compare(args.models, args.data, split, mix, args.n, args.device, args.open, args.mix)
+    rows = compare(
+        args.models,
+        args.data,
+        args.split or ("valid" if args.no_test else None),
+        interpolate=args.interpolate,
+        contexts=args.n,
+        device=args.device,
+        open_vocabulary=args.open,
+        ngram=args.ngram,
+        cache=args.cache,
+        dynamic=args.dynamic,
+    )
     if args.plot is not None:
         write_comparison(args.plot, rows)
     return Answer([asdict(row) for row in rows], tables(rows))
@@ -111,17 +124,24 @@ def tables(rows: Sequence[Row]) -> list[Block]:
 
 def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
     """The table row of a model; an interpolation is written as a sum of models."""
-    mixed = " + ".join(f"{weight:.3f} {other}" for weight, other in zip(row.weights or (), names, strict=False))
+    weights = row.weights or []
+    terms = [*names[: len(weights) - 1], "cache"] if row.cache_decay else names
+    mixed = " + ".join(f"{weight:.3f} {term}" for weight, term in zip(weights, terms, strict=False))
     own = {"name": name, "model": mixed or row.model, "state": STATES.get(row.order, row.order)}
     return own | {key: getattr(row, key) for key in MODELS if key not in own}
 
 
 def verdicts(name: str, row: Row) -> list[str]:
-    """Whether the model differs significantly from the first, and whether it can predict unknown words."""
+    """Whether the model differs significantly from the first, what was chosen on the validation set, and whether the
+    model can predict unknown words."""
     found = []
+    if row.cache_decay:
+        found.append(f"{name}: the weight of a word in the cache decays by {row.cache_decay:g} per token.")
+    if row.dynamic is not None:
+        found.append(f"{name}: gradient steps with rate {row.dynamic.rate:g} and decay {row.dynamic.decay:g}.")
     if row.against_first is not None:
         tested = ((what, getattr(row.against_first, key)) for key, what in TESTED.items())
-        found = [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
+        found += [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
     if row.unknown and not row.unk_is_trained:
         found.append(f"{name} was trained without <unk>, so its probability of unknown words is arbitrary.")
     return found

@@ -21,7 +21,7 @@ from trellis.families.factorial.parameters import LayeredParams
 from trellis.inference import discrete
 from trellis.inference.carry import Carry
 from trellis.learning.base import GradientModel
-from trellis.models.base import Memo, Saved, check_sizes
+from trellis.models.base import Memo, Saved
 from trellis.models.chain import StateModel
 from trellis.models.restoring import rebuilt
 from trellis.options import choose
@@ -185,9 +185,8 @@ class FHMM(GradientModel, StateModel):
         generator = seeded(seed)
         return mean_field.sampled_log_likelihood(*given, samples, generator)
 
-    def sample(self, n: int = 1, max_tokens: int = 100, seed: int = 0) -> list[str]:
-        check_sizes(n, max_tokens)
-        return self.sentences(self.sample_layers(n, max_tokens, seed)[1])
+    def sample_tokens(self, n: int, max_tokens: int, seed: int) -> Tensor:
+        return self.sample_layers(n, max_tokens, seed)[1]
 
     @torch.no_grad()
     def sample_layers(self, n: int, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
