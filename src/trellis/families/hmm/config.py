@@ -61,7 +61,7 @@ class HMMConfig(ModelConfig):
     kernel: str = option(
         "softmax",
         "neural: kernel of p(z' | z); all but softmax need a dense [K, K] matrix",
-        choices="softmax normAbsLin sigmoid relu rbf",
+        choices="softmax nested normAbsLin sigmoid relu rbf",
     )
     init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, inf)")
     precision: str = option("bfloat16", "neural, lowrank: precision of products on a GPU", choices="bfloat16 float32")
