@@ -16,7 +16,7 @@ from trellis.kernels.bags import Bags, Pairs, concatenated_ranges
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-TOKENS = 1 << 14  # tokens of sentences processed at a time, including padding
+TOKENS = 1 << 13  # tokens of sentences processed at a time, including padding
 
 
 class Features(NamedTuple):
