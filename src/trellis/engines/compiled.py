@@ -225,11 +225,11 @@ def smooth(prior: Belief, transition: Dense | Blocks, potentials: Potentials, le
 
 def expect(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """The expected statistics of EM."""
-    problem = as_problem(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, transition.matrix, None, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
     gradient = run_adjoint(problem, norms, alphas, possible(logs))
-    moves = torch.from_numpy(problem.matrices * gradient.matrices).view(matrices_of(transition)[0].shape)
+    moves = torch.from_numpy(problem.matrices * gradient.matrices).view(transition.matrix.shape)
     entry, visits = torch.from_numpy(gradient.prior), torch.from_numpy(gradient.table)
     return reference.Expected(logs, Belief(torch.from_numpy(last)), entry, entry * prior.probs, moves, visits)
 
