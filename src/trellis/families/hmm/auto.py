@@ -29,6 +29,7 @@ SHARE = 0.85  # fraction of the budget to plan for; the rest is a margin for val
 FEW_TYPES, OFTEN = 512, 100  # up to this many types, each this often on average, states are contexts of symbols
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # maximum number of states of a symbol, and of all symbols together
 ROW_PSEUDOCOUNT = 5.0  # pseudocount of all transitions from a state, relative to counts of the whole text
+FEWEST_STEPS, PATIENCE = 200, 10  # of a training with a given number of states
 FEWEST_TOKENS = 100_000  # that nets are trained on, in all epochs together
 TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
 KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
@@ -54,9 +55,9 @@ class Candidate(NamedTuple):
 
 
 def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
-    """The run with all options filled in, if `model.states` is auto; the choice is logged."""
+    """The run with all options filled in, if `model.states` is auto, or else with enough epochs; logged."""
     if run.model.states:
-        return run
+        return with_epochs(run, corpus)
     facts = facts_of(corpus, run.batches.order or corpus.order, device)
     suited = [one for one in candidates(facts) if suits(one, run)] or [plain(facts, run)]
 
@@ -72,6 +73,18 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
     logger.info("  " + ", ".join(pairs))
     logger.info(f"  training will take about {spoken(seconds)}; to change the choice, set --budget or any option")
     return chosen
+
+
+def with_epochs(run: RunConfig, corpus: Corpus) -> RunConfig:
+    """More epochs for a small text, which has few batches, unless the user has set when training ends."""
+    if any(run.is_set(f"train.{name}") for name in ("epochs", "max_steps", "patience")):
+        return run
+    batches = BATCHES[run.ordered(corpus.order).batches.order](corpus["train"], run.batches, run.seed)
+    epochs = -(-FEWEST_STEPS // max(len(batches), 1))
+    if epochs <= run.train.epochs:
+        return run
+    logger.info(f"a small text: train.epochs = {epochs}, train.patience = {PATIENCE}")
+    return run.with_options({"train.epochs": epochs, "train.patience": PATIENCE})
 
 
 def suits(candidate: Candidate, run: RunConfig) -> bool:
