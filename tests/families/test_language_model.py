@@ -37,7 +37,10 @@ def test_the_kneser_ney_row_is_that_of_the_model_itself() -> None:
         ({"ngram": 0}, ["unigram", "bigram"]),
         ({"ngram": 2}, ["unigram", "bigram"]),
         ({"ngram": 3}, ["unigram", "bigram", "3-gram", "hmm + 3-gram"]),
-        ({"ngram": 50}, ["unigram", "bigram", "9-gram", "hmm + 9-gram"]),  # the longest sentence, with its beginning and end
+        (
+            {"ngram": 50},
+            ["unigram", "bigram", "9-gram", "hmm + 9-gram"],
+        ),  # the longest sentence, with its beginning and end
         ({"ngram_tokens": 100}, ["unigram", "bigram"]),
     ],
 )

@@ -7,7 +7,7 @@ from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, invert
 from trellis.transitions.tiled import Tiled
-from trellis.transitions.varying import PairBlocks, TimeVarying
+from trellis.transitions.varying import LogitBlocks, PairBlocks, TimeVarying
 from trellis.types import Groups
 
 
@@ -39,13 +39,21 @@ class NestedEntry(Tiled, Entry):
         return total
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
-        entered = after[..., 0] // self.live
-        classes = entered.unsqueeze(-1) * self.live + torch.arange(self.live, device=after.device)
-        if after.shape[-1] != self.live or not bool((after == classes).all()):
+        if not self.are_classes(after):
             rows = self.rows(before.flatten()).view(*before.shape, -1)
             return rows.gather(-1, after.unsqueeze(-2).expand(*before.shape, -1))
+        entered = after[..., 0] // self.live
         inside = (take(self.queries, before).to(self.keys.dtype) @ take(self.class_keys, entered).mT).softmax(-1)
-        return inside * take(self.log_classes.flatten(), before * self.num_classes + entered[..., None]).exp()[..., None]
+        return (
+            inside * take(self.log_classes.flatten(), before * self.num_classes + entered[..., None]).exp()[..., None]
+        )
+
+    def are_classes(self, states: Tensor) -> bool:
+        """Whether the last dimension of `states` lists a class; in a CUDA graph, only its size is known."""
+        if states.shape[-1] != self.live or (states.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return states.shape[-1] == self.live
+        first = states[..., :1] // self.live * self.live
+        return bool((states == first + torch.arange(self.live, device=states.device)).all())
 
 
 class Nested(NestedEntry, Samplable):
@@ -62,11 +70,20 @@ class Nested(NestedEntry, Samplable):
         if groups is None:
             return super().between(ids)
         steps = groups.rows[:, :-1] * self.num_classes + groups.rows[:, 1:]
+        if steps.is_cuda:
+            logits, log_norms = self.class_blocks(steps.flatten())
+            return LogitBlocks(logits.unflatten(0, steps.shape), log_norms.unflatten(0, steps.shape))
         pairs, numbers = steps.unique(return_inverse=True)
+        logits, log_norms = self.class_blocks(pairs)
+        return PairBlocks((logits - log_norms.unsqueeze(-1)).exp(), numbers)
+
+    def class_blocks(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [M, k, k] and row normalisers [M, k] between classes c and c', numbered c C + c' [M]."""
+        queries = self.queries.view(self.num_classes, self.live, -1)
         before, after = pairs // self.num_classes, pairs % self.num_classes
-        inside = set_logits(groups.arrange(self.queries), self.class_keys, before, after, self.dtype).softmax(-1)
+        logits = set_logits(queries, self.class_keys, before, after, self.dtype)
         entered = self.log_classes.view(self.num_classes, self.live, -1).transpose(1, 2).flatten(0, 1)
-        return PairBlocks(inside * take(entered, pairs).exp().unsqueeze(-1), numbers)
+        return logits, logits.logsumexp(-1) - take(entered, pairs)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(self.rows(states), uniform)

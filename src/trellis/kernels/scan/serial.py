@@ -105,9 +105,7 @@ def adjoint(
 
 
 @njit(**INNER)
-def adjoint_one(
-    matrices, numbers, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
-):
+def adjoint_one(matrices, numbers, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table):
     """`w` is the gradient of the last distribution on entry, and that of the prior on exit."""
     states = matrices.shape[1]
     zero, one = table.dtype.type(0), table.dtype.type(1)
@@ -153,9 +151,7 @@ def add_outer(left, right, out):
 def viterbi(worker, workers, log_prior, log_matrices, numbers, log_table, rows, lengths, path, scores):
     """The Viterbi algorithm: writes path [B, T] and scores [B], float64."""
     for b in range(worker, rows.shape[0], workers):
-        scores[b] = viterbi_one(
-            log_prior[b], log_matrices, numbers[b], log_table, rows[b], lengths[b], path[b]
-        )
+        scores[b] = viterbi_one(log_prior[b], log_matrices, numbers[b], log_table, rows[b], lengths[b], path[b])
 
 
 @njit(**INNER)

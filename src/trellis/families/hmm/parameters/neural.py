@@ -24,7 +24,6 @@ from trellis.kernels.rows import pick, pick_both, take, times
 from trellis.kernels.streams import side_by_side
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
-from trellis.transitions.nested import Nested, NestedEntry
 from trellis.transitions.softmax import SoftmaxEntry
 
 ROLES = ("in", "out", "start", "emission")
@@ -127,13 +126,6 @@ class NeuralParams(WordParams):
             self.words = nn.Parameter(torch.randn(len(words), dim) / dim**0.5)
             self.word_bias = nn.Parameter(torch.zeros(len(words)))
             self.spelling = Spelling(words, dim, config.init_std) if config.spelling else None
-            if config.kernel == "nested":
-                import os
-                classes = self.partition.num_classes
-                self.class_keys = nn.Parameter(config.init_std * torch.randn(classes, dim))
-                self.class_bias = nn.Parameter(torch.zeros(classes))
-                if os.environ.get("CLASSNET"):
-                    self.nets["class"] = Residual(*nets)
         self.register_buffer("state_class", shared.state_class() if shared else None, persistent=False)
         self.class_logits = ClassLogits(self.partition.word_class) if self.partition else None
 
@@ -144,9 +136,6 @@ class NeuralParams(WordParams):
     @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
         self.word_bias.add_(scores)
-        if self.kernel == "nested":
-            total = torch.zeros_like(self.class_bias).index_add_(0, self.partition.word_class, scores.exp())
-            self.class_bias.add_(total.log() - total.log().mean())
 
     def embed(self, role: str, ids: Tensor | None = None) -> Tensor:
         """Embeddings of states in one role: [n, d]."""
@@ -191,17 +180,11 @@ class NeuralParams(WordParams):
 
     def transition_between(self, before: Tensor, after: Tensor, draw: Draw) -> Transition:
         """Transitions between the states kept by the draw, embedded as `before` and `after`."""
-        if self.kernel == "nested":
-            queries = self.queries(before)
-            return Nested(queries, after, self.classes(before, queries), self.dtype)
         operands = self.queries(before), after, self.mask(draw.ids, draw)
         return Softmax(*operands, self.dtype) if self.kernel == "softmax" else Dense(self.probabilities(*operands))
 
     def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
         """Transitions from the states `ids` [R], embedded as `before`, into those kept by the draw."""
-        if self.kernel == "nested":
-            queries = self.queries(before)
-            return NestedEntry(queries, after, self.classes(before, queries), self.dtype)
         operands = self.queries(before), after, self.mask(ids, draw)
         if self.kernel == "softmax":
             return SoftmaxEntry(*operands, self.dtype)
@@ -213,12 +196,6 @@ class NeuralParams(WordParams):
 
     def queries(self, before: Tensor) -> Tensor:
         return self.nets["move"](before.to(self.dtype))
-
-    def classes(self, before: Tensor, queries: Tensor) -> Tensor:
-        """log p(c' | z) of the next class: [R, C]."""
-        if "class" in self.nets:
-            queries = self.nets["class"](before.to(self.dtype))
-        return (queries @ self.class_keys.T.to(self.dtype) + self.class_bias).log_softmax(-1)
 
     def mask(self, rows: Tensor | None, draw: Draw) -> Mask | None:
         """The mask of dropped transitions from the states `rows` (None: all)."""
