@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trellis.kernels import pairs
-from trellis.kernels.rows import pick, pick_both, take
+from trellis.kernels.rows import pick, pick_both, scaled_softmax, take
 from trellis.testing.close import assert_close
 
 SIZES = [(1, 1, 1), (5, 17, 3), (40, 70, 20)]
@@ -134,6 +134,12 @@ def test_indices_of_two_steps_are_contiguous(monkeypatch: pytest.MonkeyPatch) ->
     rows = torch.tensor([[0, 2], [1, 1], [2, 0]])
     pairs.pair_logits(seeded(3, 4, 5), seeded(3, 4, 5, seed=1), rows)
     assert [index.is_contiguous() for index in seen] == [True, True]
+
+
+def test_scaled_softmax() -> None:
+    logits, scale = (values.double().requires_grad_() for values in (seeded(3, 2, 4), seeded(3, 2, seed=1)))
+    assert_close(scaled_softmax(logits, scale), logits.softmax(-1) * scale.exp().unsqueeze(-1))
+    assert torch.autograd.gradcheck(scaled_softmax, [logits, scale])
 
 
 def test_gathers() -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from trellis.kernels.pairs import set_logits
-from trellis.kernels.rows import take
+from trellis.kernels.rows import scaled_softmax, take
 from trellis.transitions.base import Entry, Samplable, invert
 from trellis.transitions.tiled import Tiled
 from trellis.transitions.varying import LogitBlocks, PairBlocks, TimeVarying
@@ -71,19 +71,18 @@ class Nested(NestedEntry, Samplable):
             return super().between(ids)
         steps = groups.rows[:, :-1] * self.num_classes + groups.rows[:, 1:]
         if steps.is_cuda:
-            logits, log_norms = self.class_blocks(steps.flatten())
-            return LogitBlocks(logits.unflatten(0, steps.shape), log_norms.unflatten(0, steps.shape))
+            logits, entered = (part.unflatten(0, steps.shape) for part in self.class_blocks(steps.flatten()))
+            return LogitBlocks(logits, logits.logsumexp(-1) - entered)
         pairs, numbers = steps.unique(return_inverse=True)
-        logits, log_norms = self.class_blocks(pairs)
-        return PairBlocks((logits - log_norms.unsqueeze(-1)).exp(), numbers)
+        return PairBlocks(scaled_softmax(*self.class_blocks(pairs)), numbers)
 
     def class_blocks(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [M, k, k] and row normalisers [M, k] between classes c and c', numbered c C + c' [M]."""
+        """Logits [M, k, k] between classes c and c', numbered c C + c' [M], and log p(c' | z) [M, k]."""
         queries = self.queries.view(self.num_classes, self.live, -1)
         before, after = pairs // self.num_classes, pairs % self.num_classes
         logits = set_logits(queries, self.class_keys, before, after, self.dtype)
         entered = self.log_classes.view(self.num_classes, self.live, -1).transpose(1, 2).flatten(0, 1)
-        return logits, logits.logsumexp(-1) - take(entered, pairs)
+        return logits, take(entered, pairs)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(self.rows(states), uniform)
