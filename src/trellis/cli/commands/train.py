@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="TOML configuration; omitted options keep their defaults")
     parser.add_argument("--model", metavar="NAME", help=f"model family: {', '.join(FAMILIES)} (default hmm)")
     parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default python-docs); - reads standard input")
+    parser.add_argument("--column", metavar="NAME", help="csv: column of sequences; USER:EVENT groups events by user")
     parser.add_argument("--states", metavar="N|auto", help="hidden states (default auto: chosen from text and machine)")
     parser.add_argument("--budget", metavar="TIME", help="limit on the training time, such as 30s, 5m or 2h")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option of the run")
@@ -53,7 +54,12 @@ def run(args: argparse.Namespace) -> Answer:
 
 def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
     """The run described by TOML tables, with command-line overrides."""
-    given = {"data.source": args.data, "model.family": args.model, "model.states": args.states}
+    given = {
+        "data.source": args.data,
+        "data.column": args.column,
+        "model.family": args.model,
+        "model.states": args.states,
+    }
     given |= {"device": args.device, "seed": args.seed, "budget": args.budget}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     overrides += ["eval.test=false"] * args.no_test
