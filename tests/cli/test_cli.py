@@ -47,8 +47,9 @@ def test_train_leaves_model_metrics_results_and_report(model: Path) -> None:
     names = {"model.safetensors", "metrics.jsonl", "results.json", "report.html", "config.toml", "best.safetensors"}
     assert names <= {path.name for path in model.iterdir()}
     rows = json.loads((model / "results.json").read_text())["scores"]["rows"]
-    assert [row["model"] for row in rows] == ["unigram", "bigram", "5-gram", "hmm"]
-    assert all(1 < row[split] < 100 for row in rows for split in ("train", "valid", "test"))
+    assert [row["model"] for row in rows] == ["unigram", "bigram", "5-gram", "hmm + 5-gram", "hmm"]
+    assert all(1 < row[split] < 100 for row in rows for split in ("valid", "test"))
+    assert [row["train"] is None for row in rows] == [False, False, False, True, False]
     assert all(0 < row["bits_per_character"] < 8 for row in rows)
     assert "5-gram" in (model / "report.html").read_text()
 
@@ -516,3 +517,15 @@ def test_states_can_be_measured(model: Path, capsys: pytest.CaptureFixture[str])
     assert 1 <= facts["effective_states"] <= 4
     assert run("states", model, "--measures") == 0
     assert "visited_transition_entropy" in capsys.readouterr().out
+
+
+def test_a_text_of_unknown_words_is_noted(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run("score", model, "zyx qwv vwx") == 0
+    assert "3 of 3 words are unknown to the model" in caplog.text
+
+
+def test_the_column_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,text\n" + "".join(f"{i},a b\n" for i in range(40)))
+    options = "--states", "2", "--set", "train.epochs=1", "--run", tmp_path / "run", "--quiet"
+    assert run("train", "--data", tmp_path / "t.csv", "--column", "text", *options) == 0
+    assert 'column = "text"' in (tmp_path / "run" / "config.toml").read_text()

@@ -67,12 +67,26 @@ def test_two_taggers_are_compared(folder: Path, capsys: pytest.CaptureFixture[st
     assert "p_value" in json.loads(capsys.readouterr().out)[1]["beside_first"]
 
 
+def test_an_unknown_tag_is_an_error_of_the_tagger(
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "more").write_text("the D\nb X\n")
+    capsys.readouterr()
+    assert run("tag", "eval", folder / "one", "--data", folder / "more", "--json") == 0
+    assert "no tags X: they count as errors" in caplog.text
+    assert json.loads(capsys.readouterr().out)[0]["accuracy"] <= 0.5
+
+
+def test_training_reports_the_accuracy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run("tag", "train", "--data", folder / "train.conll", "--run", folder / "rated", "--json", "--quiet") == 0
+    assert 50 < json.loads(capsys.readouterr().out)["train accuracy, %"] <= 100
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["eval", "{}/one", "--data", "{}/chunks"], "one has none of the tags of the data; it has D, N, V"),
-        (["eval", "{}/one", "--data", "{}/chunks", "--allow-unknown"], "has none of the tags of the data"),
-        (["eval", "{}/one", "--data", "{}/more"], "one has no tags X; it has D, N, V. Was it trained for"),
         (["eval", "{}/spans", "--data", "{}/names"], "spans has none of the tags of the data; it has NP."),
         (["eval", "{}/spans", "--data", "{}/chunks"], "trained with parts of speech, but the data has none"),
         (["eval", "{}/spans", "--data", "{}/universal"], "none of the parts of speech of the data (NOUN); it has"),

@@ -119,6 +119,20 @@ def test_a_number_of_states_leaves_everything_else_alone(tmp_path: Path) -> None
     assert config.model == HMMConfig(states=4)
 
 
+def test_a_small_text_gets_more_epochs(caplog: pytest.LogCaptureFixture) -> None:
+    small, large = trellis.read_corpus(SENTENCES), trellis.read_corpus(SENTENCES * 400)
+    run = RunConfig(model=HMMConfig(states=4))
+    with caplog.at_level(logging.INFO):
+        chosen = auto.choose(run, small, "cpu").train
+    assert (chosen.epochs, chosen.patience) == (auto.FEWEST_STEPS, auto.PATIENCE)  # one batch per epoch
+    assert f"train.epochs = {auto.FEWEST_STEPS}" in caplog.text
+    assert 10 < auto.choose(run.with_options({"batches.lanes": 2}), small, "cpu").train.epochs < auto.FEWEST_STEPS
+    assert auto.choose(run.with_options({"batches.lanes": 2}), large, "cpu").train == run.train
+    for name, value in (("epochs", 3), ("max_steps", 3), ("patience", 3)):
+        given = run.with_options({f"train.{name}": value})
+        assert auto.choose(given, small, "cpu") == given
+
+
 def test_a_run_records_the_choice_and_resumes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"tokenizer": "whitespace", "run": tmp_path / "run"}
     first = trellis.train(SENTENCES, epochs=2, **settings)

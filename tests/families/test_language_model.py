@@ -36,13 +36,32 @@ def test_the_kneser_ney_row_is_that_of_the_model_itself() -> None:
     [
         ({"ngram": 0}, ["unigram", "bigram"]),
         ({"ngram": 2}, ["unigram", "bigram"]),
-        ({"ngram": 3}, ["unigram", "bigram", "3-gram"]),
-        ({"ngram": 50}, ["unigram", "bigram", "9-gram"]),  # the longest sentence, with its beginning and end
+        ({"ngram": 3}, ["unigram", "bigram", "3-gram", "hmm + 3-gram"]),
+        (
+            {"ngram": 50},
+            ["unigram", "bigram", "9-gram", "hmm + 9-gram"],
+        ),  # the longest sentence, with its beginning and end
         ({"ngram_tokens": 100}, ["unigram", "bigram"]),
     ],
 )
 def test_the_order_and_the_limit_are_settings(options: dict, expected: list[str]) -> None:
     assert models(trellis.train(SENTENCES, states=2, epochs=1, **options)) == [*expected, "hmm"]
+
+
+def test_the_mixture_is_that_of_an_evaluation() -> None:
+    trained, corpus = trellis.train(SENTENCES, states=2, epochs=1), trellis.read_corpus(SENTENCES)
+    ngram = NGram.fit(corpus.vocab, corpus["train"], 5)
+    ngram.about = trained.model.about
+    row = trained.scores.rows[-2]
+    assert (row["model"], row["train"], row["parameters"]) == (
+        "hmm + 5-gram",
+        None,
+        trained.model.num_parameters() + ngram.num_parameters(),
+    )
+    for split in ("valid", "test"):
+        expected = trellis.compare([trained.model, ngram], corpus, split, mix=True)[-1]
+        assert row[split] == pytest.approx(expected.perplexity, rel=EXACT)
+        assert row[split] != trained.scores.rows[-1][split]
 
 
 def test_a_text_beyond_the_limit_is_logged(caplog: pytest.LogCaptureFixture) -> None:

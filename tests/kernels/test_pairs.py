@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trellis.kernels import pairs
-from trellis.kernels.rows import pick, pick_both, take
+from trellis.kernels.rows import pick, pick_both, scaled_softmax, take
 from trellis.testing.close import assert_close
 
 SIZES = [(1, 1, 1), (5, 17, 3), (40, 70, 20)]
@@ -57,6 +57,36 @@ def test_triton_weights(sizes: tuple[int, int]) -> None:
     assert_close(ours.cpu(), blocks * pairs.flatten(0, 1), TOLERANCE)
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("gather", ["both", "left", "right"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_compiled_product(
+    sizes: tuple[int, int, int], gather: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = pytest.importorskip("trellis.kernels.pairs.compiled", reason="numba is not installed")
+    monkeypatch.setattr(compiled.team, "size", lambda items: threads)
+    a, b, c = sizes
+    rows = None if gather == "right" else torch.tensor([3, 0, 0, 1, 2])
+    columns = None if gather == "left" else torch.tensor([2, 2, 0, 1, 0])
+    given = seeded(5, a, b).double(), seeded(5, c, b, seed=1).double().mT, rows, columns, torch.float64, torch.float64
+    assert_close(compiled.gathered_product(*given), pairs.gathered_product(*given))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("index", [[1, 1, 4, 1, 0, 4, 1], [2] * 7])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_compiled_sum(
+    sizes: tuple[int, int, int], index: list[int], transposed: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = pytest.importorskip("trellis.kernels.pairs.compiled", reason="numba is not installed")
+    monkeypatch.setattr(compiled.team, "size", lambda items: threads)
+    a, b, c = sizes
+    left = seeded(7, b, a).mT if transposed else seeded(7, a, b)
+    given = left.double(), seeded(3, b, c, seed=1).double(), torch.tensor([2, 0, 0, 1, 2, 1, 1]), torch.tensor(index)
+    assert_close(compiled.summed_product(*given, 5), pairs.summed_product(*given, 5))
+
+
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_pair_logits_and_gradients(steps: int) -> None:
     queries, keys = (seeded(3, 4, 5, seed=s).double().requires_grad_() for s in (1, 2))
@@ -100,9 +130,16 @@ def test_indices_of_two_steps_are_contiguous(monkeypatch: pytest.MonkeyPatch) ->
         return product(left, right, *rest)
 
     monkeypatch.setattr(pairs, "gathered_product", spied)
+    monkeypatch.setattr(pairs, "engine_for", lambda values: pairs)
     rows = torch.tensor([[0, 2], [1, 1], [2, 0]])
     pairs.pair_logits(seeded(3, 4, 5), seeded(3, 4, 5, seed=1), rows)
     assert [index.is_contiguous() for index in seen] == [True, True]
+
+
+def test_scaled_softmax() -> None:
+    logits, scale = (values.double().requires_grad_() for values in (seeded(3, 2, 4), seeded(3, 2, seed=1)))
+    assert_close(scaled_softmax(logits, scale), logits.softmax(-1) * scale.exp().unsqueeze(-1))
+    assert torch.autograd.gradcheck(scaled_softmax, [logits, scale])
 
 
 def test_gathers() -> None:

@@ -28,7 +28,10 @@ CHOICES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("support", SUPPORTS)
 @pytest.mark.parametrize("name", CHOICES)
 def test_conformance(name: str, support: str) -> None:
-    config = HMMConfig(states=STATES, dim=4, features=6, init_std=1.0, **CHOICES[name])
+    if name == "nested" and support != "even":
+        pytest.skip("nested transitions need classes of equal size")
+    emission = {"emission": "brown", "classes": 2} if name == "nested" else {}
+    config = HMMConfig(states=STATES, dim=4, features=6, init_std=1.0, **emission, **CHOICES[name])
     check_parameters(find_params(config.params).new(WORDS, config, SUPPORTS[support], 3), WORDS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from trellis.corpus.records import Records
     from trellis.models.reading import Sentence
 
+logger = logging.getLogger(__name__)
 TOKENS = 1 << 17  # of a chunk of sentences
 DIGITS = 9  # of a count
 
@@ -92,7 +94,18 @@ def chunks_of(
 
     records = records_of(args, model)
     found = sentences(model, records, gap, args.pretokenized, records.unit)
-    return reported(records.in_chunks(found, lambda sentence: len(sentence.tokens) + 1, most), args)
+    chunks = records.in_chunks(found, lambda sentence: len(sentence.tokens) + 1, most)
+    return reported(noting_unknown(chunks, model), args)
+
+
+def noting_unknown(chunks: Iterable[list[Sentence]], model: Any) -> Iterator[list[Sentence]]:
+    """The chunks, with a warning if most words of the first are unknown to the model."""
+    for number, chunk in enumerate(chunks):
+        ids = [i for sentence in chunk for i in sentence.ids.tolist()] if number == 0 else []
+        unknown = 0 if model.vocab.unk is None else ids.count(model.vocab.unk)
+        if 2 * unknown > len(ids):
+            logger.warning(f"{unknown} of {len(ids)} words are unknown to the model; it reads them as <unk>")
+        yield chunk
 
 
 def reported(chunks: Iterable[list[Any]], args: argparse.Namespace) -> Iterator[list[Any]]:

@@ -9,6 +9,7 @@ from functools import reduce
 from itertools import chain
 from operator import add
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,12 @@ def read_tagged(path: str | Path, format: str | None = None, column: int | str |
     medpost: each line with an id precedes a line of word_TAG tokens. word_tag: one sentence of word_TAG per line."""
     format = format or format_of(path) or "conll"
     read = choose(FORMATS, format, "The format of tagged text")
-    sentences = [sentence for sentence in read(Path(path), column) if sentence]
-    if not sentences:
+    words, tags, pos = columns = [], [], []
+    for sentence in read(Path(path), column):
+        for values, part in zip(columns, zip(*sentence, strict=True), strict=False):
+            values.append([intern(value) for value in part])
+    if not words:
         raise TrellisError(f"{path} contains no tagged sentences in the {format} format.")
-    words, tags, pos = ([[token[i] for token in sentence] for sentence in sentences] for i in range(3))
     return Tagged(words, tags, pos if pos[0][0] else None)
 
 

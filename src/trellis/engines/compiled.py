@@ -14,7 +14,7 @@ from trellis.engines import reference
 from trellis.engines.arrays import Array, array, check, check_rows, log
 from trellis.kernels import team
 from trellis.kernels.scan import blocks, lanes, serial
-from trellis.transitions import Blocks, Dense
+from trellis.transitions import Blocks, Dense, PairBlocks
 from trellis.types import Belief, Potentials
 
 LANES_FROM = 16  # from this many sequences on, batching them is faster
@@ -28,7 +28,7 @@ class Problem(NamedTuple):
 
     prior: Array  # [B, K]
     matrices: Array  # [M, K, K]
-    strides: tuple[int, int]  # sequence b, step t uses matrix b * strides[0] + t * strides[1]
+    numbers: Array  # [B, T-1]: the matrix of each transition
     table: Array  # [N, K]: potentials, scaled to a maximum of one
     scale: Array  # [N]: log of the factor removed from each row
     rows: Array  # [B, T]
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
     @property
     def operands(self) -> tuple[Any, ...]:
-        return (self.matrices, *self.strides) if self.layout is serial else (self.matrices[0],)
+        return (self.matrices, self.numbers) if self.layout is serial else (self.matrices[0],)
 
     @property
     def observed(self) -> tuple[Array, Array, Array]:
@@ -54,27 +54,36 @@ class Problem(NamedTuple):
         return nullcontext() if self.layout is serial else team.OneBlasThread()
 
 
-def as_problem(prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Problem:
+def as_problem(
+    prior: Tensor, matrix: Tensor, numbers: Tensor | None, table: Tensor, rows: Tensor, lengths: Tensor
+) -> Problem:
     """Convert tensors to arrays, exponentiating each row of the table once."""
     places, ends = array(rows), array(lengths)
-    check(rows.shape, table.shape[1], ends, matrix.shape, prior.shape)
+    check(rows.shape, table.shape[1], ends, matrix.shape if numbers is None else matrix.shape[1:], prior.shape)
     check_rows(len(table), places, ends)
     weights = array(table)
     scale = weights.max(-1)
     scale[scale == -np.inf] = 0
-    matrices, strides = stack(matrix)
     tail = np.exp(weights - scale[:, None]), scale, places, ends
-    return Problem(array(prior), array(matrices), strides, *tail)
+    return Problem(array(prior), *stack(matrix, numbers, rows.shape), *tail)
 
 
 def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
     log(values[worker::workers], out[worker::workers])
 
 
-def stack(matrix: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """All matrices in one stack [M, K, K], and the strides of its index by sequence and step."""
-    strides = {2: (0, 0), 3: (0, 1)}.get(matrix.dim(), (matrix.shape[1], 1))
-    return matrix.reshape(-1, *matrix.shape[-2:]), strides
+def matrices_of(transition: Dense | Blocks) -> tuple[Tensor, Tensor | None]:
+    """The matrices, and the number of that of each transition, if they are numbered."""
+    return (transition.pairs, transition.numbers) if isinstance(transition, PairBlocks) else (transition.matrix, None)
+
+
+def stack(matrix: Tensor, numbers: Tensor | None, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """All matrices in one stack [M, K, K], and the number of that of each transition [B, T-1]."""
+    matrices = array(matrix.reshape(-1, *matrix.shape[-2:]))
+    if numbers is not None:
+        return matrices, array(numbers)
+    index = np.arange(len(matrices)).reshape({2: (1, 1), 3: (1, -1)}.get(matrix.dim(), (shape[0], -1)))
+    return matrices, np.ascontiguousarray(np.broadcast_to(index, (shape[0], max(shape[1] - 1, 0))))
 
 
 def num_threads(units: int, shape: tuple[int, ...], states: int) -> int:
@@ -137,8 +146,9 @@ def run_adjoint(
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = num_threads(len(alphas), problem.rows.shape, states)
-    copies = workers if problem.strides[0] == 0 else 1
-    added = np.dtype(np.float64) if problem.layout is serial else dtype  # float32 is too coarse for a long text
+    copies = workers if len(problem.matrices) < problem.numbers.size else 1
+    long = problem.layout is serial and len(problem.matrices) < problem.rows.shape[1]
+    added = np.dtype(np.float64) if long else dtype  # float32 is too coarse for a long text
     d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
     d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), added)
     passed = norms, alphas, weights, smoothing, d_prior, d_matrices, d_table
@@ -172,8 +182,10 @@ class Score(torch.autograd.Function):
     """(log c_t [B, T], last a_t [B, K]) as a differentiable function of prior, matrix and log table."""
 
     @staticmethod
-    def forward(ctx: Any, prior: Tensor, matrix: Tensor, table: Tensor, rows: Tensor, lengths: Tensor) -> Any:
-        problem = as_problem(prior, matrix, table, rows, lengths)
+    def forward(
+        ctx: Any, prior: Tensor, matrix: Tensor, numbers: Tensor | None, table: Tensor, rows: Tensor, lengths: Tensor
+    ) -> Any:
+        problem = as_problem(prior, matrix, numbers, table, rows, lengths)
         norms, alphas, last = run_forward(problem, keep=any(ctx.needs_input_grad))
         ctx.problem, ctx.norms, ctx.alphas, ctx.matrix_shape = problem, norms, alphas, matrix.shape
         return log_norms(problem, norms), torch.from_numpy(last)
@@ -184,12 +196,12 @@ class Score(torch.autograd.Function):
         weights, last_grad = grads
         gradient = run_adjoint(ctx.problem, ctx.norms, ctx.alphas, array(weights), array(last_grad))
         d_matrix = torch.from_numpy(gradient.matrices).view(ctx.matrix_shape)
-        return torch.from_numpy(gradient.prior), d_matrix, torch.from_numpy(gradient.table), None, None
+        return torch.from_numpy(gradient.prior), d_matrix, None, torch.from_numpy(gradient.table), None, None
 
 
 def score(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Belief]:
     """log c_t [B, T] and the last a_t; differentiable."""
-    norms, last = Score.apply(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    norms, last = Score.apply(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
     return norms, Belief(last)
 
 
@@ -197,14 +209,14 @@ def filter(
     prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Belief]:
     """log c_t [B, T], a_t [B, T, K] (zero in the padding) and the last a_t."""
-    problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     return log_norms(problem, norms), standard(problem, alphas), Belief(torch.from_numpy(last))
 
 
 def smooth(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """log c_t [B, T] and p(z_t | x) [B, T, K]."""
-    problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, *matrices_of(transition), potentials.table, potentials.rows, lengths)
     norms, alphas, _ = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
     run_adjoint(problem, norms, alphas, possible(logs), smoothing=True)
@@ -213,7 +225,7 @@ def smooth(prior: Belief, transition: Dense | Blocks, potentials: Potentials, le
 
 def expect(prior: Belief, transition: Dense | Blocks, potentials: Potentials, lengths: Tensor) -> reference.Expected:
     """The expected statistics of EM."""
-    problem = as_problem(prior.probs, transition.matrix, potentials.table, potentials.rows, lengths)
+    problem = as_problem(prior.probs, transition.matrix, None, potentials.table, potentials.rows, lengths)
     norms, alphas, last = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
     gradient = run_adjoint(problem, norms, alphas, possible(logs))
@@ -230,8 +242,8 @@ def viterbi(
     check(rows.shape, table.shape[1], ends, transition.matrix.shape, prior.probs.shape)
     check_rows(len(table), rows, ends)
     batch, steps = rows.shape
-    matrices, strides = stack(transition.matrix)
-    log_prior, log_matrices = log(array(prior.probs)), log(array(matrices))
+    matrices, numbers = stack(transition.matrix, None, rows.shape)
+    log_prior, log_matrices = log(array(prior.probs)), log(matrices)
     tail = table, rows, ends
     path, scores = np.full((batch, steps), -1, np.int64), np.zeros(batch)
     if len(log_matrices) == 1 and batch >= LANES_FROM:
@@ -239,7 +251,7 @@ def viterbi(
         team.share(lanes.viterbi, workers, log_prior, log_matrices[0], *tail, path, scores)
     else:
         workers = num_threads(batch, path.shape, transition.num_states)
-        team.share(serial.viterbi, workers, log_prior, log_matrices, *strides, *tail, path, scores)
+        team.share(serial.viterbi, workers, log_prior, log_matrices, numbers, *tail, path, scores)
     return torch.from_numpy(path), torch.from_numpy(scores).to(potentials.table.dtype)
 
 
@@ -247,9 +259,9 @@ def sample(transition: Dense | Blocks, filtered: Tensor, lengths: Tensor, unifor
     """Sample paths from p(z | x) given a_t [B, T, K]: -> [B, T], -1 in the padding."""
     ends, first = array(lengths), filtered[:, 0]
     check(uniform.shape, filtered.shape[2], ends, transition.matrix.shape, first.shape)
-    matrices, strides = stack(transition.matrix)
+    matrices, numbers = stack(transition.matrix, None, uniform.shape)
     path = np.full(filtered.shape[:2], -1, np.int64)
     tail = (array(filtered), ends, array(uniform), path)
     workers = num_threads(len(path), path.shape, transition.num_states)
-    team.share(serial.sample, workers, array(matrices), *strides, *tail)
+    team.share(serial.sample, workers, matrices, numbers, *tail)
     return torch.from_numpy(path)

@@ -204,3 +204,25 @@ def times(x: Tensor, y: Tensor, low: Tensor | None) -> Tensor:
     if low is None:
         return x @ y
     return LowProduct.apply(x.reshape(-1, x.shape[-1]), y, low).view(*x.shape[:-1], y.shape[-1])
+
+
+class ScaledSoftmax(torch.autograd.Function):
+    """exp(scale_i) softmax(logits_i): [..., n], [...] -> [..., n]; exponentials are computed once."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, log_scale: Tensor) -> Tensor:
+        probs, scale = logits.softmax(-1), log_scale.exp()
+        ctx.save_for_backward(probs, scale)
+        return probs * scale.unsqueeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        probs, scale = ctx.saved_tensors
+        total = torch.linalg.vecdot(probs, grads[0])
+        return (grads[0] - total.unsqueeze(-1)).mul_(probs).mul_(scale.unsqueeze(-1)), total * scale
+
+
+def scaled_softmax(logits: Tensor, log_scale: Tensor) -> Tensor:
+    """exp(scale_i) softmax(logits_i): [..., n], [...] -> [..., n]."""
+    return ScaledSoftmax.apply(logits, log_scale)

@@ -1,6 +1,7 @@
 """The interface and storage of all taggers."""
 
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from trellis.corpus.tagged import Tagged
 from trellis.corpus.tagsets import OUTSIDE, units_of
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
+
+logger = logging.getLogger(__name__)
 
 
 class Tagger(PersistedModel):
@@ -46,18 +49,18 @@ class Tagger(PersistedModel):
         """The unit of evaluation: "spans" if the tags mark spans, else "tokens"."""
         return units_of(self.labels)
 
-    def check(self, tags: Collection[str], allow_unknown: bool = False, name: str = "The tagger") -> None:
-        """Raise if the data has tags unknown to the tagger; if they are allowed, they count as errors."""
+    def check(self, tags: Collection[str], name: str = "The tagger") -> None:
+        """Raise if all tags of the data are unknown to the tagger; warn if some are, which count as errors."""
         spans = self.units == units_of(tags) == "spans"  # then only the labels need to match
         given, own = ({tag[2:] for tag in some if tag != OUTSIDE} if spans else {*some} for some in (tags, self.labels))
         unknown = given - own
-        if not unknown or (allow_unknown and unknown < given):
-            return
-        what = "none of the tags of the data" if unknown == given else f"no tags {a_few(unknown)}"
-        raise TrellisError(
-            f"{name} has {what}; it has {a_few(own)}. Was it trained for another task? Map the tags"
-            f"{', or allow unknown ones (--allow-unknown)' * (unknown < given)}."
-        )
+        if unknown and unknown == given:
+            raise TrellisError(
+                f"{name} has none of the tags of the data; it has {a_few(own)}. Was it trained for another task? "
+                "Map the tags."
+            )
+        if unknown:
+            logger.warning(f"{name} has no tags {a_few(unknown)}: they count as errors")
 
 
 def a_few(names: Collection[str], most: int = 8) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
 FEWEST, BLOCKS = 30, 100  # a text with fewer sentences is cut into blocks of equal length
@@ -90,6 +89,8 @@ def bootstrap(
 def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
     """The p-value of the exact binomial test of whether two taggers are equally good, given which tokens each tagged
     correctly [N]. Only tokens that one of them got wrong count."""
+    from scipy.stats import binomtest  # 35 MB
+
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     return float(binomtest(only_first, only_first + only_second).pvalue) if only_first + only_second else 1.0
 

@@ -148,9 +148,19 @@ def dropout_of_states(case: Case) -> None:
     require(parts.kept is not None and parts.kept.equal(ids), "`kept` differs from the kept states")
     assert_normalised(parts)
     assert_close(parts.start, shares(whole.start[ids]), what="start")
-    assert_close(parts.transition.dense(), shares(whole.transition.dense()[ids][:, ids]), what="transition")
+    matrix = restricted(params, whole.transition.dense(), ids)
+    assert_close(parts.transition.dense(), matrix[ids], what="transition")
     assert_close(parts.emission.dense(), whole.emission.dense()[:, ids], what="emission")
-    assert_entered(parts, shares(whole.transition.dense()[:, ids]))
+    assert_entered(parts, matrix)
+
+
+def restricted(params: Params, matrix: Tensor, ids: Tensor) -> Tensor:
+    """The transition matrix with only the kept columns, normalised by row, or by row and class: [K, K] -> [K, K']."""
+    if not params.within_classes or params.partition is None:
+        return shares(matrix[:, ids])
+    classes = params.partition.state_class()
+    member = torch.nn.functional.one_hot(classes, params.partition.num_classes).to(matrix.dtype)
+    return matrix[:, ids] * ((matrix @ member) / (matrix[:, ids] @ member[ids]))[:, classes[ids]]
 
 
 def assert_entered(parts: Parts, matrix: Tensor) -> None:

@@ -11,6 +11,7 @@ from trellis.transitions.base import (
 from trellis.transitions.dense import Dense as Dense, DenseEntry as DenseEntry
 from trellis.transitions.kronecker import Kronecker as Kronecker
 from trellis.transitions.lowrank import LowRank as LowRank
+from trellis.transitions.nested import Nested as Nested
 from trellis.transitions.softmax import Softmax as Softmax
 from trellis.transitions.stacked import Stacked as Stacked
 from trellis.transitions.sum import Sum as Sum
@@ -18,6 +19,7 @@ from trellis.transitions.varying import (
     Blocks as Blocks,
     ClassBlocks as ClassBlocks,
     LogitBlocks as LogitBlocks,
+    PairBlocks as PairBlocks,
     PerStep as PerStep,
     SetBlocks as SetBlocks,
     TimeVarying as TimeVarying,

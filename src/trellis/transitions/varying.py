@@ -121,6 +121,20 @@ class SetBlocks(LogitBlocks):
         return SetBlocks(self.queries, self.keys, self.norms, self.rows[sequences], self.dtype, self.low)
 
 
+class PairBlocks(Blocks):
+    """Blocks of which few are distinct: `pairs` [M, k, k], and the number of that of each step, `numbers` [B, T-1]."""
+
+    def __init__(self, pairs: Tensor, numbers: Tensor) -> None:
+        self.pairs, self.numbers, self.num_states = pairs, numbers, pairs.shape[-1]
+
+    @cached_property
+    def matrix(self) -> Tensor:  # type: ignore[override]
+        return take(self.pairs, self.numbers)
+
+    def some(self, sequences: Tensor) -> PairBlocks:
+        return PairBlocks(self.pairs, self.numbers[sequences])
+
+
 class ClassBlocks(Blocks):
     """The blocks of a dense matrix A [K, K] between classes of consecutive states, the live states of each step.
 

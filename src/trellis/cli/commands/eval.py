@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SUMMARY = "compare models on a corpus: perplexity and its breakdown"
 EXAMPLE = "trellis eval runs/ptb runs/ptb-bigram --data ptb --interpolate --plot ptb.svg"
 STATES = {"streams": "carried", "documents": "carried in documents", "sentences": "reset"}  # by batches.order
+MANY_UNKNOWN = 0.2  # share of <unk> that makes a perplexity hard to interpret
 BANDS = {"by_frequency": "training count", "by_position": "words before"}
 MODELS = {
     "name": Column(""),
@@ -127,7 +128,8 @@ def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
     weights = row.weights or []
     terms = [*names[: len(weights) - 1], "cache"] if row.cache_decay else names
     mixed = " + ".join(f"{weight:.3f} {term}" for weight, term in zip(weights, terms, strict=False))
-    own = {"name": name, "model": mixed or row.model, "state": STATES.get(row.order, row.order)}
+    state = None if row.family.endswith("gram") else STATES.get(row.order, row.order)
+    own = {"name": name, "model": mixed or row.model, "state": state}
     return own | {key: getattr(row, key) for key in MODELS if key not in own}
 
 
@@ -142,6 +144,9 @@ def verdicts(name: str, row: Row) -> list[str]:
     if row.against_first is not None:
         tested = ((what, getattr(row.against_first, key)) for key, what in TESTED.items())
         found += [difference.verdict("A", name, what) for what, difference in tested if difference is not None]
+    if row.unknown > MANY_UNKNOWN and row.open_bits_per_character is None:
+        share = f"{100 * row.unknown:.0f} % of the tokens are <unk> to {name}"
+        found.append(f"{share}, which makes its perplexity low; --open spells unknown words out.")
     if row.unknown and not row.unk_is_trained:
         found.append(f"{name} was trained without <unk>, so its probability of unknown words is arbitrary.")
     return found

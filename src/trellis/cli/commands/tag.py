@@ -79,6 +79,9 @@ def train(args: argparse.Namespace) -> Answer:
         return Answer({"run": str(folder), "training": result.training}, [Note(advice)], 130)
     tagger = cast("Tagger", result.model)
     facts = {"run": str(folder), "kind": args.model, "tags": len(tagger.labels), "words": len(tagger.word_counts)}
+    if result.scores is not None:
+        rates = {name: value for name, value in result.scores.values.items() if name.endswith(("_accuracy", "_f1"))}
+        facts |= {f"{name.replace('_', ' ')}, %": round(value, 2) for name, value in rates.items()}
     return Answer(facts, [Facts(facts)])
 
 
@@ -94,7 +97,6 @@ def eval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("taggers", nargs="+", type=Path, metavar="TAGGER", help="tagger folders")
     data_arguments(parser)
     parser.add_argument("--split", default="test", help="split of a data set (default test)")
-    parser.add_argument("--allow-unknown", action="store_true", help="count tags unknown to a tagger as errors")
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
@@ -108,7 +110,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
     text = load_tagged(args.data, args.split) if named else read_tagged(args.data, args.format, args.column)
     data, taggers = text.in_iob2(), [load(path, Tagger) for path in args.taggers]
     for path, tagger in zip(args.taggers, taggers, strict=True):
-        tagger.check(data.tag_set(), args.allow_unknown, f"The tagger {path}")
+        tagger.check(data.tag_set(), f"The tagger {path}")
     predicted = [tagger.tag(data.words, data.pos) for tagger in taggers]
     scores = [score_tags(data, tags, t.units, t.word_counts) for t, tags in zip(taggers, predicted, strict=True)]
     compared = [None, *(compare_tags(data, predicted[0], tags, taggers[0].units) for tags in predicted[1:])]

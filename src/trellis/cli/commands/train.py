@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="TOML configuration; omitted options keep their defaults")
     parser.add_argument("--model", metavar="NAME", help=f"model family: {', '.join(FAMILIES)} (default hmm)")
     parser.add_argument("--data", metavar="NAME|PATH", help="corpus (default python-docs); - reads standard input")
+    parser.add_argument("--column", metavar="NAME", help="csv: column of sequences; USER:EVENT groups events by user")
     parser.add_argument("--states", metavar="N|auto", help="hidden states (default auto: chosen from text and machine)")
     parser.add_argument("--teacher", metavar="RUN", help="add samples of a trained model to the training text "
                         "(train.teacher)")  # fmt: skip
@@ -55,8 +56,8 @@ def run(args: argparse.Namespace) -> Answer:
 
 def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
     """The run described by TOML tables, with command-line overrides."""
-    given = {"data.source": args.data, "model.family": args.model, "model.states": args.states}
-    given |= {"train.teacher": args.teacher}
+    given = {"data.source": args.data, "data.column": args.column, "train.teacher": args.teacher}
+    given |= {"model.family": args.model, "model.states": args.states}
     given |= {"device": args.device, "seed": args.seed, "budget": args.budget}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     overrides += ["eval.test=false"] * args.no_test

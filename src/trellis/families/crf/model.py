@@ -17,7 +17,7 @@ from trellis.models.restoring import check_indices
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
-TOKENS = 1 << 14  # tokens of sentences processed at a time, including padding
+TOKENS = 1 << 13  # tokens of sentences processed at a time, including padding
 
 
 class Features(NamedTuple):

@@ -116,11 +116,14 @@ class CRFTagger(Tagger):
         bags = bags_of(attributes, lambda name: found.setdefault(name, len(found)))
         counts = bags.ids.bincount(minlength=len(found))
         order = counts.argsort(descending=True, stable=True)
-        rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+        rank = torch.empty_like(order, dtype=torch.int32)
+        rank[order] = torch.arange(len(order), dtype=torch.int32)
         kept = int((counts >= self.config.min_count).sum())
         names = list(found)
         self.index = {names[i]: n for n, i in enumerate(order[:kept].tolist())}
-        ids = rank[bags.ids].int()
+        ids = rank[bags.ids]
+        if kept == len(names):
+            return Bags(ids, bags.offsets)
         before = torch.cat([torch.zeros(1, dtype=torch.int64), (ids < kept).cumsum(0)])
         return Bags(ids[ids < kept], before[bags.offsets])
 

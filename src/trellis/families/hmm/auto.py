@@ -24,11 +24,13 @@ from trellis.training.fit import BATCHES
 
 logger = logging.getLogger(__name__)
 
-USUAL_TIME = 540.0  # seconds of training to plan for without a budget
+USUAL_TIME = 660.0  # seconds of training to plan for without a budget
 SHARE = 0.85  # fraction of the budget to plan for; the rest is a margin for validation and errors of the estimate
 FEW_TYPES, OFTEN = 512, 100  # up to this many types, each this often on average, states are contexts of symbols
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # maximum number of states of a symbol, and of all symbols together
 ROW_PSEUDOCOUNT = 5.0  # pseudocount of all transitions from a state, relative to counts of the whole text
+FEWEST_STEPS, PATIENCE = 200, 10  # of a training with a given number of states
+SIZES, FEW_TOKENS = (64, 32, 16, 8), 20_000  # states per class; at most 16 for texts of few tokens
 FEWEST_TOKENS = 100_000  # that nets are trained on, in all epochs together
 TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
 KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
@@ -54,9 +56,9 @@ class Candidate(NamedTuple):
 
 
 def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
-    """The run with all options filled in, if `model.states` is auto; the choice is logged."""
+    """The run with all options filled in, if `model.states` is auto, or else with enough epochs; logged."""
     if run.model.states:
-        return run
+        return with_epochs(run, corpus)
     facts = facts_of(corpus, run.batches.order or corpus.order, device)
     suited = [one for one in candidates(facts) if suits(one, run)] or [plain(facts, run)]
 
@@ -72,6 +74,18 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
     logger.info("  " + ", ".join(pairs))
     logger.info(f"  training will take about {spoken(seconds)}; to change the choice, set --budget or any option")
     return chosen
+
+
+def with_epochs(run: RunConfig, corpus: Corpus) -> RunConfig:
+    """More epochs for a small text, which has few batches, unless the user has set when training ends."""
+    if any(run.is_set(f"train.{name}") for name in ("epochs", "max_steps", "patience")):
+        return run
+    batches = BATCHES[run.ordered(corpus.order).batches.order](corpus["train"], run.batches, run.seed)
+    epochs = -(-FEWEST_STEPS // max(len(batches), 1))
+    if epochs <= run.train.epochs:
+        return run
+    logger.info(f"a small text: train.epochs = {epochs}, train.patience = {PATIENCE}")
+    return run.with_options({"train.epochs": epochs, "train.patience": PATIENCE})
 
 
 def suits(candidate: Candidate, run: RunConfig) -> bool:
@@ -166,15 +180,21 @@ def num_contexts(facts: Facts, clones: int) -> int:
 
 
 def of_nets(facts: Facts) -> Iterator[Candidate]:
-    """Words on a CPU: nets over embeddings generalise best; more classes, of 16 states each, for more text."""
+    """Words on a CPU: nested nets over embeddings, with more classes for more text, of as many states as time allows.
+    Other nets take longer; they are for those who set `model.params`."""
     classes, large = num_classes(facts), facts.tokens > 300_000
-    epochs = max(8 if large else 16, FEWEST_TOKENS // facts.tokens)
-    for size in (16, 8):
+    lanes = power_of_two(facts.tokens / 7500, 16, 128)
+    epochs = max(12 if large else 20, FEWEST_TOKENS // facts.tokens)
+    sizes = SIZES if facts.tokens > FEW_TOKENS else SIZES[2:]
+    for params, size in [("nested", size) for size in sizes] + [("neural", size) for size in SIZES[2:]]:
         states = size * classes
-        options = nets(states, classes) | {
+        options = nets(states, classes, params) | {
             "model.dim": 128 if large else 64,
-            "batches.lanes": power_of_two(facts.tokens / 15_000, 8, 64),
-            "train.weight_decay": 0.1 if large else 0.3,
+            "model.dropout": "state",
+            "model.dropout_rate": 0.25 if facts.tokens > 100_000 else 0.5,
+            "batches.lanes": lanes,
+            "train.lr": 0.009 if lanes > 64 else 0.006,
+            "train.weight_decay": 0.3 if facts.tokens > 100_000 else 0.6,
             "train.average": 0.99,
             "train.warmup": 100,
             "train.patience": max(3, epochs // 5),
@@ -187,14 +207,12 @@ def of_large_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a GPU: the recipes of docs/large-hmm.md, with fewer states for less text."""
     states = power_of_two(facts.tokens / 14, 1024, 65536)
     while states >= 1024:
-        options = nets(states, min(128, states // 32, most_classes(facts))) | {
-            "model.tying": "but-out",
-            "model.init_std": 0.1,
+        options = nets(states, min(128, states // 32, most_classes(facts)), "neural") | {
             "batches.lanes": 64,
+            "train.lr": 0.006,
             "train.weight_decay": 0.3,
             "train.average": 0.999,
             "train.warmup": 200,
-            "train.lr_floor": 0.01,
         }
         options |= {"model.dropout": "state", "model.dropout_rate": 0.5} if states >= 16384 else {}
         reason = f"{facts.tokens:,} tokens on a GPU: nets over embeddings, {states:,} states"
@@ -202,19 +220,21 @@ def of_large_nets(facts: Facts) -> Iterator[Candidate]:
         states //= 2
 
 
-def nets(states: int, classes: int) -> dict[str, Any]:
+def nets(states: int, classes: int, params: str) -> dict[str, Any]:
     """The options that neural models of any size share."""
     return {
         "model.states": states,
         "model.emission": "brown",
         "model.classes": classes,
-        "model.params": "neural",
+        "model.params": params,
         "model.factored": True,
+        "model.tying": "but-out",
+        "model.init_std": 0.1,
         "batches.window": 32,
         "batches.rotate": True,
         "train.learner": "gradient",
-        "train.lr": 0.006,
         "train.schedule": "cosine",
+        "train.lr_floor": 0.01,
     }
 
 

@@ -11,9 +11,11 @@ from trellis.options import option
 PARAMS = {
     "table": "trellis.families.hmm.parameters.table:TableParams",
     "neural": "trellis.families.hmm.parameters.neural:NeuralParams",
+    "nested": "trellis.families.hmm.parameters.nested:NestedParams",
     "lowrank": "trellis.families.hmm.parameters.lowrank:LowRankParams",
     "lowrank-table": "trellis.families.hmm.parameters.lowrank:LowRankTable",
 }
+NETS = ("neural", "nested", "lowrank")  # those with embeddings
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,10 @@ class HMMConfig(ModelConfig):
     )
     states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, 1e9]")
     params: str = option(
-        "table", "parameterisation: tables, nets over embeddings, or low-rank", choices=PARAMS, group=PARAMETERS
+        "table",
+        "parameterisation: tables, nets over embeddings, nets that choose the next class first, or low-rank",
+        choices=PARAMS,
+        group=PARAMETERS,
     )
     params_options: str = option("", "options of a parameterisation from another package: key=value, ...")
     dropout: str = option(
@@ -50,21 +55,25 @@ class HMMConfig(ModelConfig):
     )
     dropout_rate: float = option(0.5, "fraction dropped", within="[0, 1)")
     dropout_end: float | None = option(None, "fraction dropped at the end of training; none: the same", within="[0, 1)")
-    dim: int = option(256, "neural, lowrank: size of the embeddings", within="[1, 1e9]")
+    dim: int = option(256, "neural, nested, lowrank: size of the embeddings", within="[1, 1e9]")
     tying: str = option(
-        "all", "neural, lowrank: state roles that share an embedding", choices="all in-out but-out none"
+        "all", "neural, nested, lowrank: state roles that share an embedding", choices="all in-out but-out none"
     )
-    factored: bool = option(False, "neural, lowrank: states of a class share half of their embedding")
-    spelling: bool = option(False, "neural, lowrank: character n-gram features of words")
-    depth: int = option(1, "neural, lowrank: residual layers of each net", within="[1, 1000]")
-    net_dropout: float = option(0.0, "neural, lowrank: dropout within the nets", within="[0, 1)")
+    factored: bool = option(False, "neural, nested, lowrank: states of a class share half of their embedding")
+    spelling: bool = option(False, "neural, nested, lowrank: character n-gram features of words")
+    depth: int = option(1, "neural, nested, lowrank: residual layers of each net", within="[1, 1000]")
+    net_dropout: float = option(0.0, "neural, nested, lowrank: dropout within the nets", within="[0, 1)")
     kernel: str = option(
         "softmax",
         "neural: kernel of p(z' | z); all but softmax need a dense [K, K] matrix",
         choices="softmax normAbsLin sigmoid relu rbf",
     )
-    init_std: float = option(0.2, "neural, lowrank: standard deviation of the initial embeddings", within="[0, 1000]")
-    precision: str = option("bfloat16", "neural, lowrank: precision of products on a GPU", choices="bfloat16 float32")
+    init_std: float = option(
+        0.2, "neural, nested, lowrank: standard deviation of the initial embeddings", within="[0, 1000]"
+    )
+    precision: str = option(
+        "bfloat16", "neural, nested, lowrank: precision of products on a GPU", choices="bfloat16 float32"
+    )
     features: int = option(256, "lowrank, lowrank-table: rank of the transitions", within="[1, 1e9]")
     band: int = option(0, "lowrank, lowrank-table: width of the band of free weights", within="[0, 1e9]")
     feature_map: str = option("learned", "lowrank: type of feature map", choices="learned random orthogonal taylor")
@@ -73,14 +82,14 @@ class HMMConfig(ModelConfig):
 
     @property
     def learner(self) -> str:
-        return "gradient" if self.params in ("neural", "lowrank") else ""
+        return "gradient" if self.params in NETS else ""
 
     def num_values(self, words: int) -> int:
         if self.init == "contexts" or self.params not in PARAMS:
             return 0  # unknown: the text, or another package, determines it
         size, dim, dense = self.states, self.dim, self.params == "table" or self.kernel != "softmax"
         low_rank = size * (self.features + self.band) if self.params.startswith("lowrank") else 0
-        nets = (size + words + self.depth * dim) * dim if self.params in ("neural", "lowrank") else 0
+        nets = (size + words + self.depth * dim) * dim if self.params in NETS else 0
         return (size * size if dense else 0) + low_rank + nets + words * self.values_per_token(words)
 
     def values_per_token(self, words: int) -> int:
@@ -99,7 +108,7 @@ class HMMConfig(ModelConfig):
 
     def conflicts(self) -> Iterator[tuple[bool, str]]:
         """Pairs of a condition that makes the options invalid and its error message."""
-        nets, low_rank = self.params in ("neural", "lowrank"), self.params.startswith("lowrank")
+        nets, low_rank = self.params in NETS, self.params.startswith("lowrank")
         brown, uniform = self.emission == "brown", self.emission == "uniform"
         classes, drops = brown or self.emission == "cloned", self.dropout
         size, k, own = self.states, self.states_per_word, self.params in PARAMS and self.params_options
@@ -107,6 +116,10 @@ class HMMConfig(ModelConfig):
         yield self.factored and not nets, 'model.factored needs embeddings: use model.params = "neural" or "lowrank".'
         yield self.factored and not classes, 'model.factored needs classes: use model.emission = "brown" or "cloned".'
         yield nets and self.dim < 2, f"model.dim is {self.dim}: embeddings need at least 2 dimensions."
+        nested, equal = self.params == "nested", classes and self.class_sizes == "equal"
+        yield nested and not equal, 'model.params = "nested" needs model.emission = "brown" and classes of equal size.'
+        yield nested and self.kernel != "softmax", 'model.params = "nested" has only model.kernel = "softmax".'
+        yield nested and drops == "unstructured", 'model.params = "nested" has only model.dropout = "state".'
         yield low_rank and self.kernel != "softmax", "Low-rank models use model.feature_map, not model.kernel."
         yield low_rank and drops == "unstructured", 'Low rank excludes model.dropout = "unstructured"; use "state".'
         yield drops == "none" and self.dropout_end is not None, "model.dropout_end needs dropout: set model.dropout."

@@ -1,6 +1,7 @@
 """Logits between the states of adjacent steps, from the queries and keys of a few sets of states."""
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -37,8 +38,7 @@ class SetLogits(torch.autograd.Function):
     ) -> Tensor:
         q, k = queries.to(dtype), keys.to(dtype)
         before, after = None if before is None else before.contiguous(), after.contiguous()
-        engine = installed("kernels.pairs.triton") if q.is_cuda and dtype is torch.bfloat16 else None
-        ctx.engine = engine or sys.modules[__name__]
+        ctx.engine = engine_for(q)
         ctx.save_for_backward(q, k, before, after)
         ctx.dtypes = queries.dtype, keys.dtype
         wide = torch.promote_types(dtype, torch.float32)
@@ -56,6 +56,15 @@ class SetLogits(torch.autograd.Function):
             d_queries = engine.summed_product(grad, k, after, before, len(q))
             d_keys = engine.summed_product(grad.mT, q, before, after, len(k))
         return d_queries.to(ctx.dtypes[0]), d_keys.to(ctx.dtypes[1]), None, None, None
+
+
+def engine_for(values: Tensor) -> ModuleType:
+    """The module that computes the products: Triton for bfloat16 on a GPU, numba on a CPU, or else this one."""
+    if values.is_cuda:
+        name = "triton" if values.dtype is torch.bfloat16 else ""
+    else:
+        name = "compiled" if values.dtype in (torch.float32, torch.float64) else ""
+    return (installed(f"kernels.pairs.{name}") if name else None) or sys.modules[__name__]
 
 
 def set_logits(queries: Tensor, keys: Tensor, before: Tensor | None, after: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,6 @@
 """Passes over time for few sequences, or time-varying transitions: one sequence at a time (numba).
 
-`matrices` [M, K, K] holds every transition; that of sequence b after step t has index b * by_row + t * by_step.
+`matrices` [M, K, K] holds every transition; that of sequence b after step t has index numbers[b, t].
 Loops instead of slices and copies, and functions that are inlined before they are compiled: numba takes two seconds to
 compile one assignment to a slice, and a third of a second for a function of its own.
 """
@@ -19,16 +19,16 @@ NARROW = 16  # up to this many states, Viterbi keeps one state's best in a regis
 
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
-def forward(worker, workers, prior, matrices, by_row, by_step, table, rows, lengths, alphas, norms, last):
+def forward(worker, workers, prior, matrices, numbers, table, rows, lengths, alphas, norms, last):
     """Write c_t to norms [B, T], a_t to alphas [B, T or 1, K], and the last distribution to last [B, K]."""
     for b in range(worker, rows.shape[0], workers):
         forward_one(
-            prior[b], matrices, b * by_row, by_step, table, rows[b], lengths[b], alphas[b], norms[b], last[b]
+            prior[b], matrices, numbers[b], table, rows[b], lengths[b], alphas[b], norms[b], last[b]
         )  # fmt: skip
 
 
 @njit(**INNER)
-def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, norms, a):
+def forward_one(prior, matrices, numbers, table, rows, length, alphas, norms, a):
     states, kept = prior.shape[0], alphas.shape[0]
     zero, one, tiny = prior.dtype.type(0), prior.dtype.type(1), TINY_SINGLE if prior.itemsize == 4 else TINY
     fixed = matrices.shape[0] == 1
@@ -44,7 +44,7 @@ def forward_one(prior, matrices, offset, by_step, table, rows, length, alphas, n
         elif fixed:
             product(transposed, a, p)
         else:
-            spread(a, matrices[offset + (t - 1) * by_step], p)
+            spread(a, matrices[numbers[t - 1]], p)
         if rows[t] >= 0:
             weights = table[rows[t]]
             for j in range(states):
@@ -92,22 +92,20 @@ def add_scales(worker, workers, scale, rows, lengths, logs):
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
 def adjoint(
-    worker, workers, matrices, by_row, by_step, table, rows, lengths, norms, alphas, weights,
+    worker, workers, matrices, numbers, table, rows, lengths, norms, alphas, weights,
     smoothing, d_prior, d_matrices, d_table,
 ):  # fmt: skip
     """The backward pass of engines/reference.py, as in lanes.py, but d_matrices are [workers or 1, M, K, K]."""
     d_moves = d_matrices[worker if d_matrices.shape[0] > 1 else 0]
     for b in range(worker, rows.shape[0], workers):
         adjoint_one(
-            matrices, b * by_row, by_step, table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
+            matrices, numbers[b], table, rows[b], lengths[b], norms[b], alphas[b], weights[b],
             smoothing, d_prior[b], d_moves, d_table[worker],
         )  # fmt: skip
 
 
 @njit(**INNER)
-def adjoint_one(
-    matrices, offset, by_step, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table
-):
+def adjoint_one(matrices, numbers, table, rows, length, norms, alphas, weights, smoothing, w, d_matrices, d_table):
     """`w` is the gradient of the last distribution on entry, and that of the prior on exit."""
     states = matrices.shape[1]
     zero, one = table.dtype.type(0), table.dtype.type(1)
@@ -134,7 +132,7 @@ def adjoint_one(
             for z in range(states):
                 d_row[z] += m[z]
         if t > 0:
-            number = offset + (t - 1) * by_step
+            number = numbers[t - 1]
             product(matrices[number], w, m)
             if not smoothing:
                 add_outer(alphas[t - 1], w, d_matrices[number])
@@ -150,16 +148,14 @@ def add_outer(left, right, out):
 
 
 @njit(nogil=True, cache=True, fastmath=MATHS)
-def viterbi(worker, workers, log_prior, log_matrices, by_row, by_step, log_table, rows, lengths, path, scores):
+def viterbi(worker, workers, log_prior, log_matrices, numbers, log_table, rows, lengths, path, scores):
     """The Viterbi algorithm: writes path [B, T] and scores [B], float64."""
     for b in range(worker, rows.shape[0], workers):
-        scores[b] = viterbi_one(
-            log_prior[b], log_matrices, b * by_row, by_step, log_table, rows[b], lengths[b], path[b]
-        )
+        scores[b] = viterbi_one(log_prior[b], log_matrices, numbers[b], log_table, rows[b], lengths[b], path[b])
 
 
 @njit(**INNER)
-def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, length, path):
+def viterbi_one(log_prior, log_matrices, numbers, log_table, rows, length, path):
     states = log_prior.shape[0]
     pointers = np.empty((length, states), np.int32)
     narrow = log_matrices.shape[0] == 1 and states <= NARROW
@@ -176,7 +172,7 @@ def viterbi_one(log_prior, log_matrices, offset, by_step, log_table, rows, lengt
         if t > 0 and narrow:
             best_before(transposed, s, best, pointers[t])
         elif t > 0:
-            best_after(s, log_matrices[offset + (t - 1) * by_step], best, pointers[t])
+            best_after(s, log_matrices[numbers[t - 1]], best, pointers[t])
         if rows[t] >= 0:
             for j in range(states):
                 best[j] += log_table[rows[t], j]
@@ -245,13 +241,13 @@ def invert(weights, uniform):
 
 
 @njit(nogil=True, cache=True)
-def sample(worker, workers, matrices, by_row, by_step, filtered, lengths, uniform, path):
+def sample(worker, workers, matrices, numbers, filtered, lengths, uniform, path):
     """Sample paths backwards from p(z | x) given a_t [B, T, K]; fill path [B, T]."""
     for b in range(worker, filtered.shape[0], workers):
         after = -1
         for t in range(lengths[b] - 1, -1, -1):
             weights = filtered[b, t].copy()
             if after >= 0:
-                weights *= matrices[b * by_row + t * by_step, :, after]
+                weights *= matrices[numbers[b, t], :, after]
             after = invert(weights, uniform[b, t])
             path[b, t] = after

@@ -31,6 +31,7 @@ class Params(nn.Module, ABC):
     partition: Partition | None
     num_states: int
     num_features: int = 0  # rank of the transitions, if low-rank
+    within_classes: ClassVar[bool] = False  # whether state dropout leaves p(class of z' | z) as it is
 
     @abstractmethod
     def parts(self, draw: Draw = WHOLE) -> Parts:
