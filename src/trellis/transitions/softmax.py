@@ -24,8 +24,8 @@ ROOM = 1 << 30  # bytes of a dense matrix on a CPU
 class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
-    Computing the normalisers costs O(R K d) once, a block between k and k live states O(k^2 d); no [R, K] array is
-    kept. Queries are [R, d], keys [K, d]; products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The
+    For queries [R, d] and keys [K, d], the normalisers cost O(R K d) once, and a block of n x n live states O(n^2 d); no
+    [R, K] array is kept. Products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The
     normalisers, and the keys in that precision, may be given."""
 
     def __init__(

@@ -136,7 +136,7 @@ class PairBlocks(Blocks):
 
 
 class ClassBlocks(Blocks):
-    """The blocks of a dense matrix A [K, K] between classes of consecutive states, the live states of each step.
+    """Blocks of a dense matrix A [K, K]: the live states of each step are a class, that is, a range of states.
 
     `begins` [C + 1] holds the first state of each class. Engines that cannot read the blocks from the matrix use copies
     of them (`matrix`)."""

@@ -12,6 +12,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.base import Support
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.families.hmm.parameters.neural import NeuralParams
+from trellis.kernels.lse import Known
 from trellis.transitions import Entry, Nested, Transition
 from trellis.transitions.nested import NestedEntry
 
@@ -47,7 +48,7 @@ class NestedParams(NeuralParams):
         queries = self.queries(before)
         return Nested(queries, after, self.log_classes(queries), self.dtype)
 
-    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw) -> Entry:
+    def entry_from(self, ids: Tensor, before: Tensor, after: Tensor, draw: Draw, known: Known | None) -> Entry:
         queries = self.queries(before)
         return NestedEntry(queries, after, self.log_classes(queries), self.dtype)
 

@@ -183,8 +183,12 @@ class NeuralParams(WordParams):
         without gradient, for a carried distribution. The normalisers of states that are kept are those of their
         `transition`."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
-        normalised = isinstance(transition, Softmax) and not transition.trains_as_matrix
-        if normalised and draw.ids is not None and same_queries:
+        if (
+            isinstance(transition, Softmax)
+            and draw.ids is not None
+            and same_queries
+            and not transition.trains_as_matrix
+        ):
             known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)
         return self.entry_from(ids, self.embed("in", ids), after.detach(), draw, known)
 
