@@ -47,7 +47,8 @@ class Moments:
 
 
 def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
-    """The row of each word [V], given word counts. The `most` - 1 words with the highest counts have a row each (if `most` is 0, all words have)."""
+    """The row of each word [V], given word counts. The `most` - 1 words with the highest counts have a row each (if
+    `most` is 0, all words have)."""
     order = np.argsort(-counts, kind="stable")
     rows = np.empty(len(counts), np.int64)
     rows[order] = np.arange(len(counts))

@@ -278,7 +278,8 @@ class PersistedModel(ABC):
         self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
     ) -> Conditioned:
         """The sentences of `least` to `most` words (by default at most 100) that satisfy a constraint: their
-        probability, samples, next words and the most probable one. With `complete=False`, the constraint applies to running text of exactly `most` tokens.
+        probability, samples, next words and the most probable one. With `complete=False`, the constraint applies to
+        running text of exactly `most` tokens.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> ends_in_a = model.constrain(trellis.constraints.ends("a"), most=20)

@@ -150,8 +150,8 @@ class Conditioned:
         return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
 
     def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
-        """The sentence that begins with the prompt and the path of states with the highest joint probability. The path covers
-        the words after the prompt and <eos>."""
+        """The sentence that begins with the prompt and the path of states with the highest joint probability. The path
+        covers the words after the prompt and <eos>."""
         tokens, position = self.at(prompt)
         found: Explained | None = most_probable_path(self.product, position)
         assert found is not None

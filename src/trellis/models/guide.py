@@ -37,7 +37,8 @@ class Particles(NamedTuple):
 
 
 class Guide:
-    """Corrections of next-token probabilities. The constraint applies to the tokens that follow the prompt. There are `least` to `most` of them before the end token.
+    """Corrections of next-token probabilities. The constraint applies to the tokens that follow the prompt. There are
+    `least` to `most` of them before the end token.
 
     `alpha` is the weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens
     after which the constraint cannot be satisfied."""

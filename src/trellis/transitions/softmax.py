@@ -24,9 +24,9 @@ ROOM = 1 << 30  # bytes of a dense matrix on a CPU
 class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
-    For queries [R, d] and keys [K, d], the normalisers cost O(R K d) once, and a block of n x n live states O(n^2 d); no
-    [R, K] array is kept. Products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The
-    normalisers, and the keys in that precision, may be given."""
+    For queries [R, d] and keys [K, d], the normalisers cost O(R K d) once, and a block of n x n live states O(n^2 d);
+    no [R, K] array is kept. Products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The normalisers, and
+    the keys in that precision, may be given."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None,
