@@ -76,7 +76,7 @@ def train(
 
 
 def configure(data: Any, family: str, settings: dict[str, Any]) -> tuple[RunConfig, Any]:
-    """The RunConfig that the arguments of `train` describe, and the text if it came from Python."""
+    """The RunConfig built from the arguments of `train`, and the text if it was passed from Python."""
     path = str(data) if isinstance(data, str | PathLike) else None
     if isinstance(data, RunConfig) or (path is not None and path.endswith(".toml")):
         if (family, settings) != ("hmm", {"seed": 0, "device": "auto"}):
@@ -127,8 +127,8 @@ def evaluate(
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, it is the name
     of a tagged data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test
     split of its training corpus. `reader` is "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu",
-    "medpost" or "word_tag"); by default, the reader is chosen by the suffix of the file. If no reader claims the
-    suffix, the file is read like the training text. With `open_vocabulary`, the result also has
+    "medpost" or "word_tag"); by default, the reader is chosen by the suffix of the file. If no reader has this suffix,
+    the file is read in the same way as the training text. With `open_vocabulary`, the result also has
     `open_bits_per_character`, for which unknown words are spelled out.
 
     >>> import trellis

@@ -81,7 +81,7 @@ class SequenceModel(ABC):
 
     @abstractmethod
     def reset(self, state: Any, where: Tensor) -> Any:
-        """The state of the first B sequences, reset where the mask `where` [B] is true."""
+        """The state of the first B sequences. Where the mask `where` [B] is true, it is the initial state."""
 
     @abstractmethod
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
@@ -126,7 +126,7 @@ class PersistedModel(ABC):
 
     @classmethod
     def check_saved(cls, saved: Saved) -> None:
-        """Raise ValueError if the contents of a file cannot be this model's; called before `restore`."""
+        """Raise ValueError if the contents of a file cannot be a model of this class; called before `restore`."""
         check_finite(saved.tensors)
 
     @classmethod
@@ -137,7 +137,8 @@ class PersistedModel(ABC):
     def save(self, path: str | pathlib.Path, half: bool = False) -> None:
         """Save the model to a folder, or to a file whose name ends in .safetensors; `trellis.load` reads it.
 
-        With `half=True`, the file has float16 numbers and is half as large; they are loaded as float32."""
+        With `half=True`, numbers are stored as float16, which halves the size of the file. They are loaded as
+        float32."""
         from trellis.models.files import FILE, save_model
 
         file = as_path(path)
@@ -147,7 +148,7 @@ class PersistedModel(ABC):
         """Write additional files next to the model file."""
 
     def finish(self, train: Split) -> None:  # noqa: B027
-        """Called after training, to estimate values besides the parameters, such as state occupancy."""
+        """Called after training, to estimate values that are not parameters, such as state occupancy."""
 
     @abstractmethod
     def to(self, device: str | torch.device) -> Any:
@@ -215,7 +216,7 @@ class PersistedModel(ABC):
         raise self.refusal("log_prob", *PROBABILITIES)
 
     def token_log_probs(self, text: Text) -> np.ndarray | list[np.ndarray]:
-        """log p of each of the T tokens given those before it, and then of <eos>: [T + 1].
+        """log p of each of the T tokens, and of <eos> after them, given all preceding tokens: [T + 1].
 
         >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
         >>> model.token_log_probs("a b").shape
@@ -240,7 +241,7 @@ class PersistedModel(ABC):
         raise self.refusal("sample", *PROBABILITIES)
 
     def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """The posterior p(state | sentence) of each word, [T, K]; the layers of a factorial HMM are concatenated.
+        """The posterior p(state | sentence) at each word, [T, K]; the layers of a factorial HMM are concatenated.
 
         By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
@@ -263,7 +264,7 @@ class PersistedModel(ABC):
     def infill(
         self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
     ) -> Infilled | list[Infilled]:
-        """Fill the gaps of a sentence: for each gap its n most probable words, and sampled completions.
+        """Fill the gaps of a sentence: the n most probable words of each gap, and sampled completions of the sentence.
 
         A gap is written as ___ in text, or -1 in an array of ids. It stands for one word, never for <eos>. By default
         the sentence may continue after its last word; with `complete=True`, <eos> follows.
@@ -277,9 +278,9 @@ class PersistedModel(ABC):
     def constrain(
         self, constraint: Constraint, least: int = 0, most: int | None = None, complete: bool = True
     ) -> Conditioned:
-        """The sentences of `least` to `most` words (by default at most 100) that satisfy a constraint: their
-        probability, samples, next words and the most probable one. With `complete=False`, the constraint applies to
-        running text of exactly `most` tokens.
+        """The distribution over sentences of `least` to `most` words (by default at most 100), given that they satisfy
+        a constraint. Its methods compute the probability of the constraint, samples, next words and the most probable
+        sentence. With `complete=False`, the constraint applies to running text of exactly `most` tokens.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> ends_in_a = model.constrain(trellis.constraints.ends("a"), most=20)
@@ -327,9 +328,10 @@ class PersistedModel(ABC):
     def embed_rows(self, text: Text, kind: str | None = None, top: int = 0) -> list[dict[str, Any]]:
         """The features of `embed` as a list of dicts, one for each token; `pandas.DataFrame(rows)` makes a data frame.
 
-        The keys are `sentence` and `number` (of the token in its sentence), both counted from 1, `token`, `start` and
-        `end` (its character offsets in the text), and `vector`. With `top`, there is instead one dict for each of the
-        `top` most probable states of a token.
+        The keys are `sentence`, `number`, `token`, `start`, `end` and `vector`. `sentence` is the number of the
+        sentence and `number` is the number of the token within it, both counted from 1. `start` and `end` are the
+        character offsets of the token in the text. With `top`, there is one dict for each of the `top` most probable
+        states of a token instead.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]
@@ -390,7 +392,7 @@ class LanguageModel(SequenceModel, PersistedModel):
 
     @torch.no_grad()
     def sample_tokens(self, n: int, max_tokens: int, seed: int) -> Tensor:
-        """The tokens of n sampled sentences, [n, T] with T <= max_tokens; those after the first <eos> of a row are not
+        """The tokens of n sampled sentences, [n, T] with T <= max_tokens. Tokens after the first <eos> of a row are not
         part of the sentence."""
         generator = seeded(seed)
         state, drawn = self.sentence_start(n), []

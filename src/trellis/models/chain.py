@@ -24,7 +24,7 @@ from trellis.types import Belief, Filtered, Posterior, Potentials
 
 
 class StateModel(LanguageModel):
-    """A language model with one or more layers of hidden states, of known `sizes`."""
+    """A language model with one or more layers of hidden states; `sizes` are the numbers of states of the layers."""
 
     embed_kinds: ClassVar = {
         "posterior": lambda model, tokens, lengths: model.smooth(tokens, lengths).probs,
@@ -127,7 +127,7 @@ class ChainModel(StateModel):
 
     @torch.no_grad()
     def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:
-        """Fill the gaps (-1) in sentences [B, T]; samples do not depend on how sentences are batched."""
+        """Fill the gaps (-1) in sentences [B, T]. The samples of a sentence do not depend on the rest of its batch."""
         words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
         chain = self.chain(len(tokens)).only(words)
         impossible = queries.log_marginal(chain, tokens, lengths) == -torch.inf
@@ -159,7 +159,7 @@ class ChainModel(StateModel):
     def constrain_each(
         self, constraints: Sequence[Constraint], least: int = 0, most: int | None = None, complete: bool = True
     ) -> list[Conditioned]:
-        """As `constrain`, for several constraints that are prepared together, which takes less time than one by one."""
+        """Like `constrain`, for several constraints. Preparing them together is faster than one by one."""
         if not constraints:
             raise TrellisError("Pass at least one constraint.")
         return Conditioned.several(self, constraints, least, most, complete)

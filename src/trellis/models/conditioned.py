@@ -43,10 +43,11 @@ class Sampled(NamedTuple):
 
 
 class Conditioned:
-    """The sentences of a model that satisfy a constraint. All queries are exact.
+    """The distribution of a model over sentences that satisfy a constraint. All queries are exact.
 
-    The constraint applies to the whole sentence, of which a `prompt` is the beginning. Sentences have `least` to `most`
-    words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a token like any other.
+    A `prompt` is the beginning of a sentence. The constraint applies to the whole sentence, prompt included. Sentences
+    have `least` to `most` words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a
+    token like any other.
     """
 
     def __init__(self, model: ChainModel, constraint: Constraint, automaton: Automaton, product: Product, start: int):
@@ -59,8 +60,8 @@ class Conditioned:
     def several(
         cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
     ) -> list[Conditioned]:
-        """A model under each of several constraints. Their messages are computed together: one product with the
-        transition matrix per step."""
+        """A model under each of several constraints. The backward messages of all constraints are computed together,
+        with one product with the transition matrix per step."""
         check_integer(least, "smallest number of words", 0, MOST_WORDS)
         most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
         if not 0 <= least <= most or (not complete and most < 1):
@@ -77,7 +78,8 @@ class Conditioned:
 
     @torch.no_grad()
     def at(self, prompt: Text, possible: bool = True) -> tuple[tuple[int, ...], Position]:
-        """The tokens of a prompt, and the position after it; raises if no sentence can follow and `possible` is set."""
+        """The tokens of a prompt, and the position after it. With `possible`, raises if no sentence that begins with
+        the prompt satisfies the constraint."""
         given = sentences_of(self.model, prompt).sentences
         if len(given) != 1:
             raise TrellisError(f"Pass one prompt, not {len(given)}.")
@@ -142,16 +144,16 @@ class Conditioned:
         return self.model.rank(self.product.next_tokens(self.at(prompt)[1])[0], n)
 
     def best(self, prompt: Text = "", limit: int = LIMIT) -> BestSentence:
-        """The most probable sentence, by a search with exact upper bounds that keeps at most `limit` prefixes of each
-        length."""
+        """The most probable sentence, found by a search with upper bounds. The search keeps at most `limit` prefixes of
+        each length."""
         tokens, position = self.at(prompt)
         found = most_probable_tokens(self.product, position, limit)
         assert found is not None
         return BestSentence(self.text([*tokens, *found.tokens]), found.log_prob + self.read(tokens), found.proved)
 
     def viterbi(self, prompt: Text = "") -> tuple[str, Path]:
-        """The sentence that begins with the prompt and the path of states with the highest joint probability. The path
-        covers the words after the prompt and <eos>."""
+        """The sentence and its path of states with the highest joint probability, among sentences that begin with the
+        prompt. The path covers the words after the prompt, and <eos>."""
         tokens, position = self.at(prompt)
         found: Explained | None = most_probable_path(self.product, position)
         assert found is not None

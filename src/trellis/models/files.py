@@ -36,8 +36,9 @@ def save_model(
     path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False,
     training: Mapping[str, Tensor] | None = None,
 ) -> None:  # fmt: skip
-    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16.
-    `training` is the state of a learner, for a checkpoint that can also be loaded as a model."""
+    """Save a model. `about` is additional JSON metadata, such as data and scores. With `half`, float32 numbers are
+    stored as float16. With `training`, the state of a learner, the file is a checkpoint that can also be loaded as a
+    model."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -55,7 +56,8 @@ def save_model(
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """A float16 tensor as float32; -inf stands for the logits of probabilities of zero, which are finite."""
+    """Convert a float16 tensor to float32. Logits of zero probabilities, which are stored as -inf, become finite
+    again."""
     return tensor.float().masked_fill(tensor == -torch.inf, LOG_ZERO)
 
 
@@ -66,10 +68,10 @@ def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu"
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
     """Load a model of any family from a model file, a run folder or an ARPA file.
 
-    From the folder of an unfinished run, its best checkpoint so far is loaded, with a warning. "demo" is a small HMM
-    trained on Python's documentation, which comes with the package; a model of that name in the working directory
-    takes precedence. `device` is "cpu", "cuda", or "auto" (the GPU if there is one). If the model is not an instance
-    of `kind`, an error is raised.
+    If the run in a folder is not finished, its best checkpoint so far is loaded, with a warning. "demo" is a small HMM
+    that comes with the package, trained on Python's documentation. If the working directory contains a model called
+    "demo", that model is loaded instead. `device` is "cpu", "cuda", or "auto" (the GPU if there is one). If the model
+    is not an instance of `kind`, an error is raised.
 
     >>> import trellis
     >>> trellis.load("demo").num_states
@@ -113,7 +115,8 @@ def checked_about(about: Any) -> dict[str, Any]:
 
 
 def foreign_reader(file: Path) -> Any:
-    """The reader for a checkpoint, or for another file format, chosen by name; None for Trellis model files."""
+    """The function that reads a checkpoint or a file of another format, chosen by the file name; None for Trellis model
+    files."""
     if file.name in (BEST, LAST):
         return resolve("trellis.training.checkpoint:read_unfinished")
     names = [] if file.name.endswith(".safetensors") else [*families()]
@@ -132,7 +135,8 @@ def intact(file: Path) -> Iterator[None]:
 
 
 def find_model(path: str | Path) -> Path:
-    """The model file: `path` itself, the one in that folder, an unfinished run's checkpoint, or the bundled one."""
+    """The model file: `path` itself, the model in that folder, the checkpoint of an unfinished run, or the bundled
+    model."""
     path = as_path(path)
     files = [path / name for name in (FILE, BEST, LAST)] if path.is_dir() else [path]
     file = next((file for file in files if file.is_file()), None)

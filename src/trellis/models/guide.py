@@ -37,8 +37,8 @@ class Particles(NamedTuple):
 
 
 class Guide:
-    """Corrections of next-token probabilities. The constraint applies to the tokens that follow the prompt. There are
-    `least` to `most` of them before the end token.
+    """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint. The constraint
+    applies to the tokens between the prompt and the end token. There are `least` to `most` of them.
 
     `alpha` is the weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens
     after which the constraint cannot be satisfied."""
@@ -52,7 +52,7 @@ class Guide:
 
     @torch.no_grad()
     def corrections(self, prefixes: Sequence[Prefix]) -> Tensor:
-        """alpha times log p(constraint | tokens, next token) / p(constraint | tokens): [B, V]; -inf for tokens after
+        """alpha log (p(constraint | tokens, next token) / p(constraint | tokens)): [B, V]. -inf for next tokens after
         which the constraint cannot be satisfied."""
         distinct = list(dict.fromkeys(prefixes))
         position = self.positions(distinct)
@@ -66,11 +66,11 @@ class Guide:
     def processor(
         self, pad: int | None = None, attention_mask: Tensor | None = None, seed: int | None = None
     ) -> Processor:
-        """A logits processor for one call of `generate` of `transformers`; prompts of different lengths are padded on
-        the left with the token `pad`, or where the attention mask [B, T] is zero.
+        """A logits processor for one call of `generate` of `transformers`. Prompts of different lengths are padded on
+        the left. Padding is the token `pad`, or wherever the attention mask [B, T] is zero.
 
-        With a seed, the processor samples the next token itself and excludes all others, which is several times faster
-        than correcting the scores of all tokens. Do not combine this with beams, temperature or top-p."""
+        With a seed, the processor samples the next token itself and excludes all others. This is several times faster
+        than correcting the scores of all tokens. Do not combine a seed with beams, temperature or top-p."""
         return Processor(self, pad, attention_mask, seed)
 
     @torch.no_grad()
@@ -89,8 +89,9 @@ class Guide:
 
     @torch.no_grad()
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
-        """Sequential Monte Carlo: the HMM under the constraint proposes tokens, which are weighted by the ratio of the
-        two models' probabilities. If the effective sample size falls below n / 2, systematic resampling follows."""
+        """Sequential Monte Carlo. The HMM under the constraint proposes tokens, and each text is weighted by the ratio
+        of its probabilities under the guided model and under the HMM. If the effective sample size falls below n / 2,
+        texts are resampled systematically."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
         total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)
@@ -152,7 +153,7 @@ def guide(
 
 
 class Writer:
-    """Texts that a language model generates in parallel; those that have ended are inactive."""
+    """Texts that a language model generates in parallel. Texts that have ended are inactive."""
 
     def __init__(self, model: LanguageModel, guide: Guide, n: int, prompt: Text) -> None:
         if n < 1:

@@ -31,13 +31,13 @@ class Sentence(NamedTuple):
 
     @property
     def named(self) -> dict[str, str]:
-        """Its id, if it has one, as the first column of a table."""
+        """The first column of a table: the id of the sentence, if it has one."""
         return {} if self.id is None else {"id": self.id}
 
 
 def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, column: str | None = None) -> Recipe:
-    """How queries are read: by `reader` if given, else by the reader of the file's suffix, else like the training text.
-    Messages name the options of the command line."""
+    """The recipe for reading queries. The reader is `reader` if given, else that of the file's suffix, else that of the
+    training text. Error messages name the options of the command line."""
     own = model.about.get("reader", "text")
     chosen = reader or (own if path is None else reader_of_suffix(suffix_of(path), own))
     recipe = Recipe(chosen, column or model.about.get("column", ""), model.vocab.tokenizer)
@@ -49,7 +49,7 @@ def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, c
 def sentences(
     model: Any, records: Iterable[Record], gap: str | None = None, pretokenized: bool = False, unit: str = "Line"
 ) -> Iterator[Sentence]:
-    """The sentences of records; `unit` names in messages what `Record.line` counts."""
+    """The sentences of records. `unit` is the name of what `Record.line` counts, for error messages."""
     vocab = model.vocab
     for number, record in enumerate(records, 1):
         text, place = record.text, f"{unit} {record.line}"
@@ -64,7 +64,7 @@ def sentences(
 
 
 def with_spans(model: Any, sentence: Sentence, pretokenized: bool = False) -> Sentence:
-    """A sentence with the places of its tokens, where the tokenizer has them."""
+    """A sentence with the character offsets of its tokens, if the tokenizer provides them."""
     if pretokenized:
         return sentence._replace(spans=[match.span() for match in PRETOKENIZED.piece.finditer(sentence.text)])
     return sentence._replace(spans=model.vocab.spans(sentence.text))
@@ -85,7 +85,7 @@ def as_sentences(model: Any, text: Text) -> Iterator[Sentence]:
 
 
 def check_top(model: Any, top: int | None) -> None:
-    """Raise if the most probable states are wanted of a model without states."""
+    """Raise if the most probable states are requested from a model without states."""
     if top and model.embed_kinds and not model.sizes:
         raise TrellisError(f"This {model.name} model {STATES[0]}: its tokens have vectors, no most probable states.")
 
@@ -93,7 +93,8 @@ def check_top(model: Any, top: int | None) -> None:
 def token_rows(
     model: Any, given: Sequence[Sentence], kind: str | None = None, top: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """A row for each token: its place, and its vector or its `top` most probable states (of every layer)."""
+    """Rows with the position of each token and its vector; with `top`, with its `top` most probable states in every
+    layer."""
     for sentence, vectors in zip(given, model.embed([one.ids for one in given], kind), strict=True):
         spans: Sequence[Any] = sentence.spans or [(None, None)] * len(sentence.tokens)
         best = best_states(vectors, model.sizes, top) if top else [[{"vector": vector}] for vector in vectors]

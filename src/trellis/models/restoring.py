@@ -1,7 +1,7 @@
 """Rebuild a model from a file without trusting the file.
 
-The settings of a small file may describe a model of any size. While modules are built from them, they may therefore not
-create more or larger tensors than the file contains."""
+The settings of a small file may describe a model of any size. While modules are built from these settings, the number
+and size of new tensors are therefore limited by the contents of the file."""
 
 import math
 import threading
@@ -19,8 +19,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def check_settings(settings: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless the settings are a JSON object whose numbers are finite and, if they are integers, not
-    larger than the number of elements of the tensors."""
+    """Raise ValueError unless the settings are a JSON object with finite numbers. An integer must not exceed the number
+    of elements of the tensors."""
     if not isinstance(settings, dict):
         raise ValueError("the settings are not a JSON object")
     most = max(LARGEST, *(t.numel() for t in tensors.values()), 0)
@@ -73,7 +73,8 @@ def check_shapes(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, 
 
 
 def rebuilt(build: Callable[[], M], tensors: Mapping[str, Tensor]) -> M:
-    """The module that `build` returns, with the tensors of a file, which must be exactly those of its state dict."""
+    """The module that `build` returns, with the tensors of a file. These must match the state dict of the module
+    exactly."""
     with Budget(tensors):
         module = build()
     expected = module.state_dict()

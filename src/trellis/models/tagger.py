@@ -27,8 +27,8 @@ class Tagger(PersistedModel):
     def tag(
         self, words: Sequence[Sequence[str]], pos: Sequence[Sequence[str]] | None = None, **options: Any
     ) -> list[list[str]]:
-        """Tag tokenised sentences: one list of tags for each. `pos` (parts of speech) is required if the tagger was
-        trained with them."""
+        """Tag tokenised sentences: one list of tags for each sentence. If the tagger was trained with parts of speech,
+        `pos` is required."""
         sentences = checked_sentences(words, pos)
         order = sorted((i for i, sentence in enumerate(sentences) if sentence), key=lambda i: len(sentences[i]))
         some_pos = None if pos is None else [pos[i] for i in order]
@@ -50,7 +50,8 @@ class Tagger(PersistedModel):
         return units_of(self.labels)
 
     def check(self, tags: Collection[str], name: str = "The tagger") -> None:
-        """Raise if all tags of the data are unknown to the tagger; warn if some are, which count as errors."""
+        """Raise if all tags of the data are unknown to the tagger. If some are unknown, warn that they count as
+        errors."""
         spans = self.units == units_of(tags) == "spans"  # then only the labels need to match
         given, own = ({tag[2:] for tag in some if tag != OUTSIDE} if spans else {*some} for some in (tags, self.labels))
         unknown = given - own

@@ -1,8 +1,8 @@
 """Query inputs as token ids: one sentence, or a list of sentences in batches of similar length.
 
-A string or a 1-D array of ids is one sentence, with one result. Any other sequence is a list of sentences (strings,
-sequences of tokens, 1-D arrays of ids, rows of a 2-D array), with a list of results; so is a pandas column of strings,
-and an iterator."""
+A string or a 1-D array of ids is one sentence and gives one result. Any other sequence, a pandas column of strings or
+an iterator is a list of sentences and gives a list of results. Its sentences are strings, sequences of tokens, 1-D
+arrays of ids, or rows of a 2-D array."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
@@ -35,7 +35,8 @@ class Given(NamedTuple):
         return found if self.is_list else found[0]
 
     def never_empty(self, eos: int) -> "Given":
-        """The same with <eos> for an empty sentence, for computations that need at least one token."""
+        """The same sentences, with <eos> in place of an empty sentence, for computations that need at least one
+        token."""
         return self._replace(sentences=[ids if ids.size else np.array([eos]) for ids in self.sentences])
 
 
@@ -108,8 +109,8 @@ def encode(model: Any, tokens: Sequence[str], gap: str | None) -> np.ndarray:
 def in_batches(
     model: Any, given: Given, answer: Callable[[Tensor, Tensor], Iterable[A]], end: bool = False, copies: int = 1
 ) -> list[A]:
-    """Apply `answer` to batches of tokens [B, T] and lengths [B]; returns one result per sentence. `end` appends <eos>;
-    `copies` is the number of copies that inference stores."""
+    """Apply `answer` to batches of tokens [B, T] and lengths [B], and return one result per sentence. `end` appends
+    <eos>. `copies` is the number of copies of a sentence that inference stores."""
     room = max(1, min(TOKENS, ENTRIES // (model.width * max(copies, 1))))
     rows = [torch.from_numpy(np.append(ids, [model.vocab.eos] * end).astype(np.int64)) for ids in given.sentences]
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
@@ -124,8 +125,8 @@ def in_batches(
 
 
 def rows_of(model: Any, text: Text, compute: Callable[[Tensor, Tensor], Tensor], complete: bool) -> Any:
-    """The rows [T, ...] that `compute`, a function of tokens [B, T] and lengths [B], returns for the words of each
-    sentence; `complete` appends <eos>. An empty sentence has no rows."""
+    """Apply `compute`, a function of tokens [B, T] and lengths [B], and return its rows [T, ...] for the words of each
+    sentence. `complete` appends <eos>. An empty sentence has no rows."""
     given = sentences_of(model, text)
     read = given if complete else given.never_empty(model.vocab.eos)
     found = in_batches(model, read, lambda tokens, lengths: compute(tokens, lengths).cpu().numpy(), complete)
