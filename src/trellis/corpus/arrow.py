@@ -52,6 +52,6 @@ def batches(path: Path) -> Iterator[Any]:
 
 
 def text_of(value: Any) -> str:
-    """One line; tokens are separated by spaces."""
+    """A value as one line of text, in which tokens are separated by spaces."""
     words = value.split() if isinstance(value, str) else [] if value is None else map(str, value)
     return " ".join(words).replace(DOCUMENT, " ")

@@ -25,8 +25,8 @@ class Windows(NamedTuple):
 
 
 class Batches(ABC):
-    """Each iteration over this object is one epoch. After `restore`, or after leaving a loop early, the next iteration
-    yields the remaining batches."""
+    """Batches of a split. Each iteration over this object is one epoch. After `restore`, or after leaving a loop early,
+    the next iteration yields the remaining batches of the epoch."""
 
     def __init__(self, split: Split) -> None:
         if not split.tokens.size:
@@ -58,7 +58,8 @@ class Batches(ABC):
         return (self._windows(position) for position in range(len(self)))
 
     def each(self, answer: Callable[[Batch], Tensor]) -> list[np.ndarray]:
-        """Apply `answer`, which returns [B, T, ...] per batch, and return one array per window in text order."""
+        """Apply `answer`, which returns [B, T, ...] for a batch, to every batch. Returns one array per window, in text
+        order."""
         found: list[tuple[int, np.ndarray]] = []
         for batch, windows in zip(self, self.windows(), strict=True):
             rows = zip(windows.starts, windows.lengths, answer(batch).cpu().numpy(), strict=True)
@@ -90,9 +91,9 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    The lengths of the streams differ by at most one token; the last window has the remainder, up to `window` + 1
+    The lengths of the streams differ by at most one token. The last window has the remainder, up to `window` + 1
     tokens. `rotate` makes the text circular and starts each epoch at a different offset, so that window boundaries
-    vary.
+    differ between epochs.
     """
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
@@ -134,7 +135,8 @@ class Sentences(Batches):
         return Windows(self.split.sentences[chosen], self.lengths[chosen], np.ones(chosen.size, bool))
 
     def _order_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The sentences, longest first with ties in random order, and the random order of the batches."""
+        """The sentences in descending order of length, with ties in random order, and the random order of the
+        batches."""
         order = _permuted(self.lengths.size, self.seed, epoch, self.shuffle)
         sentences = order[np.argsort(-self.lengths[order], kind="stable")]
         return sentences, _permuted(len(self), self.seed, epoch, self.shuffle)
@@ -188,7 +190,8 @@ def _permuted(size: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 def _cut_by_padded_size(lengths: np.ndarray, budget: int) -> np.ndarray:
-    """Start offsets of batches of sentences, sorted longest first, with rows x longest row within the budget."""
+    """Start offsets of batches of sentences, given their lengths in descending order. In each batch, the number of rows
+    times the longest row is within the budget."""
     cuts = [0]
     while cuts[-1] < lengths.size:
         cuts.append(min(cuts[-1] + max(1, budget // int(lengths[cuts[-1]])), lengths.size))

@@ -1,9 +1,10 @@
 """Brown clustering: word classes that maximise the mutual information of adjacent words, and a binary tree over them.
 
-Words are inserted in order of frequency: the first few hundred as classes of their own, which are then merged, and each
-of the others into the best class. Then words are moved between classes as long as that raises the average mutual
-information I(c; d). Finally the classes are merged, cheapest pair first, into a binary tree, whose paths name them.
-Since the class bigram log-likelihood per token is I(c; d) - H(w), the best partition also has the maximum likelihood.
+Words are inserted in order of frequency. The first few hundred begin as classes of their own, which are then merged.
+Each of the other words joins the best class. Then words are moved between classes as long as this raises the average
+mutual information I(c; d). Finally the classes are merged, cheapest pair first, into a binary tree. The path to a class
+in this tree is its name. Since the class bigram log-likelihood per token is I(c; d) - H(w), the best partition also has
+the maximum likelihood.
 """
 
 import hashlib
@@ -49,8 +50,8 @@ def brown_clusters(
 ) -> Clustering:
     """Partition the words of a corpus (word ids, an iterable of chunks, or bigram counts) into classes with a tree.
 
-    `alone` lists ids that get a class of their own; `max_class_size` limits the words of a class; words rarer than
-    `min_count` (by default, unseen ones) share one class of unlimited size; `seed` breaks ties in frequency.
+    `alone` lists ids that get a class of their own. `max_class_size` limits the number of words of a class. Words rarer
+    than `min_count` (by default, unseen words) share one class of unlimited size. `seed` breaks ties in frequency.
     Method "exchange" moves words between classes until convergence; "agglomerative" is Brown's windowed merging.
     """
     cluster = choose(METHODS, method, "The clustering method")
@@ -75,7 +76,8 @@ def cloned(vocab_size: int, counts: np.ndarray | None = None) -> Clustering:
 def brown_classes(
     tokens: np.ndarray, classes: int, vocab_size: int, seed: int, alone: tuple[int, ...] = ()
 ) -> np.ndarray:
-    """The class of each word [V], where each word in `alone` has its own; read from the cache if possible."""
+    """The class of each word: [V]. Each word in `alone` has a class of its own. Classes are read from the cache if
+    possible."""
     choices = CACHE_FORMAT, classes, vocab_size, seed, str(tokens.dtype), *alone
     digest = hashlib.sha256(repr(choices).encode())
     digest.update(np.ascontiguousarray(tokens).data)
@@ -164,7 +166,8 @@ def _exchange(job: Job, start: Start, max_sweeps: int) -> np.ndarray:
 
 
 def _chunks(words: np.ndarray, placed: int) -> Iterator[np.ndarray]:
-    """Chunks of words, small relative to the number already placed, that can choose their classes in parallel."""
+    """Chunks of words that can choose their classes in parallel. A chunk is small relative to the number of words
+    already placed."""
     begin = 0
     while begin < len(words):
         end = begin + min(max((placed + begin) // 16, 1), LARGEST_CHUNK)

@@ -21,7 +21,7 @@ class BigramCounts(NamedTuple):
 
 
 def count_bigrams(tokens: np.ndarray | Iterable[np.ndarray], vocab_size: int | None = None) -> BigramCounts:
-    """Count a single array of word ids (a memmap is read in blocks) or consecutive chunks of one text.
+    """Count the bigrams of an array of word ids, or of consecutive chunks of one text. A memmap is read in blocks.
 
     Without `vocab_size`, the largest id determines it.
     """

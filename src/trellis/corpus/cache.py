@@ -61,7 +61,7 @@ def clear_cache(cache: Path | None = None) -> list[CacheEntry]:
 
 
 def trust_source(source: str) -> None:
-    """Record that the user has named this text, so that it can be read again if only a model file names it."""
+    """Record that the user has named this text. It may then be read again later, even if only a model file names it."""
     if not is_trusted(source):
         with suppress(OSError):
             file = cache_folder() / TRUSTED
@@ -86,7 +86,8 @@ def _resolved(source: str) -> str:
 def new_entry(target: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `target`, with checksums of its files, if the block exits without an error.
 
-    If another process has written an intact `target` in the meantime, that one is kept; a damaged one is replaced.
+    If another process has written an intact `target` in the meantime, that folder is kept. A damaged `target` is
+    replaced.
     """
     if target.exists() and not is_intact(target):
         logger.warning("%s is damaged, or was written by an older version; it is created again.", target)
@@ -103,8 +104,8 @@ def new_entry(target: Path) -> Iterator[Path]:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether every file of an entry has its recorded size and checksum. A file is read once per process, and again if
-    it changes."""
+    """Whether every file of an entry has its recorded size and checksum. A file is checked once per process, and again
+    if it changes."""
     try:
         recorded = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
         files = recorded["files"]

@@ -1,7 +1,7 @@
 """Encode text as integer arrays on disk, without holding the corpus in memory.
 
-The text is tokenised once into provisional ids, numbered by first appearance. From these the splits and the vocabulary
-are determined; a lookup table then maps provisional ids to final ones.
+The text is tokenised once into provisional ids, numbered by first appearance. The splits and the vocabulary are
+determined from these ids. A lookup table then maps provisional ids to final ids.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Split(NamedTuple):
         return None if self.characters is None else int(self.characters[-1])
 
     def unknown_words(self) -> list[str]:
-        """The words read as <unk>, in order; the text's own <unk> is one of them."""
+        """The words read as <unk>, in text order. An <unk> that is in the text itself is one of them."""
         text = b"" if self.unknown is None else self.unknown.tobytes()
         return text.decode("utf-8", "surrogatepass").split(LINE)[:-1]
 
@@ -89,7 +89,7 @@ def encode_corpus(
 ) -> Vocabulary:
     """Write the arrays of every split, `<split>.tokens` and so on, into `folder` and return the vocabulary.
 
-    The vocabulary is `known` if given, otherwise chosen from the training split; `workshop` is a scratch folder.
+    The vocabulary is `known` if given; otherwise it is chosen from the training split. `workshop` is a scratch folder.
     """
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
@@ -121,7 +121,7 @@ def encode_corpus(
 def encode_sentences(
     sentences: Iterable[Sequence[str]], sizes: Sequence[int], recipe: Recipe, known: Vocabulary | None = None
 ) -> tuple[Vocabulary, dict[str, Split]]:
-    """Encode tokenised sentences with the given numbers of characters in memory; each is its own document."""
+    """Encode tokenised sentences in memory. `sizes` are their numbers of characters. Each sentence is a document."""
     table: defaultdict[str, int] = defaultdict(None, PROVISIONAL)
     table.default_factory = table.__len__
     rows = [[*(table[treat(word, recipe.lower, recipe.digits)] for word in row), table[EOS]] for row in sentences]
@@ -208,7 +208,7 @@ def _divide(stream: Split, recipe: Recipe) -> dict[str, Part]:
 
 
 def _ends(units: int, shares: list[float]) -> list[int]:
-    """The end offset of each share of the units; held-out shares come last, each with at least one unit."""
+    """The end offset of each share of the units. Held-out shares come last, and each has at least one unit."""
     held_out = [max(1, round(units * share)) for share in shares[1:]]
     if sum(held_out) >= units:
         advice = "pass a longer text, or lower data.valid_fraction and data.test_fraction"
@@ -230,7 +230,7 @@ def _contiguous(stream: Split, start: int, stop: int) -> Part:
 
 
 def _selected(stream: Split, documents: np.ndarray) -> Part:
-    """Some whole documents in their original order; adjacent ones are joined into one range."""
+    """Some whole documents in their original order. Adjacent documents are joined into one range."""
     runs = np.split(documents, np.flatnonzero(np.diff(documents) > 1) + 1)
     ranges = [(int(stream.documents[run[0]]), int(stream.documents[run[-1] + 1])) for run in runs]
     lengths = np.diff(stream.documents)[documents]
@@ -238,7 +238,8 @@ def _selected(stream: Split, documents: np.ndarray) -> Part:
 
 
 def _mostly_letters(part: Part, table: dict[str, int], share: float) -> Part:
-    """The sentences in which at least this share of the characters are letters a-z; adjacent ones form one range."""
+    """The sentences in which at least this share of the characters are letters a-z. Adjacent sentences form one
+    range."""
     stream, ends = part.stream, np.asarray(part.stream.sentences)
     words = ["" if word in PROVISIONAL else word for word in table]
     sizes = np.array([(len(word), sum("a" <= letter <= "z" for letter in word)) for word in words])
@@ -270,9 +271,9 @@ def _choose_vocabulary(train: Part, table: dict[str, int], recipe: Recipe) -> Vo
 
 
 def default_min_count(counts: Mapping[str, int], recipe: Recipe) -> int:
-    """2 for words, so that words seen once train the probability of <unk>: their share of the tokens is the Good-Turing
-    estimate of the share of unseen words. 1 if the text has an <unk> of its own, or if it is so small that most of its
-    tokens would be <unk>."""
+    """2 for words, so that the probability of <unk> is estimated from words seen once. Their share of the tokens is the
+    Good-Turing estimate of the share of unseen words. 1 if the text already contains <unk>, or if it is so small that
+    most of its tokens would be <unk>."""
     once = sum(count == 1 for word, count in counts.items() if word != EOS)
     words = sum(counts.values()) - counts.get(EOS, 0)
     usual = recipe.unk and UNK not in counts and once <= MOST_UNKNOWN * words
@@ -290,8 +291,8 @@ def _characters(part: Part, words: list[str]) -> np.ndarray:
 
 
 def _characters_at(stream: Split, positions: np.ndarray, words: list[str]) -> np.ndarray:
-    """The number of characters before each token. The characters of a sentence are divided in proportion to the lengths
-    of its tokens, each with one space."""
+    """The number of characters before each token. The characters of a sentence are divided among its tokens in
+    proportion to their lengths, with one space for each token."""
     assert stream.characters is not None
     after = np.minimum(np.searchsorted(stream.sentences, positions), stream.sentences.size - 1)
     found = np.asarray(stream.characters)[after]

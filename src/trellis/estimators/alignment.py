@@ -25,10 +25,10 @@ class AlignedHMM(ConstrainedHMM):
         """Drop the running statistics of partial_fit, which are in the old order of states."""
 
     def align_to(self, other: Any, X: Any = None, lengths: Any = None) -> Self:
-        """Renumber the states so that state i is the one most like state i of `other`, and return self.
+        """Renumber the states so that state i matches state i of `other`, and return self.
 
-        States are compared by the Bhattacharyya distance of their emissions. If X is given, they are compared by how
-        often both models are in them at the same time: the sum over X of the products of their posteriors."""
+        States are compared by the Bhattacharyya distance of their emissions. If X is given, two states are compared by
+        how often both models are in them at the same time: the sum over X of the product of their posteriors."""
         self._check_fitted()
         other._check_fitted()
         if other.n_components != self.n_components:

@@ -48,18 +48,19 @@ class BaseHMM(AlignedHMM, StreamingHMM):
     _own_monitor = _monitor = None  # type: ConvergenceMonitor | None  # set by the user; of the last fit
 
     def _emission_prior(self) -> Any:
-        """The emission prior, as its M-step expects it; None if the emission is not trained."""
+        """The prior of the emission, in the form that the emission's M-step expects; None if the emission is not
+        trained."""
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
         """Initialise the emission attributes named by `letters`."""
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
-        """Estimate the parameters by EM. Parameters that are not set, or that `init_params` names, are initialised
+        """Estimate the parameters by EM. Parameters that are not set, and those named in `init_params`, are initialised
         first.
 
-        `sample_weight` has a weight for each sequence, `states` the state of each observation where it is known (-1,
-        NaN or None elsewhere). `y` exists for scikit-learn and is ignored. As in hmmlearn, `fit(X, lengths)`
-        also works: lengths that are passed as the second positional argument are recognised."""
+        `sample_weight` has a weight for each sequence. `states` has the state of each observation where it is known,
+        and -1, NaN or None elsewhere. `y` exists for scikit-learn and is ignored. As in hmmlearn, `fit(X, lengths)`
+        also works: lengths passed as the second positional argument are recognised."""
         lengths = lengths_of(X, y, lengths)
         self._check_settings()
         self._forget()
@@ -105,7 +106,7 @@ class BaseHMM(AlignedHMM, StreamingHMM):
     ) -> Self:
         """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. The prior counts once, not once per call."""
+        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
         self._check_settings()
         if hooks.overrides(self, *hooks.TRAINING):
             hooks.refuse(self, "partial_fit does")
@@ -129,7 +130,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         return self
 
     def _expect(self, models: Sequence[Parts], blocks: Sequence[Block]) -> list[Counts]:
-        """The E-step of every restart: in one batch on a GPU, one after the other in compiled code."""
+        """The E-step of every restart. On a GPU, all restarts are one batch; in compiled code, they run one after the
+        other."""
         totals: list[Counts] = []
         for block in blocks:
             plain = block.weights is None and block.states is None
@@ -147,7 +149,7 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """Dirichlet priors as pseudocounts, None for parameters that are not trained; and the constraints."""
+        """Dirichlet priors as pseudocounts (None for parameters that are not trained), and the constraints."""
         states = self.n_components
         start = self._pseudocount("startprob_prior", (states,)) if "s" in self.params else None
         trained = "t" in self.params
@@ -212,7 +214,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
         self._draw_emission(letters, observed, self._emission_seed(seed, random))
 
     def _emission_seed(self, seed: Any, random: np.random.RandomState) -> Any:
-        """The generator of the initial emission. An integer seed starts it again, which is quicker than a new one."""
+        """The generator of the initial emission. For an integer seed, an existing generator is reset, which is faster
+        than creating a new one."""
         if isinstance(seed, int | np.integer):
             random.seed(seed)
         return random

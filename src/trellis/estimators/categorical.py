@@ -41,7 +41,7 @@ class CategoricalStates(SymbolInput, InfersArguments):
         return kind(table, None, self.n_components)
 
     def _read(self, X: Any, lengths: Any, fitting: bool = False) -> Observations:
-        """Read symbols. An unknown one raises an error or, with `handle_unknown="uniform"`, becomes symbol V."""
+        """Read symbols. An unknown symbol raises an error or, with `handle_unknown="uniform"`, becomes symbol V."""
         observed, names = self._read_integers(X, lengths, fitting)
         if fitting:
             found = int(observed.seen.max()) + 1
@@ -59,7 +59,8 @@ class CategoricalStates(SymbolInput, InfersArguments):
         return observed._replace(values=np.where(unknown, self.n_features or 1, observed.values))
 
     def _set_n_features(self, found: int) -> None:
-        """Set the number of symbols: the given one, else that of the emission if it is kept, else that of the data."""
+        """Set the number of symbols: the given number, else that of the emission if the emission is kept, else that of
+        the data."""
         if not self._given("n_features"):
             kept = "e" not in self.init_params and hasattr(self, "emissionprob_")
             self._infer("n_features", np.shape(self.emissionprob_)[-1] if kept else found)
@@ -99,8 +100,8 @@ class CategoricalStates(SymbolInput, InfersArguments):
 class CategoricalHMM(CategoricalStates, BaseHMM):
     """A hidden Markov model whose states emit symbols: integers from 0, or strings.
 
-    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V];
-    `symbols_` [V] names the symbols if the model was fitted to strings.
+    Fitted attributes, all of which can be set by hand: `startprob_` [K], `transmat_` [K, K], `emissionprob_` [K, V]. If
+    the model was fitted to strings, `symbols_` [V] holds the string of each symbol.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.CategoricalHMM(2, random_state=0).fit(X).predict(X[:3]).shape
@@ -146,7 +147,7 @@ class CategoricalHMM(CategoricalStates, BaseHMM):
 
 
 class OpenCategorical(Categorical):
-    """A categorical emission in which unknown symbols, and those that no state emits, have probability 1 / V."""
+    """A categorical emission that gives unknown symbols, and symbols that no state emits, the probability 1 / V."""
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:
         even = self.table.new_full((1, self.num_states), -np.log(len(self.table)))

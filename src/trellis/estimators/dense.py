@@ -50,9 +50,9 @@ class DenseHMM(DenseChain, CategoricalHMM):
 
     The transition matrix is A[i, j] ∝ k(z_i, u_j), the start distribution pi[i] ∝ k(z_start, u_i), and the emission
     matrix B[i, j] ∝ k(w_i, v_j). Fitted attributes: `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'],
-    where l is `n_dims` and l' `emission_dims`. `params` lists the vectors to train and `init_params`
-    those to initialise, by letter (s is z_start). For example, `params="zv"` trains z and v, and keeps u, w and z_start
-    at their initial values.
+    where l is `n_dims` and l' is `emission_dims`. The letters in `params` name the vectors to train, and those in
+    `init_params` the vectors to initialise; s stands for z_start. For example, `params="zv"` trains z and v, and keeps
+    u, w and z_start at their initial values.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape
@@ -102,7 +102,8 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return super().partial_fit(X, y, lengths, sample_weight=sample_weight, states=states)
 
     def fit_cooccurrence(self, omega: Any) -> Self:
-        """Estimate the embeddings from co-occurrence probabilities [V, V]: entry [i, j] is p(symbol i, then j)."""
+        """Estimate the embeddings from co-occurrence probabilities [V, V]. Entry [i, j] is p(symbol i, followed by
+        symbol j)."""
         given = np.asarray(omega, np.float64)
         if given.ndim != 2 or given.shape[0] != given.shape[1] or (given < 0).any() or not np.isclose(given.sum(), 1):
             raise InputError("omega must be a square matrix of probabilities that sum to one.")
@@ -111,7 +112,7 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return self._match(torch.from_numpy(given))
 
     def nearest_symbols(self, symbol: Any, n: int = 10) -> list[tuple[Any, float]]:
-        """The symbols whose embeddings have the highest cosine similarity to that of a symbol, with the similarity."""
+        """The symbols whose embeddings are most similar to that of a given symbol, with their cosine similarities."""
         self._check_fitted()
         place = int(self._read([symbol], None).values[0])
         cosines = np.cos(np.radians(self.symbol_angles()[place]))
@@ -125,7 +126,8 @@ class DenseHMM(DenseChain, CategoricalHMM):
         return np.degrees(np.arccos(np.clip(unit @ unit.T, -1, 1)))
 
     def plot(self, path: str | Path | None = None) -> str:
-        """A 2-D plot of the embeddings as SVG, written to `path` if given. PCA projects more than two dimensions."""
+        """A 2-D plot of the embeddings as SVG, written to `path` if given. More than two dimensions are projected by
+        PCA."""
         from trellis.report.embeddings import draw_embeddings
 
         self._check_fitted()

@@ -1,4 +1,5 @@
-"""Plots of a fitted HMM, with matplotlib. Each takes axes to draw on, or makes its own, and returns them."""
+"""Plots of a fitted HMM, with matplotlib. Each function draws on the given axes, or on new ones, and returns the
+axes."""
 
 from typing import Any
 
@@ -35,7 +36,7 @@ def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax
 
 
 def plot_transitions(model: Any, *, ax: Any = None) -> Any:
-    """Plot the transition matrix as a heat map, with its values for up to 20 states.
+    """Plot the transition matrix as a heat map. With up to 20 states, the values are shown too.
 
     >>> from matplotlib.figure import Figure
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 2, 2])

@@ -51,8 +51,8 @@ class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     device: str = "cpu"  # cpu | cuda | auto
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
-        """Fit the model to sequences by variational EM, which maximises a mean-field bound on the likelihood. The
-        second argument may also be `lengths`."""
+        """Fit the model to sequences by variational EM, which maximises a mean-field bound on the likelihood. `lengths`
+        may also be passed as the second argument."""
         make_learner = LEARNERS[one_of(tuple(LEARNERS), self.learner, "learner")]
         split = self._read(X, lengths_of(X, y, lengths), fitting=True)
         self.n_features_in_ = 1

@@ -29,7 +29,8 @@ ALGORITHMS, IMPLEMENTATIONS = ("viterbi", "map"), ("log", "scaling")
 
 
 class InfersArguments(BaseEstimator):
-    """An estimator with constructor arguments that `fit` infers if they are None; `get_params` still returns None."""
+    """An estimator with constructor arguments that `fit` infers if they are None. `get_params` still returns None for
+    them."""
 
     _inferred: frozenset[str] = frozenset()
 
@@ -97,7 +98,8 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return emit
 
     def score(self, X: Any, y: Any = None, lengths: Any = None, *, sample_weight: Any = None) -> float:
-        """The log-likelihood log p(X), with a weight for each sequence; the second argument may also be `lengths`."""
+        """The log-likelihood log p(X), optionally with a weight for each sequence. `lengths` may also be the second
+        argument."""
         observed, blocks = self._question(X, lengths_of(X, y, lengths))
         if sample_weight is not None:
             blocks = self._blocks(weighted(observed, sample_weight))
@@ -128,7 +130,7 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self.fit(X, lengths=lengths).transform(X, lengths)
 
     def decode(self, X: Any, lengths: Any = None, algorithm: str | None = None) -> tuple[float, Array]:
-        """A score, and the decoded state of every observation; `algorithm` is "viterbi" or "map".
+        """Decode the states; returns a score, and the state of every observation. `algorithm` is "viterbi" or "map".
 
         "viterbi" returns log p(path, X) and the most probable path. "map" returns the most probable state at each step;
         its score is, as in hmmlearn, the sum of the posterior probabilities of these states."""
@@ -165,8 +167,8 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return np.atleast_2d(observations), np.array(states, int)
 
     def get_stationary_distribution(self) -> Array:
-        """The stationary distribution of the states. A reducible chain has several; this is the one reached from
-        `startprob_`."""
+        """The stationary distribution of the states. A reducible chain has several stationary distributions; for such a
+        chain, the one reached from `startprob_` is returned."""
         check_is_fitted(self, "transmat_")
         transmat = torch.from_numpy(np.asarray(self.transmat_, np.float64))
         start = getattr(self, "startprob_", np.full(len(transmat), 1 / len(transmat)))
@@ -208,7 +210,8 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return sum(inference.log_likelihood(parts, block) for block in blocks)
 
     def _blocks(self, observed: Observations, copies: int = 1) -> list[Block]:
-        """The observations in blocks, on the device used for inference; a GPU processes all copies at once."""
+        """The observations in blocks, on the device used for inference. On a GPU, all `copies` are processed at
+        once."""
         device = choose_device(self.device)
         numbers = self.n_components * observed.values[0].size * (copies if device != "cpu" else 1)
         return make_blocks(observed, self.n_components, numbers, device)

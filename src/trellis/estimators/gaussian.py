@@ -63,7 +63,7 @@ class GaussianStates(BaseEstimator):
         return observed
 
     def _named_statistics(self, statistics: Tensor) -> dict[str, Array]:
-        """hmmlearn's sums of x, from those of x - origin."""
+        """hmmlearn's sums of x, computed from the sums of x - origin."""
         gaussian = self._gaussian()
         visits, first, second = gaussian.moments(statistics, -gaussian.origin)
         name = "obs**2" if self.covariance_type in ("diag", "spherical") else "obs*obs.T"
@@ -85,7 +85,8 @@ class GaussianStates(BaseEstimator):
         return lambda state, random: random.multivariate_normal(means[state], covars[state])
 
     def _cluster(self, seen: Array, seed: Any, smallest: float) -> tuple[Array, Array]:
-        """Cluster centres and their observations; with fewer observations than states, observations with noise."""
+        """Cluster centres, and the number of observations of each cluster. With fewer observations than states, the
+        centres are observations with noise."""
         states = self.n_components
         if len(seen) >= states:
             found = KMeans(states, n_init=KMEANS_STARTS, random_state=seed).fit(seen)

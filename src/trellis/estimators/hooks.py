@@ -1,7 +1,8 @@
 """hmmlearn's hooks: the methods that subclasses override to change initialisation, emission, M-step or sampling.
 
 Every hook has a default here, which can also be called directly. Hooks are used only if a subclass overrides one of
-them; inference itself is the same. Lattices are log-probabilities, as with hmmlearn's implementation="log".
+them. Inference is the same with and without hooks. Lattices are log-probabilities, as with hmmlearn's
+implementation="log".
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def overrides(estimator: Any, *names: str) -> bool:
 
 
 class Given(Emission):
-    """Log-likelihoods computed elsewhere: the observations are log p(x_t | z) itself, [N, K]."""
+    """Log-likelihoods computed elsewhere. The observations are the values log p(x_t | z) themselves, [N, K]."""
 
     def __init__(self, num_states: int) -> None:
         self.num_states = num_states
@@ -158,7 +159,7 @@ class Hooks:
         return self.free_parameters()
 
     def _needs_init(self: Any, code: str, name: str, warns: bool = True) -> bool:
-        """Whether `_init` must set an attribute; logs a warning if that overwrites it."""
+        """Whether `_init` must set an attribute. Logs a warning if this overwrites an existing value."""
         if warns and code in self.init_params and hasattr(self, name):
             log.warning(
                 "Even though the %r attribute is set, it will be overwritten during initialization because "

@@ -1,4 +1,4 @@
-"""Inference on a block of sequences: in NumPy from end to end if it is a small problem on a CPU, else in torch.
+"""Inference on a block of sequences. A small problem on a CPU is solved in NumPy alone, all others in torch.
 
 The E-step of a few long sequences on a CPU is one compiled function."""
 

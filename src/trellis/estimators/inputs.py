@@ -47,8 +47,9 @@ class Observations(NamedTuple):
 def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
     """Read symbols: non-negative integers, or strings.
 
-    One sequence: a list, an array, a column [N, 1], a pandas column or a string. Several: a list of those, the rows of
-    [S, T], or a concatenation with `lengths`. A list of lists of one symbol each is a column."""
+    One sequence is a list, an array, a column [N, 1], a pandas column or a string. Several sequences are a list of
+    these, the rows of an array [S, T], or one concatenated sequence with `lengths`. A list of one-element lists is a
+    column."""
     X = listed(list(X) if isinstance(X, str) else X)
     if hasattr(X, "columns") and len(X.columns) != 1:
         raise InputError(f"X is a DataFrame of {len(X.columns)} columns; pass one column of symbols, as in X['name'].")
@@ -94,14 +95,14 @@ def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
 
 
 def read_measurements(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
-    """`read_numbers`, none of them so large that sums of squares overflow."""
+    """Like `read_numbers`; raises if a number is so large that sums of squares could overflow."""
     observed = read_numbers(X, lengths, missing_values)
     refuse(abs(observed.values) > SQUARABLE, "a number whose square overflows", "rescale the data")
     return observed
 
 
 def own_lengths(found: list[int], lengths: Any) -> list[int]:
-    """The lengths of a list of sequences; raises if `lengths` was passed as well."""
+    """The lengths of a list of sequences; raises if other `lengths` were passed as well."""
     if lengths is not None and not np.array_equal(found, lengths):
         raise InputError("X is a list of sequences, which already has lengths; omit the lengths argument.")
     return found
@@ -127,7 +128,8 @@ def whole_numbers(observed: Observations, what: str) -> Observations:
 
 
 class SymbolInput(BaseEstimator):
-    """Mixin for estimators over symbols: keeps the strings it was fitted to as `symbols_`, in alphabetical order."""
+    """Mixin for estimators over symbols. An estimator fitted to strings keeps them as `symbols_`, in alphabetical
+    order."""
 
     missing_values: Any
 
@@ -138,7 +140,7 @@ class SymbolInput(BaseEstimator):
         return tags
 
     def _read_integers(self, X: Any, lengths: Any, fitting: bool) -> tuple[Observations, Array]:
-        """Symbols as integers, with strings mapped to their index in `symbols_` (or BEYOND); and as given."""
+        """Symbols as integers, and as given. A string becomes its index in `symbols_`, or BEYOND if it is not there."""
         given = read_symbols(X, lengths, self.missing_values)
         strings = given.values.dtype.kind == "U"
         if fitting and not len(given.seen):
@@ -169,7 +171,7 @@ def warn_about_sequences(symbols: Array, distinct: Array) -> None:
 
 
 def caller_level() -> int:
-    """The stack level, seen from the calling function, of the code that called this package."""
+    """The stack level of the code that called this package, counted from the calling function."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trellis."):
         level, frame = level + 1, frame.f_back
@@ -210,7 +212,7 @@ def joined(parts: Sequence[Any]) -> Array:
 
 
 def plain(X: Any) -> Array:
-    """X as an array, masked where pandas marks a non-float value as missing."""
+    """X as an array, in which values that pandas marks as missing are masked, unless they are floats."""
     if np.ma.isMaskedArray(X):
         return X
     if issparse(X):
@@ -279,9 +281,9 @@ def is_nan(value: Any) -> bool:
 
 
 def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
-    """The lengths: hmmlearn passes them as the second argument, where scikit-learn passes targets y.
+    """The lengths of the sequences. hmmlearn passes them as the second argument, where scikit-learn passes targets y.
 
-    Targets have one entry per entry of X and are ignored; as lengths they would all have to be one."""
+    Targets are ignored. They have as many entries as X; lengths with that many entries would all be one."""
     if lengths is not None or y is None:
         return lengths
     y = np.asarray(y)

@@ -20,7 +20,7 @@ def start_from_labels(
 ) -> None:
     """Renumber the sampled emissions to match the labels, then estimate them from labelled and unlabelled observations.
 
-    Emissions set by hand are not changed, nor those of a DenseHMM, whose emissions are computed from vectors."""
+    Emissions set by hand are not changed. Neither are those of a DenseHMM, which are computed from vectors."""
     drawn = {model.letters[letter] for letter in letters}
     known = observed.states is not None and (observed.states >= 0) & ~observed.missing
     by_hand = not drawn.issuperset(model._emission_attributes())
@@ -39,7 +39,7 @@ def start_from_labels(
 
 
 def matched(emission: Emission, blocks: Sequence[Block], states: int) -> Array:
-    """The state of an emission that explains the observations of each label best: [K]."""
+    """For each label, the state of the emission that explains its observations best: [K]."""
     overlap = np.zeros((states, states))
     for block in blocks:
         probs = emission.potentials(block.observations).gather().softmax(-1).cpu().numpy()

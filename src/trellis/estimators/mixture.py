@@ -64,7 +64,7 @@ class GMMHMM(BaseHMM):
         return covariance_shape(kind, self.n_components, self.n_mix, self.n_features)
 
     def _emission_prior(self) -> MixturePrior:
-        """The priors as hmmlearn parameterises them, as additions to scatter and visits."""
+        """The priors, in hmmlearn's parameterisation, as additions to scatter and visits."""
         states, mixed, features = shape = self.n_components, self.n_mix, self.n_features
         kind, covars = self.covariance_type, self._covars_shape()
         no_prior: dict[str, tuple[float, float]] = {
@@ -141,8 +141,8 @@ class GMMHMM(BaseHMM):
         return seed
 
     def _draw_means(self, seen: Array, covariance: Array, seed: Any) -> Array:
-        """Cluster the data by state, and the data of each state by component; the components of a state with too few
-        observations have random means."""
+        """Cluster the data by state, and the data of each state by component. If a state has too few observations, its
+        components have random means."""
         if len(seen) < self.n_components:
             normal = check_random_state(seed).multivariate_normal
             return normal(seen.mean(0), covariance, size=(self.n_components, self.n_mix))

@@ -14,9 +14,10 @@ WIGGLE = math.sqrt(sys.float_info.epsilon)  # smaller decreases of the log-likel
 
 
 class ConvergenceMonitor:
-    """Records log-likelihoods; training has converged if an iteration gains less than `tol`, or after `n_iter` of them.
+    """Records log-likelihoods. Training ends if an iteration gains less than `tol`, or after `n_iter` iterations.
 
-    For another rule, subclass it, override `converged`, and set an estimator's `monitor_` to an instance before `fit`.
+    For another rule, write a subclass that overrides `converged`, and set `monitor_` of an estimator to an instance of
+    it before `fit`.
     """
 
     def __init__(self, tol: float, n_iter: int, verbose: bool) -> None:

@@ -67,7 +67,7 @@ class MultinomialHMM(InfersArguments, BaseHMM):
         return observed
 
     def _check_trials(self, counts: Array, missing: Array) -> None:
-        """Check the sums of the rows against `n_trials`, or set it."""
+        """Check the sums of the rows against `n_trials`, or set `n_trials`."""
         sums = counts.sum(1)
         if not self._given("n_trials"):
             return self._infer("n_trials", sums)
@@ -79,7 +79,8 @@ class MultinomialHMM(InfersArguments, BaseHMM):
 
     @default
     def _check_and_set_n_features(self, X: Any) -> None:
-        """Check the counts and the number of symbols, or set it and `n_trials`."""
+        """Check the counts and the number of symbols. If they are not given, set the number of symbols and
+        `n_trials`."""
         super()._check_and_set_n_features(X)
         X = np.asarray(X)
         if X.dtype.kind not in "iu" or X.min() < 0:

@@ -62,7 +62,7 @@ def select_states(
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> Selection:
-    """Fit an estimator with each number of states and from several seeds, and return the best with a table of all fits.
+    """Fit an estimator with each number of states, from several seeds. Returns the best fit and a table of all fits.
 
     Parameters
     ----------

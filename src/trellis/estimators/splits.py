@@ -23,7 +23,7 @@ def hold_out(
 
 
 def cut(observed: Observations, fraction: float) -> Observations:
-    """Split a sequence in two; the second part has this fraction of it."""
+    """Split a sequence in two. `fraction` is the share of the second part."""
     total = len(observed.values)
     if total < 2:
         raise InputError("Early stopping needs at least two observations: one to train on and one to hold out.")

@@ -58,7 +58,8 @@ class Forecast:
 
     @property
     def covariance(self) -> Array:
-        """The covariance of the observation, [h, F, F]: that within states plus that of their means."""
+        """The covariance of the observation, [h, F, F]: the covariance within states plus the covariance of their
+        means."""
         means, covars = self.model._moments()
         off = means - self.mean[:, None]  # [h, K, F]
         return np.einsum("hk,hkij->hij", self.states, covars + off[..., :, None] * off[..., None, :])
@@ -87,7 +88,7 @@ class StreamingHMM(FittedHMM):
     def filter_step(self, state: FilterState | None, x: Any) -> FilterState:
         """The state distribution after one more observation. Pass `state=None` before the first observation.
 
-        `x=None` is a missing observation: one transition is made, and nothing is observed."""
+        `x=None` is a missing observation: the distribution advances by one transition, and nothing is observed."""
         self._check_fitted()
         before = self._predicted(state)
         steps, log_likelihood = (0, 0.0) if state is None else (state.steps, state.log_likelihood)

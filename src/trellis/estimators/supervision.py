@@ -40,8 +40,8 @@ def labelled(observed: Observations, states: Any, n_components: int) -> Observat
 
 
 def by_sequence(frame: Any, column: str, lengths: Any) -> tuple[Any, Array, Array]:
-    """The rows of a DataFrame grouped by a column, in order of its first occurrences: the other columns, the lengths of
-    the sequences, and the original positions of the rows."""
+    """Group the rows of a DataFrame by a column. Sequences are in the order of their first rows. Returns the other
+    columns, the lengths of the sequences, and the original positions of the rows."""
     if not hasattr(frame, "iloc") or frame.ndim != 2:
         raise InputError(f"sequence_id is {column!r}, so X must be a DataFrame with this column.")
     if column not in frame.columns:

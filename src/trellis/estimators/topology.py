@@ -24,7 +24,7 @@ TOLERANCE = 1e-8  # of tied values
 
 
 def left_right(n_components: int, max_jump: int = 1) -> Array:
-    """The mask of a left-right model: from state i to i, i + 1, ..., i + max_jump; for `transmat_mask`.
+    """A `transmat_mask` for a left-right model, which allows transitions from state i to i, i + 1, ..., i + max_jump.
 
     >>> trellis.left_right(3).astype(int)
     array([[1, 1, 0],
@@ -38,7 +38,7 @@ def left_right(n_components: int, max_jump: int = 1) -> Array:
 
 
 def ergodic(n_components: int, self_loops: bool = True) -> Array:
-    """The mask of a model with all transitions, or all but those from a state to itself; for `transmat_mask`.
+    """A `transmat_mask` that allows all transitions; with `self_loops=False`, all but those from a state to itself.
 
     >>> trellis.ergodic(2, self_loops=False).astype(int)
     array([[0, 1],
@@ -48,7 +48,7 @@ def ergodic(n_components: int, self_loops: bool = True) -> Array:
 
 
 def first_state(n_components: int) -> Array:
-    """The mask of a model that starts in its first state; for `startprob_mask`.
+    """A `startprob_mask` for a model that always starts in its first state.
 
     >>> trellis.first_state(3)
     array([ True, False, False])
@@ -57,7 +57,7 @@ def first_state(n_components: int) -> Array:
 
 
 class Topology(NamedTuple):
-    """The constraints on K states, checked; as arrays."""
+    """The constraints on K states, after checking, as arrays."""
 
     start: Array  # [K] bool: allowed first states
     mask: Array  # [K, K] bool: allowed transitions
@@ -102,7 +102,7 @@ class ConstrainedHMM(FittedHMM):
         return super().free_parameters() | {"s": int(topology.start.sum()) - 1, "t": moves}
 
     def _distributions(self) -> int:
-        """The number of emissions that are trained: tied ones count once."""
+        """The number of trained emissions. Tied emissions count once."""
         topology = self._topology()
         if topology is None:
             return self.n_components
@@ -155,7 +155,7 @@ class ConstrainedHMM(FittedHMM):
         return np.unique(given, return_inverse=True)[1].reshape(given.shape)
 
     def _transition_labels(self, mask: Array) -> Array:
-        """A label for each transition [K, K]; rows that share one must have the same, each equally often."""
+        """A label for each transition [K, K]. Rows that share a label must have the same labels, each equally often."""
         size = self.n_components
         single = np.arange(size * size).reshape(size, size)
         labels = self._labels("tied_transitions", single, ((size,), (size, size)))

@@ -30,7 +30,7 @@ VARIANCE = 1e-3  # added to the initial variances; the default scale of their pr
 class VariationalHMM(BaseHMM):
     """An HMM with Dirichlet posteriors over its start and transitions; `monitor_` records the lower bound.
 
-    `startprob_` and `transmat_` are posterior means; they are what `score`, `predict` and `sample` use."""
+    `startprob_` and `transmat_` are posterior means. `score`, `predict` and `sample` use these means."""
 
     _: KW_ONLY
     startprob_prior: Any = None  # Dirichlet parameter; None: 1 / n_components
@@ -71,7 +71,7 @@ class VariationalHMM(BaseHMM):
         return [parts.maximised(found, prior) for parts, found in zip(models, counts, strict=True)]
 
     def _prior(self) -> Prior:
-        """None for parameters that are not trained; the posteriors contain the priors of the others."""
+        """None for parameters that are not trained. The priors of trained parameters are part of their posteriors."""
         start, transition = (0.0 if letter in self.params else None for letter in "st")
         return Prior(start, transition)
 
@@ -147,8 +147,8 @@ class VariationalHMM(BaseHMM):
 class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
     """A CategoricalHMM trained by variational inference.
 
-    Fitted attributes: `startprob_posterior_` [K], `transmat_posterior_` [K, K] and `emissionprob_posterior_` [K, V],
-    Dirichlet parameters, with their priors `startprob_prior_` etc. and their means `startprob_` etc.
+    Fitted attributes: `startprob_posterior_` [K], `transmat_posterior_` [K, K] and `emissionprob_posterior_` [K, V] are
+    Dirichlet parameters. Their priors are `startprob_prior_` etc., and the posterior means are `startprob_` etc.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.VariationalCategoricalHMM(2, random_state=0).fit(X).emissionprob_posterior_.shape
@@ -165,7 +165,8 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
     attributes: ClassVar[dict[str, tuple[str, ...]]] = VariationalHMM.attributes | {"e": ("emissionprob_posterior_",)}
 
     def _set_n_features(self, found: int) -> None:
-        """Set the number of symbols: as given, or as before if the emission is kept, or from the data."""
+        """Set the number of symbols: the given number, else the previous one if the emission is kept, else that of the
+        data."""
         kept = "e" not in self.init_params and self.n_features is not None
         if not self._given("n_features") and not kept:
             self._infer("n_features", found)
@@ -273,7 +274,7 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
         return super().free_parameters() | added
 
     def _draw_emission(self, letters: str, observed: Observations, seed: Any) -> None:
-        """Means and counts of clusters, and the covariance of the data for every state."""
+        """Initialise means and counts from clusters, and the covariance of every state from all data."""
         if not set("mc") & set(letters):
             return
         seen, shape = observed.seen, (self.n_components, observed.values.shape[1])

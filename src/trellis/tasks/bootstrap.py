@@ -12,7 +12,8 @@ DRAWS = 1 << 22  # sentences sampled at a time
 
 @dataclass
 class Difference:
-    """The second model's score minus the first's, its confidence interval, and the p-value of no difference."""
+    """The score of the second model minus that of the first, the confidence interval of this difference, and the
+    p-value of the hypothesis that there is no difference."""
 
     difference: float
     low: float
@@ -35,17 +36,18 @@ class Difference:
 def paired_bootstrap(
     first: np.ndarray, second: np.ndarray, sentences: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
-    """Compare perplexities given log-probabilities [tokens] of the same tokens; sentences [S + 1] are offsets."""
+    """Compare perplexities, given both models' log-probabilities [tokens] of the same tokens. `sentences` [S + 1] are
+    the offsets of the sentences."""
     units = resampled_units(sentences)
     sums = np.stack([np.add.reduceat(x, units[:-1]) for x in (first, second)] + [np.diff(units)], 1)
     return bootstrap(sums, difference, resamples, seed)
 
 
 def paired_bits(log_probs: Sequence[np.ndarray], ends: Sequence[np.ndarray], characters: np.ndarray) -> Difference:
-    """Compare bits per character, given both models' log-probabilities of the tokens of one text; the models may divide
-    it into different tokens. `ends` are the offsets [S + 1] of the same sentences in the tokens of each model, and
-    `characters` their offsets in the characters of the text. With fewer than FEWEST sentences, there is no interval and
-    no p-value."""
+    """Compare bits per character, given both models' log-probabilities of the tokens of one text. The models may divide
+    the text into different tokens. `ends` are the offsets [S + 1] of the sentences in the tokens of each model, and
+    `characters` are their offsets in the characters of the text. With fewer than FEWEST sentences, there is no interval
+    and no p-value."""
     pairs = zip(log_probs, ends, strict=True)
     sums = [np.add.reduceat(x, offsets[:-1]) / np.log(2) for x, offsets in pairs]
     totals = np.stack([*sums, np.diff(characters)], 1)
@@ -55,7 +57,8 @@ def paired_bits(log_probs: Sequence[np.ndarray], ends: Sequence[np.ndarray], cha
 
 
 def bits_difference(totals: np.ndarray) -> np.ndarray:
-    """The second model's bits per character minus the first's, of totals [..., 3]: log2 p of both, characters."""
+    """The second model's bits per character minus the first's. The totals [..., 3] are log2 p under the first and the
+    second model, and the number of characters."""
     return (totals[..., 0] - totals[..., 1]) / totals[..., 2]
 
 
@@ -70,9 +73,9 @@ def bootstrap(
 ) -> Difference:
     """Compare two models by sums [S, k] over each sentence; `difference` maps totals [..., k] to [...].
 
-    Texts of S sentences are sampled with replacement and scored by both models. The interval covers the central 95% of
-    the differences; the p-value is twice the fraction with the opposite sign (at least 2 / (resamples + 1)). If a model
-    assigns the text probability zero, everything but the difference is nan."""
+    S sentences are sampled with replacement, many times, and each sample is scored by both models. The interval covers
+    the central 95% of the differences. The p-value is twice the fraction of differences with the opposite sign (at
+    least 2 / (resamples + 1)). If a model assigns the text probability zero, everything but the difference is nan."""
     observed = float(difference(sums.sum(0)))
     if not np.isfinite(sums).all():
         return Difference(observed, np.nan, np.nan, np.nan)
@@ -87,8 +90,8 @@ def bootstrap(
 
 
 def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
-    """The p-value of the exact binomial test of whether two taggers are equally good, given which tokens each tagged
-    correctly [N]. Only tokens that one of them got wrong count."""
+    """The p-value of the exact binomial test of whether two taggers are equally good. `first` and `second` [N] mark the
+    tokens that each tagger tagged correctly. Only tokens that exactly one tagger got right count."""
     from scipy.stats import binomtest  # 35 MB
 
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
@@ -96,12 +99,12 @@ def binomial_p(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def resample(sums: np.ndarray, times: int, rng: np.random.Generator) -> np.ndarray:
-    """The totals of `times` resampled texts with as many sentences: [times, k]."""
+    """The totals of `times` resampled texts, each with as many sentences as the original: [times, k]."""
     chosen = rng.integers(len(sums), size=(times, len(sums)))
     return np.stack([column[chosen].sum(1) for column in sums.T], 1)
 
 
 def difference(totals: np.ndarray) -> np.ndarray:
-    """exp(-second / tokens) - exp(-first / tokens) of totals [..., 3]: first, second, tokens."""
+    """exp(-second / tokens) - exp(-first / tokens), where the totals [..., 3] are first, second and tokens."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.exp(-totals[..., 1] / totals[..., 2]) - np.exp(-totals[..., 0] / totals[..., 2])

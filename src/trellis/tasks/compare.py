@@ -48,7 +48,7 @@ class Scored(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A model to compare, and how it scores a text; None: with its trained weights."""
+    """A model to compare. `dynamic` is its dynamic evaluation; if None, it scores texts with its trained weights."""
 
     name: str
     model: LanguageModel
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The model's name in tables; with that of its teacher, if it has one."""
+        """The name of the model in tables. If the model has a teacher, its name is included."""
         teacher = self.model.about.get("teacher")
         return f"{self.model.name} taught by {teacher['family']}" if teacher else self.model.name
 
@@ -126,13 +126,13 @@ def compare(
     cache: bool = False,
     dynamic: bool = False,
 ) -> list[Row]:
-    """Compare language models, given as models or files, on a text as in `evaluate`.
+    """Compare language models, given as models or files, on a text that is given as in `evaluate`.
 
-    Returns a row per model. The following options add rows; what they fit or choose, they fit or choose on the
+    Returns a row per model. The following options add rows. Their weights and settings are fitted or chosen on the
     validation split.
 
     - `ngram`: an n-gram model of that order, estimated from the training text of the first model
-    - `dynamic`: each model in dynamic evaluation, in which its weights follow the text
+    - `dynamic`: each model under dynamic evaluation, in which its weights adapt to the text
     - `interpolate`: the linear mixture of all models above
     - `cache`: the mixture of all models above with a unigram cache, in which recent words are more probable
 
@@ -188,7 +188,7 @@ def with_name(model: LanguageModel | str | PathLike[str], device: str) -> Entry:
 
 
 def adapted(entry: Entry, data: Any) -> Entry:
-    """A model in dynamic evaluation, with the rates that are best on the validation split."""
+    """A model under dynamic evaluation, with the rate and decay that are best on the validation split."""
     model = entry.model
     adapting = Dynamic(model, load_split(model, None, "train"))
     how = adapting.choose(split_of(model, data, "valid"))
@@ -196,7 +196,8 @@ def adapted(entry: Entry, data: Any) -> Entry:
 
 
 def ngram_of(model: LanguageModel, order: int) -> Entry:
-    """An n-gram model of a model's training text, with its name; it reads texts as the model does."""
+    """An n-gram model of a model's training text, and its name. The n-gram model reads texts in the same way as the
+    model."""
     other = find_family("ngram").load("model").fit(model.vocab, load_split(model, None, "train"), order)
     other.about = model.about
     return Entry(f"{other.name} of the training text", other)
@@ -209,7 +210,8 @@ def spelling_of(model: LanguageModel) -> Spelling:
 
 
 def score_text(entries: Sequence[Entry], data: Any, split: str | None, open_vocabulary: bool = False) -> list[Scored]:
-    """Every model's log-probabilities of a text; unless the vocabulary is open, all models must have the same words."""
+    """The log-probabilities of a text under every model. Unless the vocabulary is open, all models must have the same
+    words."""
     scored: list[Scored] = []
     for entry in entries:
         text = Text(entry.model.vocab, split_of(entry.model, data, split))
@@ -288,7 +290,8 @@ def against(first: Scored, other: Scored, contexts: int, spelling: Spelling | No
 
 
 def spelled_log_probs(text: Text, spelling: Spelling) -> np.ndarray:
-    """log p of the spelling of every unknown word [tokens]; 0 for other tokens, and for the text's own <unk>."""
+    """log p of the spelling of every unknown word: [tokens]. 0 for other tokens, and for an <unk> that is in the text
+    itself."""
     found, places = np.zeros(text.split.tokens.size), np.flatnonzero(text.split.tokens == text.vocab.unk)
     for place, word in zip(places, text.split.unknown_words(), strict=True):
         found[place] = 0.0 if word == UNK else spelling.log_prob(word)
@@ -296,7 +299,8 @@ def spelled_log_probs(text: Text, spelling: Spelling) -> np.ndarray:
 
 
 def open_difference(first: Scored, other: Scored, spelling: Spelling) -> Difference:
-    """The difference in open bits per character; the bootstrap resamples the sentences that both models have."""
+    """The difference in open bits per character. The bootstrap resamples pieces of the text that end where both models
+    end a sentence."""
     log_probs = [one.log_probs + spelled_log_probs(one.text, spelling) for one in (first, other)]
     one, two = first.text.split, other.text.split
     lines = [np.asarray(split.characters) for split in (one, two)]
@@ -309,7 +313,8 @@ def open_difference(first: Scored, other: Scored, spelling: Spelling) -> Differe
 
 
 def worst_contexts(text: Text, loser: np.ndarray, winner: np.ndarray, n: int) -> list[Context]:
-    """The n tokens for which the winner's log p [tokens] exceeds the loser's most, in descending order."""
+    """The n tokens for which the winner's log p [tokens] exceeds the loser's by most, in descending order of the
+    difference."""
     with np.errstate(invalid="ignore"):
         lost = np.nan_to_num(winner - loser, nan=0.0)
     worst = np.argsort(-lost, kind="stable")[:n]

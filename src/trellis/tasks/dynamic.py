@@ -1,4 +1,4 @@
-"""Dynamic evaluation (Krause et al. 2018): the weights follow the text, by a gradient step after each segment.
+"""Dynamic evaluation (Krause et al. 2018): the weights adapt to the text, by a gradient step after each segment.
 
 A segment is scored before the step that learns from it, so the probabilities of all texts still sum to one.
 """
@@ -32,8 +32,8 @@ SEGMENTS: dict[str, Callable[[Split], Batches]] = {  # by the order of the model
 class Adaptation(NamedTuple):
     """After each segment: weight ← weight − rate · gradient / scale − decay · (weight − trained weight).
 
-    The gradient is that of the segment's mean negative log-likelihood per token; for its scale, see
-    `gradient_scales`."""
+    The gradient is that of the segment's mean negative log-likelihood per token. `gradient_scales` computes the
+    scale."""
 
     rate: float = 0.0
     decay: float = 0.0
@@ -56,7 +56,7 @@ class Dynamic:
 
     def gradient_scales(self, train: Split) -> list[Tensor]:
         """The root mean square r of each weight's gradient over segments of the training text, plus the mean of r over
-        the tensor, so that weights with few nonzero gradients do not take large steps."""
+        the tensor. The mean keeps weights with few nonzero gradients from taking large steps."""
         batches = self.read(train)
         every = max(1, len(batches) // SAMPLED)
         squares, count = [torch.zeros_like(weight) for weight in self.weights], 0
@@ -95,7 +95,7 @@ class Dynamic:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], how: Adaptation) -> None:
-        """Adapt the weights; infinite ones stay as they are."""
+        """Adapt the weights. A weight whose change would not be finite stays as it is."""
         for weight, gradient, scale, trained in zip(self.weights, gradients, self.scales, self.trained, strict=True):
             change = how.rate * gradient / scale + how.decay * (weight - trained)
             weight.sub_(torch.where(change.isfinite(), change, 0.0))
@@ -106,7 +106,7 @@ class Dynamic:
             weight.copy_(trained)
 
     def choose(self, valid: Split) -> Adaptation:
-        """The rate, then the decay, with the highest likelihood of the beginning of a text."""
+        """Choose the rate, then the decay, by the likelihood of the beginning of a text."""
 
         text = beginning(valid, CHOSEN_ON)
 

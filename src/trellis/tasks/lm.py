@@ -35,7 +35,8 @@ READINGS: dict[str, Callable[[Split], Batches]] = {  # how a split is read, by t
 
 
 def side_by_side(order: str, split: Split) -> Batches:
-    """Batches for an approximate score of a long text: a stream is cut into parallel streams, each starting fresh."""
+    """Batches for an approximate score of a long text. A stream is cut into parallel streams, each of which begins in
+    the initial state."""
     lanes = max(1, min(SIDE, split.tokens.size // WINDOW))
     return Streams(split, lanes, WINDOW // lanes) if order == "streams" else READINGS[order](split)
 
@@ -55,8 +56,8 @@ class Evaluation(NamedTuple):
 
     @property
     def bits_per_character(self) -> float | None:
-        """-log2 p(text) divided by the number of characters of the original text; None if this number is not known.
-        Unknown words count as <unk>."""
+        """-log2 p(text) divided by the number of characters of the original text, or None if this number is not known.
+        Unknown words are scored as <unk>."""
         return -self.log_likelihood / math.log(2) / self.characters if self.characters else None
 
     @property
@@ -73,7 +74,7 @@ def token_log_probs(
 ) -> Iterator[tuple[Batch, Tensor]]:
     """Yield each batch with log p(x_t | past) of its tokens [B, T], zero in the padding.
 
-    With `carry`, each row continues the same row of the previous batch, except where the batch marks it fresh."""
+    With `carry`, each row continues the same row of the previous batch, unless the batch marks the row as fresh."""
     lanes, state = 0, None
     for batch in batches:
         batch = batch.to(model.device)
@@ -140,8 +141,9 @@ def load_split(
 ) -> Split:
     """A split of `source` (default: the training corpus), encoded with the model's vocabulary.
 
-    The default split is test, or all of a source without splits. Another source is read by `reader`; by default, its
-    suffix determines the reader, or else it is read like the training text."""
+    The default split is test, or the whole text if the source has no splits. A source other than the training corpus is
+    read by `reader`. By default, the suffix of the source determines the reader; if no reader has this suffix, the
+    source is read in the same way as the training text."""
     if source is None and "data" not in model.about:
         raise TrellisError("The model does not record its training corpus; choose one with --data.")
     config = data_of(model)

@@ -1,4 +1,4 @@
-"""Linear mixtures of next-token distributions, and the unigram cache as one of their components."""
+"""Linear mixtures of next-token distributions, and the unigram cache, which can be a component of a mixture."""
 
 import numpy as np
 
@@ -35,8 +35,8 @@ def em_step(probs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def cache_log_probs(tokens: np.ndarray, decay: float, num_words: int) -> np.ndarray:
-    """log p of every token under a unigram cache: the frequencies of the preceding tokens of the text, where a token
-    n tokens back counts `decay` ** n. The first token is uniformly distributed. [tokens]"""
+    """log p of every token under a unigram cache: [tokens]. The cache predicts a token by its relative frequency in the
+    preceding text, where a token n tokens back counts `decay` ** n. The first token is uniformly distributed."""
     counts, last, total = [0.0] * num_words, [0] * num_words, 0.0
     probs = np.empty(len(tokens))
     for place, word in enumerate(tokens.tolist()):

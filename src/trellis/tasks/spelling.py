@@ -1,8 +1,8 @@
 """A character model of unknown words, shared by all models of an open-vocabulary evaluation.
 
-It is estimated from words seen once in the training text, which resemble unknown words, so it depends neither on the
-models nor on their vocabularies. It is an n-gram model with Witten-Bell smoothing. In a word c_1 ... c_n with end
-c_{n+1}, each character has the probability
+The model is estimated from words seen once in the training text, which resemble unknown words. It therefore depends
+neither on the compared models nor on their vocabularies. It is an n-gram model with Witten-Bell smoothing. In a word
+c_1 ... c_n with end c_{n+1}, each character has the probability
 
     p(c_i | h) = (n(h c_i) + t(h) p(c_i | h')) / (n(h) + t(h)),
 
@@ -41,7 +41,7 @@ class Spelling:
 
     @classmethod
     def of_training_text(cls, vocab: Vocabulary, train: Split | None) -> "Spelling":
-        """The model estimated from the words of a training text or, if it is None, from the vocabulary."""
+        """The model estimated from the words of a training text or, if `train` is None, from the vocabulary."""
         counts = Counter(dict(zip(vocab.words, vocab.counts, strict=True)))
         if train is not None:
             counts.update(train.unknown_words())
@@ -50,7 +50,7 @@ class Spelling:
         return cls(once if len(once) >= FEWEST else words)
 
     def prob(self, character: str, context: str) -> float:
-        """p(character | context); the context is EDGE and all preceding characters of the word."""
+        """p(character | context), where the context is EDGE followed by all preceding characters of the word."""
         found = 1 / CODE_POINTS
         for begin in range(len(context), max(len(context) - self.order + 1, 0) - 1, -1):
             total, kinds = self.totals.get(context[begin:], (0, 0))

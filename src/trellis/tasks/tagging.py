@@ -74,7 +74,7 @@ class TagScores:
 def score_tags(
     data: Tagged, predicted: list[list[str]], units: str = "tokens", known: Mapping[str, int] | None = None
 ) -> TagScores:
-    """Score predicted tags against those of `data`; `known` has the word counts of the tagged training text."""
+    """Score predicted tags against those of `data`. `known` has the word counts of the tagged training text."""
     find = choose(UNITS, units, "The scoring unit")
     check_lengths(data, predicted)
     counts = known if known is not None else {}
@@ -101,7 +101,8 @@ def sentence_counts(
     sentences: Sequence[Sequence[str]],
     words: Collection[str] | None = None,
 ) -> np.ndarray:
-    """Numbers of correct, predicted and gold units per sentence, [S, 3]; with `words`, of units that begin with one."""
+    """Numbers of correct, predicted and gold units per sentence, [S, 3]. With `words`, only units that begin with one
+    of these words are counted."""
     rows = []
     for (gold, guess), sentence in zip(pairs, sentences, strict=True):
         both = ({unit for unit in units if words is None or sentence[unit.first] in words} for units in (gold, guess))
@@ -180,7 +181,7 @@ def one_to_one(counts: np.ndarray) -> np.ndarray:
 
 
 def num_right(counts: np.ndarray, tags: np.ndarray) -> float:
-    """The number of tokens whose tag is that of their state: [Y, K], [K]."""
+    """The number of tokens whose tag equals the tag assigned to their state: [Y, K], [K]."""
     chosen = np.flatnonzero(tags >= 0)
     return float(counts[tags[chosen], chosen].sum())
 
