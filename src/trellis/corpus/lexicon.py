@@ -53,7 +53,7 @@ class Lexicon:
         common: int = 5,
     ) -> Lexicon:
         """A lexicon with all words of the tagged sentences, the words of the untagged text that are not rare, and the
-        spelling classes with at least `common` tokens of rare words (those seen at most `rare` times)."""
+        spelling classes with at least `common` tokens of rare words. A rare word is one seen at most `rare` times."""
         texts = [*sentences, *untagged]
         seen = Counter(chain.from_iterable(texts))
         kinds = Counter(
@@ -70,14 +70,14 @@ class Lexicon:
         return cls(vocab, [EOS, *sorted(set(chain.from_iterable(tags)))], [known[word] for word in vocab.words])
 
     def kind(self, word: str, first: bool = False) -> int:
-        """The id of a word's most specific spelling class in the vocabulary, or else of <unk>."""
+        """The id of the word's most specific spelling class that is in the vocabulary, or else the id of <unk>."""
         index, unknown = self.vocab.index, self.vocab.unk
         assert unknown is not None
         return next((index[kind] for kind in kinds_of(word, first) if kind in index), unknown)
 
     def word(self, word: str, first: bool = False, rare: int = 0) -> int:
-        """The id of a word seen more than `rare` times, or else of its spelling class. The first word of a sentence and
-        words in all capitals are also looked up in lower case."""
+        """The id of a word if it was seen more than `rare` times, or else the id of its spelling class. The first word
+        of a sentence and words in all capitals are also looked up in lower case."""
         spellings = [word, word.lower()] if first or word.isupper() else [word]
         for id in (self.vocab.index.get(spelling, -1) for spelling in spellings):
             if id >= 0 and self.vocab.counts[id] > rare:
@@ -85,11 +85,12 @@ class Lexicon:
         return self.kind(word, first)
 
     def words(self, sentence: Sentence, rare: int = 0) -> np.ndarray:
-        """Ids of the words; unknown words and those seen at most `rare` times get their spelling class."""
+        """Ids of the words. Unknown words, and words seen at most `rare` times, get the id of their spelling class."""
         return np.array([self.word(word, place == 0, rare) for place, word in enumerate(sentence)], np.int64)
 
     def symbols(self, sentence: Sentence, tags: Sentence | None = None, rare: int = 0) -> np.ndarray:
-        """Ids x + V (y + 1) of tagged words, x of untagged ones, then <eos> and its tag; see `emissions.Product`."""
+        """The ids of a sentence: x + V (y + 1) for a tagged word, x for an untagged word, then <eos> with its tag. See
+        `emissions.Product`."""
         size, number = len(self.vocab), self.numbers
         unknown = next((tag for tag in tags or () if tag not in number), None)
         if unknown is not None:
@@ -102,7 +103,7 @@ class Lexicon:
 
     @property
     def tagged_counts(self) -> dict[str, int]:
-        """Occurrences of each word in the tagged text; words not in it are omitted."""
+        """The count of each word in the tagged text. Words that do not occur in it are omitted."""
         counts = self.vocab.counts if self.tagged is None else self.tagged
         return {word: count for word, count in zip(self.vocab.words, counts, strict=True) if count}
 

@@ -43,7 +43,8 @@ class Corpus:
 
     @property
     def order(self) -> str:
-        """The order of batches that the reader of this corpus sets; empty if the model's family determines it."""
+        """The order of batches that the reader of this corpus sets; empty if the model's family determines the
+        order."""
         return find_reader(self.recipe.reader).order
 
     def __getitem__(self, name: str) -> Split:
@@ -55,8 +56,8 @@ class Corpus:
 def load_corpus(
     config: DataConfig, cache: Path | None = None, vocab: Vocabulary | None = None, reader: str = "text"
 ) -> Corpus:
-    """Load the corpus described by `config`, encoded once and then memory-mapped from the cache. Files whose suffix no
-    reader claims are read by `reader`, unless `config` names another.
+    """Load the corpus described by `config`. It is encoded once and then memory-mapped from the cache. If no reader has
+    the suffix of a file, the file is read by `reader`, unless `config` names another reader.
 
     The cache key covers the contents of the files, the recipe, the format and, if one is passed, the vocabulary.
     """
@@ -75,7 +76,8 @@ def load_corpus(
 
 
 def report_unknown(corpus: Corpus) -> None:
-    """Log how many training words are <unk> by default. If none are, warn about unknown words in held-out text."""
+    """If rare training words are read as <unk> by default, log their number. If none are, warn about unknown words in
+    held-out text."""
     vocab = corpus.vocab
     seen = vocab.counts[vocab.unk] if vocab.unk is not None else 0
     if seen and corpus.recipe.min_count is None and set(corpus["train"].unknown_words()) - {UNK}:
@@ -108,10 +110,11 @@ def check_one_format(source: Source, recipe: Recipe) -> None:
 
 
 def corpus_of(data: Any, config: DataConfig, known: Vocabulary | None = None) -> Corpus:
-    """Build a corpus from sentences (strings or sequences of tokens, which may be integers); a Corpus is returned as
-    is.
+    """Build a corpus from sentences. A sentence is a string, or a sequence of tokens, which may be integers. A Corpus
+    is returned unchanged.
 
-    With a vocabulary `known`, the sentences are preprocessed like its training text."""
+    With a vocabulary `known`, the sentences are preprocessed in the same way as the training text of that
+    vocabulary."""
     if isinstance(data, Corpus):
         if known is not None and data.vocab.words != known.words:
             raise TrellisError("The corpus has a different vocabulary from the model; pass its sentences instead.")

@@ -20,7 +20,7 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class Moments:
-    """Co-occurrence counts of a text of T tokens, from which an LDS is learned; those of several texts can be added.
+    """Co-occurrence counts of a text of T tokens, from which an LDS is learned. Counts of several texts can be added.
 
     Word v has row `rows[v]`. Rare words share the last row; words that never occur have none.
     `lags[k - 1]` [n, n] counts how often row i occurs k positions after row j."""
@@ -47,8 +47,8 @@ class Moments:
 
 
 def choose_rows(counts: np.ndarray, most: int = 0) -> np.ndarray:
-    """The row of each word [V], given word counts. The `most` - 1 words with the highest counts have a row each (if
-    `most` is 0, all words have)."""
+    """The row of each word [V], given word counts. The `most` - 1 words with the highest counts have a row of their
+    own. If `most` is 0, all words have one."""
     order = np.argsort(-counts, kind="stable")
     rows = np.empty(len(counts), np.int64)
     rows[order] = np.arange(len(counts))
@@ -113,13 +113,15 @@ def check_sizes(tokens: np.ndarray, rows: np.ndarray, lags: int) -> int:
 
 
 def read(tokens: np.ndarray, begin: int, end: int, circular: bool) -> np.ndarray:
-    """Tokens begin..end; past the end of the text they wrap around if `circular`, and are cut off otherwise."""
+    """Tokens begin..end. Past the end of the text, they continue at its beginning if `circular`; otherwise they are cut
+    off."""
     piece, beyond = tokens[begin:end], end - len(tokens)
     return np.concatenate([piece, tokens[:beyond]]) if circular and beyond > 0 else piece
 
 
 def count_pairs(found: np.ndarray, length: int, lag: int, size: int) -> sparse.csr_array:
-    """Count pairs of each of the first `length` rows with the row `lag` positions later; `found` may end earlier."""
+    """Count pairs of rows that are `lag` positions apart, for each of the first `length` positions. `found` may end
+    earlier."""
     later = found[lag:]
     return to_sparse(later * size + found[: min(length, len(later))], size)
 

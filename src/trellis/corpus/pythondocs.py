@@ -69,7 +69,8 @@ def _write_splits(folder: Path) -> None:
 
 
 def _split_of(name: str) -> str:
-    """The split in whose share of [0, 1) the hash of the name falls."""
+    """The split of a name. Each split has a share of [0, 1), and the hash of the name falls into one of these
+    shares."""
     point = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
     for split, share in SHARES.items():
         if point < share:
@@ -169,7 +170,8 @@ def _docstrings_of_module(module: ModuleType) -> Iterator[str]:
 
 
 def _own_doc(value: object) -> str:
-    """The docstring of a function, class or member, but not one a plain value inherits from its class."""
+    """The docstring of a function, class or member. A docstring that a plain value inherits from its class does not
+    count."""
     documented = isinstance(value, type) or inspect.isroutine(value) or inspect.isdatadescriptor(value)
     doc = getattr(value, "__doc__", None) if documented else None
     return doc if isinstance(doc, str) else ""

@@ -77,7 +77,7 @@ def _text_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[R
 
 
 def _fasta_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
-    """Every record, by the first word of its header; an empty one is an empty sentence."""
+    """Every record, whose id is the first word of its header. An empty record is an empty sentence."""
     header, pieces = None, list[str]()
     for number, line in enumerate(lines, 1):
         if line.startswith(">"):
@@ -105,9 +105,9 @@ def _read_arrow(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def _csv_records(lines: Iterable[str], recipe: Recipe, name: str) -> Iterator[Record]:
-    """Each row's `column`; with "id:event", adjacent rows with the same id form one record.
+    """One record per row, from its column `column`. With "id:event", adjacent rows with the same id form one record.
 
-    Spaces inside an event become underscores to keep it one token."""
+    Spaces inside an event become underscores, so that the event is one token."""
     table = csv.reader((line + LINE for line in lines), strict=True)
     try:
         rows = _numbered_rows(table)
@@ -135,9 +135,10 @@ def _numbered_rows(table: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_columns(header: list[str], wanted: str, name: str) -> tuple[int | None, int, bool]:
-    """Indices of the id and of the wanted column, or of both parts of "id:event", and whether they were found by name.
+    """The index of the id column, the index of the wanted column, and whether they were found by name. "id:event" names
+    both columns.
 
-    Otherwise the id is the column called "id", if there is one."""
+    If only one column is wanted, the id column is the one called "id", if there is one."""
     names = [wanted] if wanted in header or ":" not in wanted else wanted.split(":", 1)
     by_name = all(one in header for one in names)
     if not by_name and not all((place := whole(one)) is not None and place < len(header) for one in names):
@@ -165,8 +166,9 @@ class Reader:
     and DOCUMENT begins a document; the first document begins with the file. It calls `report` with the number of bytes
     it has read. For line-based formats, `lines_of` does most of this.
 
-    `records` yields the records of a query with their ids, given the lines of a file or of standard input as they
-    arrive, and its name for error messages. Without it, the sentences from `read` are records without ids."""
+    `records` yields the records of a query with their ids. Its arguments include the lines of a file or of standard
+    input, as they arrive, and the name of the file for error messages. For a reader without `records`, the sentences
+    from `read` are records without ids."""
 
     read: Callable[[Path, Recipe, Report], Iterator[str]]
     suffixes: tuple[str, ...] = ()  # of the files that it reads unless data.reader is set
@@ -196,7 +198,7 @@ def find_reader(name: str, option: str = "data.reader") -> Reader:
 
 
 def reader_of_suffix(suffix: str, default: str = "text") -> str:
-    """The name of the reader for a file suffix, preferring built-in ones; `default` if no reader claims it."""
+    """The name of the reader for a file suffix, or `default` if there is none. Built-in readers take precedence."""
     own = (name for name, reader in READERS.items() if suffix in reader.suffixes)
     others = (name for name in entries(GROUP) if suffix and suffix in find_reader(name).suffixes)
     return next(chain(own, others), default)
@@ -218,8 +220,8 @@ def _mark_files(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """Mark blank lines, which separate documents. They are not sentences, unless every byte of the text is kept: then
-    each is an empty sentence at the end of a document."""
+    """Mark blank lines, which separate documents. If every byte of the text is kept, a blank line is also an empty
+    sentence at the end of a document; otherwise it is not a sentence."""
     pattern, mark = (_BLANK_LINES, rf"\g<0>{DOCUMENT}") if recipe.exact else (_BLANK_LINE, rf"{DOCUMENT}\1 ")
     at_line_start, pending = True, ""
     for block in blocks:
@@ -232,7 +234,7 @@ def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 
 def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
-    """A document begins at each heading; the last lines of a block are held back until the next block arrives."""
+    """A document begins at each heading. The last lines of a block are held back until the next block arrives."""
     heading = re.compile(recipe.heading, re.MULTILINE)
     kept = ""
     for block in chain(blocks, [None]):
@@ -286,7 +288,7 @@ def _blocks(path: Path, recipe: Recipe, report: Report) -> Iterator[str]:
 
 
 def decode_blocks(blocks: Iterable[bytes], name: str, recipe: Recipe) -> Iterator[str]:
-    """Text in blocks cut after a newline, else after a space, else between characters.
+    """Text in blocks that end after a newline if possible, else after a space, else between characters.
 
     A newline is appended if the text does not end with one.
     """

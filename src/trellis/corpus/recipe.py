@@ -1,4 +1,5 @@
-"""Resolved preprocessing options: the user's choice, or the default of the source, or the general default."""
+"""Resolved preprocessing options. Each is the user's choice, else the default of the source, else the general
+default."""
 
 import re
 from collections.abc import Mapping
@@ -47,8 +48,8 @@ class Recipe:
 
 
 def make_recipe(config: DataConfig, suffix: str = "", default: str = "text") -> Recipe:
-    """Resolve the options that are None in `config`; `suffix` is that of the source's first file, and `default` the
-    reader of files whose suffix no reader claims."""
+    """Resolve the options that are None in `config`. `suffix` is the suffix of the source's first file. `default` is
+    the reader of files whose suffix belongs to no reader."""
     names = {field.name for field in fields(Recipe)}
     chosen = {name: value for name, value in asdict(config).items() if name in names and value is not None}
     known = SOURCE_CHOICES.get(config.source, {})
@@ -60,7 +61,8 @@ def make_recipe(config: DataConfig, suffix: str = "", default: str = "text") -> 
 
 
 def check_recipe(recipe: Recipe, column: str = "data.column") -> None:
-    """Raise on options that are not recognised or do not fit together; `column` names that option in messages."""
+    """Raise on options that are not recognised or do not fit together. `column` is the name of the option `column` in
+    error messages."""
     for field, known in (("tokenizer", TOKENIZERS), ("documents", DOCUMENT_MARKERS)):
         choose(known, getattr(recipe, field), f"data.{field}")
     if recipe.reader == "csv" and not recipe.column:

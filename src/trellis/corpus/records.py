@@ -37,7 +37,7 @@ class Arriving:
                 yield self.lines.popleft()
 
     def idle(self) -> bool:
-        """Whether all lines that have arrived are taken, and the next one has to be waited for."""
+        """Whether all lines that have arrived were taken, and the next line has not arrived yet."""
         return not self.lines and self.stream is not None and not _has_more(self.stream)
 
 
@@ -53,8 +53,8 @@ class Records:
         return iter(self.records)
 
     def in_chunks(self, items: Iterable[A], size: Callable[[A], int], most: int) -> Iterator[list[A]]:
-        """Lists of items, computed from the records one by one, with a total size of about `most`; shorter if the next
-        record has to be waited for."""
+        """Lists of items, computed from the records one by one, with a total size of about `most`. A list is shorter if
+        the next record has not arrived yet."""
         chunk, total = list[A](), 0
         for item in items:
             chunk.append(item)
@@ -84,7 +84,7 @@ def read_records(path: Path | None, recipe: Recipe) -> Records:
 
 
 def _read_by_file(path: Path | None, recipe: Recipe) -> Iterator[Record]:
-    """The sentences of a reader that takes files only; standard input is spooled to disk."""
+    """The sentences of a reader that accepts only files. Standard input is spooled to disk for it."""
     with find_source("-" if path is None else str(path)) as source:
         text = (piece.replace(DOCUMENT, "") for piece in read_texts(source.files[WHOLE], recipe))
         number, kept = 1, ""

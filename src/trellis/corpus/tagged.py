@@ -34,7 +34,8 @@ Numbered = Iterable[tuple[int, str]]  # lines with their numbers, starting at 1
 
 @dataclass(frozen=True)
 class Tagged:
-    """Sentences of words with their tags and, if the tags are something else, their parts of speech."""
+    """Sentences of words with their tags. If the tags are not parts of speech, the sentences may have parts of speech
+    too."""
 
     words: list[list[str]]
     tags: list[list[str]]
@@ -72,9 +73,10 @@ class Tagged:
 def read_tagged(path: str | Path, format: str | None = None, column: int | str | None = None) -> Tagged:
     """Read tagged sentences from a file, plain or .gz. The default format is conllu for .conllu files, else conll.
 
-    conll: columns, the word first, blank lines between sentences; `column` is the tag column (default: the last), and
-    if it is not the second, the second is kept as `pos`. conllu: `column` is "upos" (default) or "xpos".
-    medpost: each line with an id precedes a line of word_TAG tokens. word_tag: one sentence of word_TAG per line."""
+    conll: columns, with the word in the first, and blank lines between sentences. `column` is the tag column (default:
+    the last). If it is not the second column, the second is kept as `pos`. conllu: `column` is "upos" (default) or
+    "xpos". medpost: for each sentence, a line with an id, then a line of word_TAG tokens. word_tag: one sentence of
+    word_TAG tokens per line."""
     format = format or format_of(path) or "conll"
     read = choose(FORMATS, format, "The format of tagged text")
     words, tags, pos = columns = [], [], []
@@ -203,7 +205,8 @@ FORMATS: dict[str, Callable[[Path, int | str | None], Iterator[Sentence]]] = {
 
 @dataclass(frozen=True)
 class TaggedSource:
-    """A data set in a folder of $TRELLIS_DATA: the files of each split, and which of their sentences it has."""
+    """A data set in a folder of $TRELLIS_DATA: the files of each split, and which of their sentences belong to the data
+    set."""
 
     folder: str
     format: str

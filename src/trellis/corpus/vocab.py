@@ -44,7 +44,8 @@ class Vocabulary:
         lower: bool = False,
         digits: bool = False,
     ) -> Vocabulary:
-        """Keep the words seen at least `min_count` times, at most `max_size` of them, including <eos> and <unk>.
+        """Keep the words seen at least `min_count` times. `max_size` limits the number of words, including <eos> and
+        <unk>.
 
         The count of <unk> is the total count of the excluded words.
         """
@@ -116,8 +117,8 @@ class Vocabulary:
     def spans(self, line: str) -> list[tuple[int, int]] | None:
         """The characters [start, end) of each token that `split` returns.
 
-        None if some token does not come from one piece of the line. For example, the tokenizer "characters" with
-        `digits` turns the three characters "123" into the single token "N".
+        The result is None if some token does not correspond to characters of the line. For example, the tokenizer
+        "characters" with `digits` turns the three characters "123" into the single token "N".
 
         >>> trellis.Vocabulary(["<eos>"], [1], "words").spans("a cat's")
         [(0, 1), (2, 7)]
