@@ -27,20 +27,20 @@ class Carry(NamedTuple):
         return cls(Belief(nothing), torch.ones(batch, dtype=torch.bool, device=like.device), all_fresh=True)
 
     def reset(self, where: Tensor) -> Carry:
-        """The state of the first B sequences, reset where the mask [B] is true."""
+        """The state of the first B sequences. Where the mask [B] is true, it is the state before the first token."""
         probs, ids = self.belief
         belief = Belief(probs[: len(where)], None if ids is None else ids[: len(where)])
         return Carry(belief, self.fresh[: len(where)] | where)
 
     def prior(self, start: Tensor, transition: Transition, ids: Tensor | None = None) -> Belief:
-        """The distribution of the next state over the live states `ids` [B, k], or over all: [B, K]."""
+        """The distribution of the next state over the live states `ids`, [B, k], or over all states, [B, K]."""
         first = from_start(start, len(self.fresh), ids)
         if self.all_fresh or bool(self.fresh.all()):
             return first
         return Belief(torch.where(self.fresh.unsqueeze(-1), first.probs, move(self.belief, transition, ids)), ids)
 
     def after(self, belief: Belief, lengths: Tensor | None, num_states: int) -> Carry:
-        """The state after a batch: `belief`, or the old state for sequences without tokens in it."""
+        """The state after a batch: `belief`, or the old state for sequences that have no tokens in the batch."""
         waits = belief.ids is not None or not belief.probs.is_cuda  # on a GPU, a check would wait for the device
         if lengths is None or (waits and bool((lengths > 0).all())):
             return Carry(belief, torch.zeros_like(self.fresh))
@@ -59,7 +59,7 @@ class Carry(NamedTuple):
 
 
 def from_start(start: Tensor, batch: int, ids: Tensor | None) -> Belief:
-    """The start distribution of `batch` sequences at the live states `ids` [B, k], or at all: [B, K]."""
+    """The start distribution of `batch` sequences at the live states `ids`, [B, k], or at all states, [B, K]."""
     return Belief(at_states(start.expand(batch, -1), ids), ids)
 
 
@@ -79,7 +79,8 @@ def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor 
 
 
 def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
-    """One step from a distribution over states of the full model into those kept by dropout, at `ids` [B, k'] or all.
+    """Advance a distribution over states of the full model by one step into the states kept by dropout: at `ids` [B,
+    k'], or at all of them.
 
     Transition rows are normalised over the kept states."""
     assert parts.entry is not None
@@ -96,5 +97,5 @@ def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
 
 
 def each(names: Tensor) -> tuple[Tensor, Tensor]:
-    """All names and their positions, repeated ones too: their number is known without synchronisation."""
+    """All names and their positions, including repeated names. Their number is thus known without synchronisation."""
     return names.flatten(), torch.arange(names.numel(), device=names.device).view(names.shape)

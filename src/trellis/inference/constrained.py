@@ -1,16 +1,18 @@
 """Exact inference in the product of a hidden Markov chain and an automaton: sequences that satisfy a constraint.
 
-After t tokens the automaton is in state s. With z the state of the chain that emits the next token,
+After t tokens, the automaton is in state s. Let z be the state of the chain that emits the next token. Then
 
     b_t(s, z) = [may end] end(z) + sum_c e_c(z) m_{t+1}(s', z),    m_t(s, z) = sum_z' A(z, z') b_t(s, z'),
 
-where s' is the state after s and a token of class c, and e_c(z) the probability that z emits a token of that class. A
-sentence may end after `least` to `most` tokens where the automaton accepts, with end(z) = p(<eos> | z); a stream has
-`most` tokens, with end(z) = 1 after the last. Then p(constraint | x_<=t) = sum_z p(z | x_<=t) b_t(s, z).
+where s' is the state of the automaton after s and a token of class c, and e_c(z) is the probability that z emits a
+token of that class. A sentence may end after `least` to `most` tokens if the automaton accepts; for sentences, end(z) =
+p(<eos> | z). A stream has exactly `most` tokens, and end(z) = 1 after the last. It follows that p(constraint | x_<=t) =
+sum_z p(z | x_<=t) b_t(s, z).
 
-Only pairs (t, s) are computed that can be reached from the first state and can still be accepted. The messages m do not
-depend on a prompt. Each is stored with a log-scale of its own, so that improbable constraints do not underflow. Classes
-that lead from s to the same s' are one edge, and equal sets of classes share their sums over tokens."""
+A pair (t, s) is computed only if it can be reached from the first state and can still lead to acceptance. The messages
+m do not depend on a prompt. Each message is stored with a log-scale of its own, so that improbable constraints do not
+underflow. Classes that lead from s to the same s' are one edge, and equal sets of classes share their sums over
+tokens."""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ class Messages(NamedTuple):
 
 
 class Product:
-    """The product of a chain (prior of one sequence) and an automaton, which may have several first states."""
+    """The product of a chain, whose prior is that of one sequence, and an automaton, which may have several first
+    states."""
 
     @torch.no_grad()
     def __init__(
@@ -88,7 +91,7 @@ class Product:
         return self.likelihoods.num_symbols
 
     def label_best(self) -> Tensor:
-        """p(its most probable token of the label | z): [L, K]."""
+        """For each label, the probability of the most probable token of that label in state z: [L, K]."""
         best = self.emission.best()
         return torch.stack([best[mask].amax(0) for mask in self.lattice.labels]) if len(self.sums) else best[:0]
 
@@ -98,7 +101,8 @@ class Product:
         return self.compute(self.label_best(), relaxed=True)
 
     def compute(self, weights: Tensor, relaxed: bool) -> Messages:
-        """The messages of all pairs, from the last step to the first; `relaxed` takes maxima over tokens, not sums."""
+        """The messages of all pairs, from the last step to the first. With `relaxed`, maxima over tokens replace
+        sums."""
         values = self.prior.new_zeros(self.lattice.size + 1, self.transition.num_states)
         scales = torch.full((self.lattice.size + 1,), -torch.inf, dtype=torch.float64, device=self.device)
         found = Messages(values, scales)
@@ -134,14 +138,14 @@ class Product:
         return found / peak.masked_fill(peak == 0, 1.0).unsqueeze(-1), top + peak.double().log()
 
     def begin(self, batch: int = 1, start: int | None = None) -> Position:
-        """Before the first token; `start` is the first state of the automaton, if there are several."""
+        """The position before the first token. `start` is the first state of the automaton, if there are several."""
         steps = torch.zeros(batch, dtype=torch.int64, device=self.device)
         states = torch.full_like(steps, self.lattice.starts[0] if start is None else start)
         return Position(self.prior.expand(batch, -1), steps, states)
 
     def read(self, position: Position, tokens: Tensor, context: bool = False) -> tuple[Position, Tensor]:
-        """The position after one more token [B], and log p(token | tokens so far) [B]; the automaton does not read a
-        token of the context."""
+        """The position after one more token [B], and log p(token | tokens so far) [B]. With `context`, the automaton
+        does not read the token."""
         joint = position.ahead * self.likelihoods.rows(tokens)
         total = joint.sum(-1)
         ahead = self.moves.forward(normalised(joint))
@@ -162,7 +166,8 @@ class Product:
     def predict(self, position: Position, messages: Messages, alone: bool = False) -> tuple[Tensor, Tensor]:
         """log p(next token, constraint | tokens so far) and, with `alone`, log p(next token | tokens so far): [B, V].
 
-        A token is multiplied only with the message of the state of the automaton that it leads to."""
+        The emissions of a token are multiplied only with one message: that of the automaton state to which the token
+        leads."""
         ahead = position.ahead
         rows, factor, ends, top = self.reached(position, messages)
 
@@ -176,8 +181,8 @@ class Product:
         return found, others.log()
 
     def reached(self, position: Position, messages: Messages) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """For every class of next tokens, the row of its message and exp of its scale less the largest: [B, C] each;
-        whether the sequence may end, and that largest scale: [B] each."""
+        """For every class of next tokens, the row of its message, and exp(its scale - the largest scale): [B, C] each.
+        For every sequence, whether it may end, and the largest scale: [B] each."""
         _, steps, states = position
         rows = self.lattice.rows(steps.unsqueeze(-1) + 1, self.lattice.after[states])
         ends, scales = self.lattice.may_end(steps, states), messages.scales[rows]
@@ -218,7 +223,8 @@ class Product:
     def largest_corrections(self, position: Position) -> Tensor:
         """An upper bound on log p(constraint | tokens so far, next token): [B, V].
 
-        The probability is a mean of the message of the state that the token leads to, so at most its maximum."""
+        The probability is a mean over the entries of a message, that of the state to which the token leads. It is
+        therefore at most the largest entry of this message."""
         rows, _, ends, _ = self.reached(position, self.messages)
         bounds = self.peaks[rows].log() + self.messages.scales[rows]
         if self.span.end is not None:
@@ -247,8 +253,9 @@ class Product:
         return found
 
     def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B]:
-        whether there is one [B], rather than the end; and for each of these n sequences, the token and its state [n].
+        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B].
+        Returns whether there is a next token, rather than the end, [B]; and for each of the n sequences that have one,
+        the token and its state [n].
 
         States and tokens are sampled together, so this needs no product with the emission matrix."""
         weights, _ = self.before(*position[1:])
@@ -260,14 +267,15 @@ class Product:
         return going, invert(words.double(), numbers[2, going]), states
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
-        """Weights of the class of the next token, and last of the end, given the state that emits it: [B, C + 1]."""
+        """Weights of the classes of the next token and, in the last column, of the end, given the state that emits the
+        token: [B, C + 1]."""
         rows, factor, ends, top = self.reached(position, self.messages)
         onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
         ending = self.ends[states] * ends * (-top).exp()
         return torch.cat([onward, ending.unsqueeze(-1)], -1)
 
     def length_probs(self, position: Position) -> Tensor:
-        """p(number of tokens | tokens so far, constraint) of one sequence: [most + 1]; by a forward pass."""
+        """p(number of tokens | tokens so far, constraint) of one sequence, computed by a forward pass: [most + 1]."""
         found = torch.full((self.span.most + 1,), -torch.inf, dtype=torch.float64, device=self.device)
         ahead, states, scale = position.ahead, position.states, 0.0
         for t in range(int(position.steps[0]), self.span.most + 1):
@@ -285,7 +293,7 @@ class Product:
         return (found - found.logsumexp(0)).exp()
 
     def beyond(self) -> float:
-        """p(more than `most` tokens), irrespective of the constraint: the probability that the limit leaves out."""
+        """p(more than `most` tokens), irrespective of the constraint."""
         if self.span.end is None:
             return 0.0
         ahead = self.prior

@@ -52,11 +52,12 @@ class Onward(NamedTuple):
 
 
 class Lattice:
-    """States 0 to S - 1 of the automaton, and S, which cannot accept, after t = 0 to `most` tokens.
+    """The states of the automaton after t = 0 to `most` tokens: 0 to S - 1, and a state S, which cannot accept.
 
-    Classes that lead from one state to the same other are one edge; its label is the set of these classes. A pair
-    (t, s) that can be reached and can accept has the row `place[t, s]`; all others have `size`. From a
-    `certain` state every stream is accepted. `starts` are the states of the automaton before the first token."""
+    All classes that lead from one state to the same next state form one edge; its label is the set of these classes. A
+    pair (t, s) that can be reached and can lead to acceptance has the row `place[t, s]`; for all other pairs, `place[t,
+    s]` is `size`. From a `certain` state, every stream is accepted. `starts` are the states of the automaton before the
+    first token."""
 
     def __init__(self, automaton: Automaton, span: Span, device: torch.device, starts: Sequence[int] = (0,)) -> None:
         self.span, self.device, self.starts = span, device, starts
@@ -112,7 +113,7 @@ class Lattice:
         self.kept, self.computed = kept, kept & ~certain
 
     def stages(self, every: bool) -> Iterator[Stage]:
-        """The pairs of each t, from the last t to the first: all, or those without certain states."""
+        """The pairs of each t, from the last t to the first: all pairs, or only those whose state is not certain."""
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
         for t in range(self.span.most, -1, -1):
@@ -126,7 +127,8 @@ class Lattice:
     def edges_between(
         self, chosen: np.ndarray, kept: np.ndarray, after: np.ndarray, ending: bool
     ) -> tuple[Tensor, Edges]:
-        """The places of the chosen states of one t among those kept, and their edges into states kept at the next t."""
+        """For the chosen states of one t: their places among the kept states, and their edges into states kept at the
+        next t."""
         states, places = self.tensor(np.flatnonzero(chosen)), self.tensor((kept.cumsum() - 1)[chosen])
         source, edge = self.edges_of(states)
         target = self.tensor(np.where(after, after.cumsum() - 1, -1))[self.target[edge]]
@@ -134,7 +136,7 @@ class Lattice:
         return places, Edges(self.accepting[states] & ending, source[into], target[into], self.label[edge][into])
 
     def rows(self, steps: Tensor, states: Tensor) -> Tensor:
-        """The rows of pairs (t, s); all t beyond `most` share an entry."""
+        """The rows of pairs (t, s). All t beyond `most` share an entry."""
         return self.place[steps.clamp(max=self.span.most + 1), states]
 
     def may_end(self, steps: Tensor, states: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
-"""The most probable sequences that satisfy a constraint: tokens with their states (Viterbi), and tokens alone.
+"""The most probable sequences that satisfy a constraint: jointly with their states (Viterbi), or with the states summed
+out.
 
-The search for tokens alone is that of `infilling`. Relaxed messages let every state choose its own tokens,
+With the states summed out, the search is that of `infilling`. Relaxed messages let every state choose its own tokens,
 
     u_t(s, z) = max([may end] end(z), max_c best_c(z) sum_z' A(z, z') u_{t+1}(s', z')),
 
-so sum_z p(z | x_<=t) u_t(s, z) bounds every completion from above. A prefix is dropped if its bound does not exceed the
-best sequence found so far; the first to beat is that of the Viterbi path."""
+so sum_z p(z | x_<=t) u_t(s, z) is an upper bound for every completion. A prefix is dropped if its bound does not exceed
+the probability of the best sequence found so far. The search starts with the sequence of the Viterbi path."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def traced(product: Product, best: tuple[float, int, int, int], trace: Sequence[
 @torch.no_grad()
 def most_probable_tokens(product: Product, position: Position, limit: int = LIMIT) -> Best | None:
     """The most probable continuation of one sequence; None if there is none. At most `limit` prefixes are kept per
-    length; the result is proved unless this dropped one whose bound exceeds it."""
+    length. The result is proved unless this limit dropped a prefix whose bound exceeds the probability of the
+    result."""
     first = most_probable_path(product, position)
     if first is None:
         return None

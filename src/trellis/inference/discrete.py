@@ -8,8 +8,8 @@ function takes
     transition  any `Transition`, or `TimeVarying`: `Blocks`, one matrix per step
     potentials  `Potentials`; a missing observation is marginalised
     lengths     [B] or None (all T)
-Sequences that underflow in scaled arithmetic, because their potentials differ too much between states, are recomputed
-in log space (not while gradients are recorded).
+A sequence underflows in scaled arithmetic if its potentials differ too much between states. Such sequences are
+recomputed in log space, except while gradients are recorded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LiveChain(NamedTuple):
 def live_chain(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None) -> LiveChain:
     """The chain restricted to live states, with the transitions between them.
 
-    A missing observation makes all states live at that step; such a chain is left to the reference engine, which
+    A missing observation makes all states live at that step. Such a chain is processed by the reference engine, which
     handles both kinds of steps."""
     batch, steps = potentials.rows.shape
     equal = lengths is None and steps > 0
@@ -79,7 +79,8 @@ def run(function: str, chain: LiveChain) -> Any:
 
 
 def rescued(function: str, chain: LiveChain, found: Any) -> Any:
-    """The output of an engine function, with underflowed sequences recomputed; the same object if there are none."""
+    """The output of an engine function, with underflowed sequences recomputed. If there are none, the same object is
+    returned."""
     lost = lost_sequences(found[0], chain)
     if lost is None:
         return found
@@ -108,8 +109,8 @@ def lost_sequences(log_norms: Tensor, chain: LiveChain) -> Tensor | None:
 
 
 def live_visits(chain: LiveChain, visits: Tensor, sequences: Tensor) -> Tensor:
-    """Expected visits of some sequences, by the rows of the chain's own table. If a gap has made all states live,
-    visits [n T, K] of every step are restricted to the states that its observation allows."""
+    """Expected visits of some sequences, by the rows of the chain's own table. If a gap has made all states live, the
+    visits [n T, K] of each step are restricted to the states that the observation of this step allows."""
     potentials, ids = chain.potentials, chain.potentials.ids
     if ids is None:
         return visits
@@ -143,7 +144,8 @@ def log_likelihood(
 
 
 def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
-    """Filtered p(z_t | x_<=t) of every step, over the live states (all if the batch has a gap); zero in the padding."""
+    """Filtered p(z_t | x_<=t) of every step, over the live states; over all states if the batch has a gap. Zero in the
+    padding."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs, belief = run("filter", chain)
     return Filtered(log_norms, probs, chain.name_belief(belief))
@@ -170,8 +172,8 @@ def counts(
     With `per_sequence`, the log-likelihood [B] and the starts [B, K] are those of each sequence.
 
     `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue from the
-    distribution `carried`, one step before `prior`: instead of a start, the transition into their first step is
-    counted, which requires that transitions do not vary with time."""
+    distribution `carried`, which is one step before `prior`. For these, the transition into their first step is counted
+    instead of a start. This requires that transitions do not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
 
@@ -212,9 +214,9 @@ def viterbi(
 ) -> tuple[Tensor, Tensor]:
     """The Viterbi path [B, T] (-1 in the padding) and its log-probability log p(z, x) [B].
 
-    Ties go to the lowest state. A missing observation is marginalised, not maximised: its potential is one, so the path
-    is the most probable one given the observed symbols. To maximise over missing symbols as well, use max_x log p(x |
-    z) as the log-potential of that step."""
+    Ties go to the lowest state. A missing observation is marginalised, not maximised: its potential is one. The path is
+    therefore the most probable path given the observed symbols. To maximise over missing symbols as well, use max_x log
+    p(x | z) as the log-potential of that step."""
     chain = live_chain(prior, transition, potentials, lengths)
     all_live = chain.potentials.widen(transition.num_states)
     path, scores = engines.viterbi(chain.prior, chain.transition, all_live, chain.lengths)

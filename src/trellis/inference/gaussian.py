@@ -2,8 +2,8 @@
 
     x_0 ~ prior,  x_t = A x_{t-1} + N(0, Q),  p(y_t | x_t) = exp(-x' Phi x / 2 + v_t' x + c_t).
 A dense observation y = C x + N(0, D) has Phi = C' D^-1 C and v = C' D^-1 y, so the recursions use only [h, h] matrices.
-The covariances depend only on which values were observed: they are computed once for all sequences, until they
-converge; the steps after that are batched. No covariance is inverted, so noise may be singular. The recursions are in
+The covariances depend only on which values were observed. They are computed once for all sequences, until they
+converge; later steps are batched. No covariance is inverted, so noise may be singular. The recursions are in
 `trellis.inference.kalman`."""
 
 from collections.abc import Callable
@@ -79,7 +79,8 @@ def in_groups(
     potentials: Potentials,
     inside: Tensor,
 ) -> Tensor:
-    """Process sequences [B, ...] in groups: those without gaps, which share covariances, then the others."""
+    """Process sequences [B, ...] in groups: first the sequences without gaps, which share covariances, then the
+    others."""
     rows, size = potentials.rows, prior.cov.shape[-1]
     if not rows.numel():
         return work(*run_forward(prior, dynamics, potentials, inside), potentials, inside)
@@ -133,8 +134,8 @@ def sample_posterior(
 ) -> Tensor:
     """Sample one path from p(x | y) for each sequence [B, T, p], which may have missing values: [B, T, h].
 
-    A path and its observations are sampled from the prior, then corrected by the smoothed difference in
-    observations."""
+    A path and its observations are sampled from the prior. The path is then corrected by smoothing the difference
+    between the given and the sampled observations."""
     path = sample_prior(prior, dynamics, values.shape[1], len(values), generator)
     difference = values - emit(observation, path, generator)
     centred = Normal(torch.zeros_like(prior.mean), prior.cov)

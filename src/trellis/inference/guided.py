@@ -1,8 +1,9 @@
-"""Samples of a left-to-right model that an HMM guides, without corrections for the whole vocabulary.
+"""Samples of a left-to-right model guided by an HMM, without computing corrections for the whole vocabulary.
 
 The next token has weight p(x) c(x)^alpha, where p is the guided model and c(x) = p(constraint | tokens so far, x) under
-the HMM. Tokens are proposed from p(x) M(x)^alpha, where M >= c is cheap to compute, and accepted with probability
-(c(x) / M(x))^alpha. Where no proposal is accepted, c is computed for all tokens. Either way the sample is exact."""
+the HMM. Tokens are proposed from p(x) M(x)^alpha, where M >= c is cheap to compute, and accepted with probability (c(x)
+/ M(x))^alpha. If no proposal of a sequence is accepted, c is computed for all tokens. The sample is exact in both
+cases."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ ROUNDS = (4, 16, 64)  # proposals per sequence
 
 
 def weighted(log_probs: Tensor, corrections: Tensor, alpha: float) -> Tensor:
-    """log p(x) + alpha log c(x); -inf where c is zero, even if alpha is."""
+    """log p(x) + alpha log c(x); -inf where c is zero, even if alpha is zero."""
     return (log_probs + alpha * corrections).masked_fill(corrections == -torch.inf, -torch.inf)
 
 
 def sample_next(
     product: Product, position: Position, log_probs: Tensor, alpha: float, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Sample the next token of B sequences from weights p(x) c(x)^alpha, given log p(x) [B, V]: [B]; -1 where all are
-    zero."""
+    """Sample the next token of B sequences from weights p(x) c(x)^alpha, given log p(x) [B, V]: [B]. The result is -1
+    for a sequence whose weights are all zero."""
     tokens, bounds = torch.full_like(position.steps, -1), product.largest_corrections(position)
     cumulative = relative(weighted(log_probs, bounds, alpha)).cumsum(-1)
     left = (cumulative[:, -1] > 0).nonzero().flatten()

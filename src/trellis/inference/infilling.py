@@ -1,14 +1,15 @@
 """The most probable words for the gaps of a sentence, by a search with exact upper bounds.
 
-The states are summed out, p(x) = sum_z p(z, x), and the maximum is over the missing words alone: a maximum of sums, for
-which there is no recursion over time. The search fills the gaps from left to right. With x_<t known or filled and a gap
-at t, every completion with the word w at t has
+The states are summed out, p(x) = sum_z p(z, x), and the maximum is over the missing words alone. There is no recursion
+over time for such a maximum of sums. The search fills the gaps from left to right. Suppose that x_<t is known or
+filled, and that there is a gap at t. Then every completion with the word w at t has
 
     p(x) <= sum_z p(z_t = z, x_<t) p(w | z) u_t(z),    u_t(z) = sum_z' A(z, z') o_{t+1}(z') u_{t+1}(z'),
 
-where o is the likelihood of a known word, and max_w p(w | z') at a later gap: there every state has its own word. At
-the last gap u is the ordinary backward message and the bound is exact. A partial filling whose bound does not exceed
-the best filling found so far is dropped; the Viterbi words and those of each gap's own posterior are the first to beat.
+where o is the likelihood of a known word. At a later gap, o is max_w p(w | z'): every state chooses its own word. At
+the last gap, u is the ordinary backward message, and the bound is exact. A partial filling is dropped if its bound does
+not exceed the probability of the best filling found so far. The search starts with the better of two fillings: the
+Viterbi words, and the most probable word of each gap's own posterior.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class Extended(NamedTuple):
 
 
 def best_words(chain: Chain, tokens: Tensor, lengths: Tensor | None, given: Tensor, limit: int = LIMIT) -> Filled:
-    """Fill the gaps (-1) of sentences [B, T] with the words that are jointly most probable; `given` are the posteriors
-    of the gaps, log p(x_t | known words) [B, T, V], which decide if there is only one."""
+    """Fill the gaps (-1) of sentences [B, T] with the words that are jointly most probable. `given` are the posteriors
+    of the gaps, log p(x_t | known words) [B, T, V]. If a sentence has only one gap, its posterior determines the best
+    word."""
     lengths = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
     missing = (tokens < 0) & (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1))
     filled = torch.where(missing, given.argmax(-1), tokens)
@@ -133,14 +135,14 @@ class Search:
         return found._replace(log_probs=found.log_probs + partial.log_probs[row])
 
     def read(self, sentence: Tensor, words: Tensor, prior: Belief, tokens: Tensor, lengths: Tensor) -> Partial:
-        """Read tokens that end in a gap, which leaves the prediction of its state unchanged."""
+        """Read tokens that end in a gap. The gap leaves the prediction of its own state unchanged."""
         log_norms, belief = score(prior, self.chain.transition, self.chain.emission.potentials(tokens), lengths)
         states = to_dense(belief, self.chain.transition.num_states)
         return Partial(sentence, words, states, log_norms.sum(-1, dtype=torch.float64))
 
     def extend(self, partial: Partial, gap: int, best: Tensor, limit: int) -> Extended:
-        """Every partial filling with the words that may fill its next gap: at least one, and all with a bound above the
-        best filling (up to the limit)."""
+        """Extend every partial filling by the words that may fill its next gap. These are all words whose bound is
+        above the best filling, up to the limit, and at least one word."""
         rest, scale = (part[partial.sentence, self.gaps[partial.sentence, gap]] for part in self.messages)
         weights = partial.belief.double() * rest
         known = (partial.log_probs + scale + weights.sum(-1).log()).unsqueeze(-1)

@@ -3,8 +3,8 @@
 Let m and P be the mean and covariance of x_t given y_<t, and W = (I + P Phi)^-1. Then
     forward   e = v - Phi m,  x^ = m + V e,  V = W P
     backward  l_t = W'(e_t + A' l_{t+1}),  x- = m + P l,  L_t = W'Phi + W'A' L_{t+1} A W,  Cov = P - P L P
-Covariances that have converged are not recomputed; from there on the means follow linear recursions with constant
-matrices, which `recur` computes in parallel blocks."""
+Once the covariances have converged, they are not recomputed. From there on, the means follow linear recursions with
+constant matrices, which `recur` computes in parallel blocks."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,8 @@ def run_forward(
 
 
 def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shared: Tensor | None) -> Covs:
-    """The covariances of each sequence; or, if all steps share the row `shared`, of all sequences until convergence."""
+    """The covariances of each sequence. If all steps share the row `shared`, the covariances common to all sequences,
+    up to convergence."""
     steps, (transition, noise) = potentials.rows.shape[1], dynamics
     information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
     rows = potentials.rows if shared is None else shared.expand(1, steps)
@@ -72,7 +73,8 @@ def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shar
 def recur(matrix: Tensor, inputs: Tensor) -> Tensor:
     """y_t = y_{t-1} matrix + inputs_t, y_{-1} = 0: [B, T, h].
 
-    Blocks of steps run in parallel, each from zero; then the effect of the state before each block is added."""
+    Blocks of steps run in parallel, each starting from zero. Then the effect of the state before each block is
+    added."""
     batch, steps, size = inputs.shape
     length = min(steps, BLOCK)
     padded = torch.nn.functional.pad(inputs, (0, 0, 0, -steps % length)) if steps % length else inputs
@@ -158,7 +160,8 @@ def smooth_means(covs: Covs, means: Means, transition: Tensor) -> Tensor:
 
 
 def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Shared, Shared]:
-    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y), of one sequence if all share them. May overwrite `covs`."""
+    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y). If all sequences share them, those of one sequence. May overwrite
+    `covs`."""
     if covs.compiled:
         lengths = inside.sum(1)
         share("backward_covs", len(lengths), transition, covs.information, covs.rows, lengths, covs.priors, covs.shrink)

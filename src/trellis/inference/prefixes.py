@@ -31,7 +31,8 @@ class Prefixes:
         self.kept: OrderedDict[Prefix, Position] = OrderedDict()
 
     def positions(self, prefixes: Sequence[Prefix]) -> Position:
-        """The positions of B prefixes. Those that need one more token than a prefix in the cache are read together."""
+        """The positions of B prefixes. Prefixes that are one token longer than a prefix in the cache are read
+        together."""
         distinct = dict.fromkeys(prefixes)
         found = {prefix: self.kept[prefix] for prefix in distinct if prefix in self.kept}
         found[Prefix(())] = self.product.begin(1, self.start)
@@ -46,7 +47,8 @@ class Prefixes:
         return stacked([found[prefix] for prefix in prefixes])
 
     def to_read(self, prefix: Prefix, found: dict[Prefix, Position]) -> list[Prefix]:
-        """The prefixes to compute, longest first, up to the first that is known, whose position is added to `found`."""
+        """The prefixes to compute, longest first, up to the first prefix whose position is known. That position is
+        added to `found`."""
         chain = list[Prefix]()
         for one in (prefix, *prefix.parents()):
             if one in found or one in self.kept:

@@ -1,7 +1,7 @@
 """Exact queries on a chain over symbols: tokens [B, T], where -1 is a missing word.
 
-They rest on two facts: a potential of one marginalises a missing word, and a conditional probability is a ratio of two
-marginals.
+The queries use two facts: a potential of one marginalises a missing word, and a conditional probability is a ratio of
+two marginals.
 """
 
 from typing import NamedTuple, Self
@@ -57,10 +57,12 @@ def log_conditional(chain: Chain, tokens: Tensor, given: Tensor, lengths: Tensor
 
 
 def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) -> Tensor:
-    """p(z_t | all observations except x_t): [B, T, K], zero in the padding and where those are impossible.
+    """p(z_t | all observations except x_t): [B, T, K]. Zero in the padding, and where the other observations are
+    impossible.
 
-    It is proportional to p_t r_t, where p_t(z) is the filter's prediction of step t and r_t(z), from the filter of the
-    time-reversed chain, is p(x_>t | z_t) up to scale. Neither depends on x_t, so x_t may contradict the rest."""
+    It is proportional to p_t r_t. Here p_t(z) is the filter's prediction of step t, and r_t(z) is p(x_>t | z_t) up to
+    scale, computed by the filter of the time-reversed chain. Neither depends on x_t, so x_t may contradict the other
+    observations."""
     transition, steps = chain.transition, torch.arange(potentials.rows.shape[1], device=potentials.rows.device)
     lengths = steps.new_full((len(potentials.rows),), len(steps)) if lengths is None else lengths
     inside = steps < lengths.unsqueeze(-1)
@@ -77,7 +79,7 @@ def cavity(chain: Chain, potentials: Potentials, lengths: Tensor | None = None) 
 
 
 def backward_messages(chain: Chain, potentials: Potentials, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """p(x_>t | z_t) for every step, [B, T, K], divided by exp of the log-scales [B, T]: from the filter of the
+    """p(x_>t | z_t) for every step, [B, T, K], divided by exp of the log-scales [B, T]. Computed by the filter of the
     time-reversed chain."""
     steps = torch.arange(potentials.rows.shape[1], device=lengths.device)
     last = lengths.unsqueeze(-1) - 1
@@ -120,7 +122,7 @@ def reverse(transition: Transition | Blocks, lengths: Tensor) -> Transition | Bl
 
 
 def move_all(transition: Transition | Blocks, values: Tensor, direction: str) -> Tensor:
-    """One step forward from every step but the last, or backward to it: [B, T-1, K] -> [B, T-1, K]."""
+    """Move values by one step at all T - 1 transitions, forward or backward: [B, T-1, K] -> [B, T-1, K]."""
     if not isinstance(transition, TimeVarying):
         return getattr(transition, direction)(values)
     moved = [getattr(transition.at(t), direction)(values[:, t]) for t in range(values.shape[1])]

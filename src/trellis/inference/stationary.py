@@ -8,8 +8,8 @@ from trellis.transitions import Dense
 
 
 def stationary(matrix: Tensor) -> Tensor:
-    """The p with p = p A for matrices A [..., K, K]: [..., K]; raises if p is not unique, because the chain has more
-    than one closed class.
+    """The p with p = p A for matrices A [..., K, K]: [..., K]. Raises if p is not unique, that is, if the chain has
+    more than one closed class.
 
     Adding the sum of p to every equation of (I - A') p = 0 makes them independent: (I - A' + 1 1') p = 1."""
     ones = matrix.new_ones(matrix.shape[:-1])

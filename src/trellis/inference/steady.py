@@ -44,7 +44,7 @@ def check_stable(transition: np.ndarray) -> None:
 
 
 def riccati(transition: np.ndarray, noise: np.ndarray, information: np.ndarray) -> np.ndarray:
-    """Sigma_1 by doubling, which is fast, or by scipy if that fails or is inaccurate."""
+    """Sigma_1 by doubling, which is fast, or by scipy if doubling fails or is inaccurate."""
     with suppress(np.linalg.LinAlgError, TrellisError):
         found = doubling(transition, noise, information)
         if riccati_residual(found, transition, noise, information) <= EXACT * np.abs(found).max():

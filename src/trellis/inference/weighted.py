@@ -26,8 +26,8 @@ def counts(
     states: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Counts:
-    """Expected starts, transitions and visits of the table's rows, given known states [B, T], summed with the weights
-    [B] of the sequences."""
+    """Expected starts, transitions and visits of the table's rows, given known states [B, T]. Sequences are summed with
+    weights [B]."""
     here = potentials if states is None else given(potentials, states)
     problem = prior, transition, here, lengths
     found = discrete.counts(*problem)[0] if weights is None else weighted(*problem, weights)
@@ -39,7 +39,7 @@ def counts(
 def weighted(prior: Belief, transition: Dense, potentials: Potentials, lengths: Tensor, weights: Tensor) -> Counts:
     """The gradient of sum_b w_b log p(x_b) with respect to the logarithms of starts, transitions and potentials.
 
-    Sequences that underflow, which are not recomputed while gradients are recorded, are counted one by one."""
+    Sequences that underflow are counted one by one, because they are not recomputed while gradients are recorded."""
     leaves = [value.detach().requires_grad_() for value in (prior.probs, transition.matrix, potentials.table)]
     start, matrix, table = leaves
     with torch.enable_grad():
