@@ -1,4 +1,4 @@
-"""The tokens that automata read: their ids, and the text that they make."""
+"""The tokens that automata read: their ids, and how they form a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DIGITS = 18  # at most, of an id
 
 
 class Alphabet(NamedTuple):
-    """V tokens, and how they make a text: joined, with or without a space between two of them."""
+    """V tokens, and how they form a text: they are concatenated, with or without a space between two tokens."""
 
     words: Sequence[str]  # the text of each token
     end: int | None  # the token that ends a sentence
@@ -36,8 +36,8 @@ class Alphabet(NamedTuple):
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Any, end: int | None = None) -> Alphabet:
-        """The tokens of a tokenizer of `transformers`, whose tokens contain their own spaces; `end` is its
-        end-of-sequence token by default."""
+        """The tokens of a tokenizer of `transformers`. These tokens contain their own spaces. By default, `end` is the
+        end-of-sequence token of the tokenizer."""
         words = [tokenizer.decode([i]) for i in range(len(tokenizer))]
         end = tokenizer.eos_token_id if end is None else end
         return cls(words, end, lambda text: list(tokenizer.encode(text, add_special_tokens=False)), "".join)
@@ -60,7 +60,8 @@ class Alphabet(NamedTuple):
         return np.arange(len(self.words)) != (-1 if self.end is None else self.end)
 
     def tight(self) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens without a space before them, and without one after them, whatever the other token: [V] bool."""
+        """The tokens that never have a space before them, and the tokens that never have a space after them: [V] bool
+        each."""
         ends = ~self.any_word
         before = [len(self.join(("a", word))) <= 1 + len(word) for word in self.words]
         after = [len(self.join((word, "a"))) <= 1 + len(word) for word in self.words]

@@ -18,7 +18,8 @@ Key = TypeVar("Key", bound=Hashable)
 class Automaton(NamedTuple):
     """A complete deterministic automaton over V tokens; it starts in state 0.
 
-    Tokens that no edge tells apart share a class: `moves[s, classes[token]]` is the state after `token`."""
+    Tokens that lead to the same state from every state share a class. `moves[s, classes[token]]` is the state after s
+    and `token`."""
 
     moves: np.ndarray  # [S, C] int64
     accepting: np.ndarray  # [S] bool
@@ -49,7 +50,7 @@ class Automaton(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sequence is accepted (every state can be reached from the first)."""
+        """Whether no sequence is accepted. All states can be reached, so this means that no state accepts."""
         return not self.accepting.any()
 
     def complement(self) -> Automaton:
@@ -91,8 +92,8 @@ def label(tokens: np.ndarray, words: Sequence[str]) -> str:
 def explore(
     first: Key, step: Callable[[Key], Iterable[Key]], accepts: Callable[[Key], bool], classes: np.ndarray
 ) -> Automaton:
-    """The minimal automaton with the reachable states of a machine: `step(state)` gives the next state for every class
-    of tokens. States are computed only when they are reached."""
+    """The minimal automaton equivalent to a machine. `step(state)` returns the next state for every class of tokens.
+    States are computed only when they are reached."""
     number, found, moves = {first: 0}, [first], list[list[int]]()
     for state in found:  # grows in the loop
         row = []
@@ -107,7 +108,7 @@ def explore(
 
 
 def side_by_side(automata: Sequence[Automaton]) -> tuple[Automaton, list[int]]:
-    """Several automata as one that is not connected, and the first state of each."""
+    """Combine several automata into one automaton without edges between them. Also returns the first state of each."""
     chosen, classes = np.unique(np.stack([one.classes for one in automata]), axis=1, return_inverse=True)
     sizes = [len(one.moves) for one in automata]
     starts = (np.cumsum(sizes) - sizes).tolist()
@@ -125,8 +126,8 @@ def check_size(states: int) -> None:
 
 
 def minimised(automaton: Automaton) -> Automaton:
-    """The smallest equivalent automaton: Moore's algorithm on the reachable states, then classes with equal edges are
-    merged. Its states are numbered in breadth-first order, so equivalent automata are equal."""
+    """The smallest equivalent automaton. Moore's algorithm merges reachable states; then classes with equal edges are
+    merged. States are numbered in breadth-first order, so that equivalent automata are equal."""
     moves, accepting, classes = automaton
     used, classes = np.unique(classes, return_inverse=True)  # drop classes without tokens
     moves, classes = merged(moves[:, used], classes)
@@ -166,7 +167,8 @@ def breadth_first(moves: np.ndarray, start: int = 0) -> np.ndarray:
 
 
 def product(one: Automaton, other: Automaton, accepting: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Automaton:
-    """The product of two automata; `accepting` combines their accepting states, as np.logical_and does for both."""
+    """The product of two automata. `accepting` combines their accepting states; np.logical_and, for example, requires
+    that both accept."""
     width = other.moves.shape[1]
     codes, classes = np.unique(one.classes * width + other.classes, return_inverse=True)
     left, right, size = one.moves[:, codes // width], other.moves[:, codes % width], len(other.moves)
@@ -187,7 +189,7 @@ def product(one: Automaton, other: Automaton, accepting: Callable[[np.ndarray, n
 
 
 def concatenation(one: Automaton, other: Automaton) -> Automaton:
-    """A sequence of the first automaton followed by one of the second."""
+    """The automaton that accepts a sequence of the first automaton followed by a sequence of the second."""
     width = other.moves.shape[1]
     codes, classes = np.unique(one.classes * width + other.classes, return_inverse=True)
     left, right = one.moves[:, codes // width], other.moves[:, codes % width]

@@ -67,7 +67,8 @@ def intersection(parts: Iterable[Constraint], alphabet: Alphabet) -> Automaton:
 
 
 def contradiction(parts: Sequence[Constraint], alphabet: Alphabet) -> str:
-    """A sentence that names the part that excludes all sentences, alone or with those before it."""
+    """An error message that names the first part after which no sentence is left, either because of this part alone or
+    together with the parts before it."""
     for part in parts:
         if part.build(alphabet).is_empty:
             return f"No sentence satisfies the constraint: {part.name}."
@@ -195,8 +196,8 @@ def length(least: int, most: int | None = None) -> Constraint:
 
 
 def positions(allowed: Sequence[Words]) -> Constraint:
-    """Sentences with one word for each entry of `allowed`: a list of words, a function from a word to True or False, or
-    None for any word.
+    """Sentences with one word for each entry of `allowed`. An entry is a list of words, a function from a word to True
+    or False, or None for any word.
 
     >>> trellis.constraints.positions([["a", "the"], None, lambda word: word.endswith("s")])
     <Constraint: 3 words, each among those allowed>
@@ -221,14 +222,14 @@ def positions(allowed: Sequence[Words]) -> Constraint:
 
 
 def tokens(pattern: str) -> Constraint:
-    """Sentences whose tokens match a pattern: words separated by spaces, `.` for any word, [a b] and [^a b] for sets of
-    words, and ( ) | * + ? {m,n}; a backslash makes the next character an ordinary one."""
+    """Sentences whose tokens match a pattern. A pattern consists of words separated by spaces, `.` for any word, [a b]
+    and [^a b] for sets of words, and ( ) | * + ? {m,n}. A backslash makes the next character an ordinary one."""
     return Constraint(f"tokens match {pattern!r}", lambda alphabet: patterns.of_tokens(pattern, alphabet))
 
 
 def regex(pattern: str) -> Constraint:
-    """Sentences whose whole text matches a regular expression: the syntax of Python's `re` without backreferences,
-    lookaround, flags and word boundaries."""
+    """Sentences whose whole text matches a regular expression. The syntax is that of Python's `re`, without
+    backreferences, lookaround, flags and word boundaries."""
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))
 
 
@@ -265,9 +266,9 @@ DEAD = object()
 
 
 def from_fsm(machine: Any) -> Constraint:
-    """Sentences whose text is accepted by an automaton over characters, such as one from the package `interegular`. It
-    starts in `machine.initial` and accepts in `machine.finals`; `machine.map[state][machine.alphabet[character]]` is
-    the next state, and a character without one is rejected."""
+    """Sentences whose text is accepted by an automaton over characters, such as one from the package `interegular`. The
+    automaton starts in the state `machine.initial` and accepts in the states `machine.finals`. The next state is
+    `machine.map[state][machine.alphabet[character]]`. If there is no next state, the text is rejected."""
 
     def build(alphabet: Alphabet) -> Automaton:
         characters = sorted({patterns.SPACE, *"".join(alphabet.words)})
@@ -310,7 +311,8 @@ def class_of(tokens: Sequence[int], alphabet: Alphabet) -> np.ndarray:
 
 
 class Matcher:
-    """The automaton of Knuth, Morris and Pratt: state n has just read the first n tokens of a phrase."""
+    """The automaton of Knuth, Morris and Pratt. In state n, the last n tokens read are the first n tokens of a
+    phrase."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens, self.symbols = list(tokens), sorted(set(tokens))

@@ -1,7 +1,8 @@
 """Regular expressions over any symbols: tokens, or the characters of a text.
 
-A lexer turns a pattern into operators and atoms (sets of symbols), a parser into a tree, and the tree becomes a
-position automaton (Glushkov's), whose sets of positions are the states of a deterministic one."""
+A lexer turns a pattern into operators and atoms (sets of symbols). A parser turns these into a tree. The tree is
+converted to a position automaton (Glushkov's), and sets of its positions are the states of a deterministic
+automaton."""
 
 from __future__ import annotations
 
@@ -197,7 +198,7 @@ def is_operator(item: Item, operator: str) -> bool:
 
 
 class Ends(NamedTuple):
-    """Of a part of a pattern: whether it can be empty, and the positions where it can begin and end, as bits."""
+    """For a part of a pattern: whether it can be empty, and the positions where it can begin and end, as bits."""
 
     empty: bool
     first: int
@@ -282,8 +283,8 @@ def automaton_of(tree: Tree, size: int) -> Automaton:
 
 
 def lifted(automaton: Automaton, characters: Sequence[str], alphabet: Alphabet) -> Automaton:
-    """Convert an automaton over characters to one over tokens, which reads the text that the tokens make. Its states
-    are pairs: a state of the given automaton, and whether a space may come next."""
+    """Convert an automaton over characters to one over tokens, which reads the text that the tokens form. A state of
+    the new automaton is a pair: a state of the given automaton, and whether a space may come next."""
     number = {character: i for i, character in enumerate(characters)}
     longest = max(map(len, alphabet.words))
     letters = np.full((longest, len(alphabet.words)), automaton.moves.shape[1])  # beyond the end: stay

@@ -18,7 +18,7 @@ ENTRIES = 1 << 26  # table entries in memory at a time
 
 
 class Vectors(NamedTuple):
-    """Real-valued observations: that of sequence b at step t is values[rows[b, t]]; a row of -1 is missing."""
+    """Real-valued observations. Sequence b has the observation values[rows[b, t]] at step t; a row of -1 is missing."""
 
     values: Tensor  # [n, F]
     rows: Tensor  # [B, T] int64
@@ -32,18 +32,19 @@ class Emission(ABC):
 
     @property
     def per_state(self) -> Mapping[str, int]:
-        """The tensors with an entry for each state, and the dimension that runs over states; none: emissions of this
-        type cannot be tied or frozen."""
+        """The names of the tensors with an entry for each state, and the dimension that runs over states. If there are
+        none, emissions of this type cannot be tied or frozen."""
         return {}
 
     @abstractmethod
     def potentials(self, observations: Any, all_observed: bool = False) -> Potentials:
-        """log p(x_t | z) of every step; `all_observed`: none is missing. Must not synchronise with the device."""
+        """log p(x_t | z) of every step. `all_observed` promises that no observation is missing. Must not synchronise
+        with the device."""
 
     @abstractmethod
     def statistics(self, observations: Any, visits: Tensor) -> Tensor:
-        """Sufficient statistics from expected visits [N, k] of the rows of the potentials: one tensor, in a layout of
-        the emission's choice, that can be added and scaled."""
+        """Sufficient statistics, computed from expected visits [N, k] of the rows of the potentials. They are one
+        tensor that can be added and scaled; the emission chooses its layout."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, prior: Any) -> Self:
@@ -54,12 +55,13 @@ class Emission(ABC):
         """Sample one observation from each state: [...] -> [..., *]."""
 
     def take(self, states: Tensor) -> Self:
-        """The emission whose state i is state states[i] of this one: [n]."""
+        """A copy of this emission in which state i is the former state states[i]: [n]."""
         found = {name: value.index_select(self.per_state[name], states) for name, value in self._by_state()}
         return self._with(found, len(states))
 
     def keeping(self, frozen: Tensor, old: Self) -> Self:
-        """This emission with the parameters of another in the states marked by a mask [K]."""
+        """A copy of this emission in which the states marked by `frozen` [K] have the parameters of another
+        emission."""
         ids, kept = frozen.nonzero().squeeze(-1), {}
         for name, value in self._by_state():
             axis = self.per_state[name]
@@ -82,8 +84,8 @@ class Emission(ABC):
 class SymbolEmission(Emission):
     """p(x | z) over V symbols: tokens [B, T], -1 where missing.
 
-    A subclass must define only `dense`, its statistics and its M-step; if it should never form [V, K], it overrides the
-    rest."""
+    A subclass must define only `dense`, its statistics and its M-step. A subclass that should never form the table [V,
+    K] overrides the other methods too."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -95,7 +97,7 @@ class SymbolEmission(Emission):
 
     @property
     def has_support(self) -> bool:
-        """Whether there is a `support`: some state cannot emit some symbol."""
+        """Whether there is a `support`, that is, whether some state cannot emit some symbol."""
         return False
 
     @property
@@ -135,7 +137,7 @@ class SymbolEmission(Emission):
         return Categorical(self.dense().masked_fill(~allowed.unsqueeze(-1), -torch.inf), None, self.num_states)
 
     def log_totals(self) -> Tensor:
-        """log of the sum over symbols of p(symbol | state), zero unless symbols were removed: [K]."""
+        """log sum_x p(x | state) over all symbols x: [K]. Zero unless symbols were removed."""
         return torch.cat([some.logsumexp(0) for some in self.by_state()])
 
     def sample(self, states: Tensor, generator: torch.Generator | Draws | None = None) -> Tensor:

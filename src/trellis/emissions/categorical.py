@@ -1,4 +1,4 @@
-"""Categorical emissions: a distribution per state over the vocabulary, or over the words it can emit."""
+"""Categorical emissions: each state has a distribution over the vocabulary, or over the words that it can emit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trellis.types import Potentials
 
 
 class Categorical(SymbolEmission):
-    """log p(word | state) as a table [V, k]: column i of a word's row refers to the state support[word, i].
+    """log p(word | state) as a table [V, k]. Column i in the row of a word refers to the state support[word, i].
 
     Without a support (None) every state can emit every word, and column i is state i. A partition of words and states
     into classes also defines a support. The statistics are expected visits [V, k]."""

@@ -51,7 +51,8 @@ class Likelihoods(ABC):
 
 
 class DenseLikelihoods(Likelihoods):
-    """All states can emit all symbols: a table by state, so that one state's symbols are adjacent in memory."""
+    """All states can emit all symbols. The table is ordered by state, so that the symbols of a state are adjacent in
+    memory."""
 
     def __init__(self, emission: SymbolEmission) -> None:
         super().__init__(emission)
@@ -129,8 +130,8 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """Symbols in C classes [V]. One product with all symbols predicts those of the largest class; the others have
-    predictors of their own. So every function costs O(V k) per sequence."""
+    """Symbols in C classes [V]. The symbols of the largest class are predicted by one product with all symbols. The
+    other classes have predictors of their own. Every function therefore costs O(V k) per sequence."""
 
     def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
         self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes
@@ -140,8 +141,9 @@ class Classed:
         self.parts = {c: likelihoods.predictor(m) for c, m in self.members.items() if c != self.largest and len(m)}
 
     def totals(self) -> Tensor:
-        """sum of p(x | z) over the symbols of each class: [C, K]. That of the largest class is what the others leave,
-        unless they leave less than half, where the difference would be inaccurate."""
+        """sum of p(x | z) over the symbols of each class: [C, K]. The sum of the largest class is the total minus the
+        sums of the others. If this difference is less than half of the total, it would be inaccurate, and the sum is
+        computed directly."""
         none = torch.zeros_like(self.likelihoods.totals)
         found = torch.stack([self.sums(c) if c in self.parts else none for c in self.members])
         rest = self.likelihoods.totals - found.sum(0)

@@ -89,7 +89,8 @@ class Covariance(ABC):
 
     @abstractmethod
     def estimate(self, scatter: Array, visits: Array, off: Array, prior: GaussianPrior) -> Array:
-        """MAP covariances, given the scatter, the visits [K, 1], the prior, and the means less the prior's [K, F]."""
+        """MAP covariances, given the scatter, the visits [K, 1], the prior, and `off` [K, F], the means minus those of
+        the prior."""
 
     def of_states(self, states: Array) -> Array:
         """Mask of the covariances of some states [K] bool, broadcastable to their shape."""
@@ -257,7 +258,7 @@ COVARIANCES: dict[str, Covariance] = {
 
 
 class Basis:
-    """The monomials of observations around an origin [1, F], those of each tensor computed once."""
+    """The monomials of observations around an origin [1, F]. They are computed once for each tensor of observations."""
 
     def __init__(self, kind: Covariance, origin: Tensor) -> None:
         self.kind, self.origin = kind, origin
@@ -282,9 +283,10 @@ class Basis:
 class Gaussian(Emission):
     """p(x | z) = N(x; means[z], covariance of z): means [K, F], covars in the shape of their type.
 
-    The statistics are expected sums of 1, d, and the squares or products of d, [K, D], where d = x - origin, so that a
-    large offset of the data does not cancel. Statistics with the same origin can be added; it is that of the means
-    unless it is given (as partial_fit does). `trained` lists what the M-step estimates: m (means), c (covariances)."""
+    The statistics [K, D] are expected sums of 1, d, and the squares or products of d, where d = x - origin. The origin
+    avoids cancellation if the data have a large offset. It is derived from the means unless it is given, as in
+    partial_fit. Statistics with the same origin can be added. `trained` lists what the M-step estimates: m (means), c
+    (covariances)."""
 
     def __init__(
         self,
@@ -375,7 +377,7 @@ class Gaussian(Emission):
 
     @np.errstate(all="ignore")
     def maximised(self, statistics: Tensor, prior: GaussianPrior) -> Gaussian:
-        """The M-step; a state without visits keeps its covariance, and its mean unless there is a prior."""
+        """The M-step. A state without visits keeps its covariance; it also keeps its mean unless there is a prior."""
         features = self.means.shape[1]
         statistics, means, covars, origin, *given = light(statistics, self.means, self.covars, self.origin, *prior)
         own = GaussianPrior(*given)
@@ -397,8 +399,9 @@ class Gaussian(Emission):
     def maximised_covars(
         self, moments: Moments, shift: Array, off: Array, old: Array, prior: GaussianPrior
     ) -> tuple[Array, bool]:
-        """The M-step of the covariances. Those lost to rounding, because the origin is too far from the data, keep
-        their value until the next M-step, in which each state's mean is its origin; and whether there are any."""
+        """The M-step of the covariances; also returns whether any were lost to rounding. This happens if the origin is
+        too far from the data. Lost covariances keep their value until the next M-step, in which the origin of each
+        state is its mean."""
         scatter = self.kind.scatter(moments, shift)
         totals = moments.second.reshape(scatter.shape), prior.covar + scatter
         before, after = (self.kind.variances(total) for total in totals)
@@ -435,8 +438,8 @@ def as_tensor(values: Array) -> Tensor:
 
 
 def light(first: Tensor, *others: Tensor) -> tuple[Any, ...]:
-    """Tensors of one device and type as NumPy arrays, if the first, the largest, has few float64 numbers on a CPU and
-    none has gradients; otherwise the tensors."""
+    """Convert tensors of one device and type to NumPy arrays, if the first (and largest) is a small float64 tensor on a
+    CPU and none has gradients. Otherwise the tensors are returned."""
     few = first.dtype is torch.float64 and not first.is_cuda and first.numel() <= SMALL
     given = first, *others
     few = few and True not in [one.requires_grad for one in given]

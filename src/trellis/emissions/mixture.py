@@ -16,8 +16,8 @@ CHUNK = 1 << 22  # numbers of centred observations in memory at a time
 
 
 class MixturePrior(NamedTuple):
-    """Priors of the M-step, as hmmlearn defines them: Dirichlet pseudocounts of the weights [K, M], a normal prior of
-    the means, and what is added to the scatter and the visits of each covariance."""
+    """Priors of the M-step, as hmmlearn defines them: Dirichlet pseudocounts for the weights [K, M], a normal prior for
+    the means, and, for the covariances, values that are added to their scatter and visits."""
 
     weights: Tensor
     mean: Tensor  # [K, M, F]
@@ -31,8 +31,8 @@ class GaussianMixture(Emission):
 
     Covariances are spherical [K, M], diag [K, M, F], full [K, M, F, F], or tied within a state [K, F, F]. The
     statistics, [K, M, 1 + F + D], are expected sums over the observations of each component: of 1, of x, and of the
-    squares or products of x - means. Covariances are thus estimated around the means of the previous iteration, as in
-    hmmlearn; the likelihood never decreases. `trained` lists what the M-step estimates: w, m, c."""
+    squares or products of x - means. As in hmmlearn, covariances are therefore estimated around the means of the
+    previous iteration. The likelihood never decreases. `trained` lists what the M-step estimates: w, m, c."""
 
     def __init__(self, weights: Tensor, means: Tensor, covars: Tensor, kind: str, trained: str = "wmc") -> None:
         self.weights, self.means, self.covars, self.num_states = weights, means, covars, len(means)

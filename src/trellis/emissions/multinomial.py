@@ -11,9 +11,9 @@ from trellis.types import Potentials
 
 
 class Multinomial(Emission):
-    """p(x | z) = n! / prod_v x_v! prod_v probs[z, v]^x_v for counts x that sum to n, any number; probs [K, V].
+    """p(x | z) = n! / prod_v x_v! prod_v probs[z, v]^x_v for counts x with any sum n; probs [K, V].
 
-    The statistics are expected counts [K, V]. `trials` is the n of samples."""
+    The statistics are expected counts [K, V]. `trials` is the sum n of sampled counts."""
 
     def __init__(self, probs: Tensor, trials: int = 1) -> None:
         self.probs, self.trials, self.num_states = probs, trials, len(probs)

@@ -13,8 +13,9 @@ from trellis.types import Groups
 class Partition(nn.Module):
     """Class c of C has sizes[c] consecutive states, and the words x with word_class[x] = c.
 
-    `windows` [C, k] lists k states per class, where k is the size of the largest class: its own, then the states that
-    follow. `own` [C, k] masks its own states, and is None if all classes have the same size."""
+    `windows` [C, k] lists k states per class, where k is the size of the largest class: first the states of the class,
+    then the states that follow them. `own` [C, k] marks the states of the class, and is None if all classes have the
+    same size."""
 
     word_class: Tensor  # [V]
     words: Tensor  # [V]: ordered by class
@@ -69,7 +70,8 @@ class Partition(nn.Module):
         return self.thinner[rate]
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
-        """The states with the highest scores [K], as many per class as `thin` has: [K'], ascending."""
+        """The states with the highest scores [K] in each class, as many as the class has in the partition `thin`: [K'],
+        in ascending order."""
         by_class = scores[self.windows]
         if self.own is not None:
             by_class = by_class.masked_fill(~self.own, -1)

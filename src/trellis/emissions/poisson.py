@@ -46,8 +46,8 @@ class Poisson(Emission):
         return visits.T @ torch.cat([torch.ones_like(observations.values[:, :1]), observations.values], 1)
 
     def maximised(self, statistics: Tensor, prior: GammaPrior) -> Poisson:
-        """The M-step as in hmmlearn, where the prior of one state is weighed against the observations of all:
-        rates = (shape + n m) / (rate + n), with n observations in total and m the state's mean."""
+        """The M-step as in hmmlearn: rates = (shape + n m) / (rate + n), where n is the number of observations in all
+        states together and m is the mean of the state."""
         visits, sums = statistics[:, :1], statistics[:, 1:]
         observed = visits.sum()
         estimate = (prior.shape + observed * sums / visits) / (prior.rate + observed)

@@ -33,7 +33,7 @@ class Product(Categorical):
         return self.joined(spoken, torch.cat([torch.zeros_like(self.tags[:1]), self.tags]), tags)
 
     def joined(self, spoken: Potentials, table: Tensor, rows: Tensor) -> Potentials:
-        """Add rows of the table [R, K] to the potentials of words; the result has one row per step."""
+        """Add rows of the table [R, K] to the potentials of words. The result has one row per step."""
         if spoken.ids is None:
             added = take(table, rows)
         else:
@@ -42,7 +42,8 @@ class Product(Categorical):
         return spoken._replace(table=steps.table, rows=steps.rows.masked_fill(spoken.rows < 0, -1))
 
     def best_tags(self, symbols: Tensor, allowed: slice = slice(None)) -> tuple[Potentials, Tensor]:
-        """The potentials max_y p(x, y | z) of words over the allowed tags, and the best tag of each state: [K]."""
+        """The potentials max_y p(x, y | z) of words, with the maximum over the allowed tags, and the best tag of each
+        state: [K]."""
         words, _ = self.split(symbols)
         best, which = self.tags[allowed].max(0)
         spoken = super().potentials(words)

@@ -1,6 +1,6 @@
 """Emissions with a posterior over their parameters, for variational inference.
 
-Their potentials are E[log p(x | z, parameters)] under the posterior, their M-step is the update of the posterior.
+Their potentials are E[log p(x | z, parameters)] under the posterior, and their M-step updates the posterior.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class NormalWishart(NamedTuple):
 class WishartGaussian(Emission):
     """Gaussian emissions with a normal-Wishart posterior and prior per state; `trained`: m (means), c (covariances).
 
-    As in hmmlearn, spherical and diagonal covariances have the dof and the divergence of a Wishart distribution with
-    such a scale, and potentials leave out the constant -F/2 log 2 pi."""
+    As in hmmlearn, spherical and diagonal covariances have the dof and the divergence of a Wishart distribution whose
+    scale matrix is spherical or diagonal. Potentials leave out the constant -F/2 log 2 pi."""
 
     def __init__(self, posterior: NormalWishart, prior: NormalWishart, kind: str, trained: str = "mc") -> None:
         self.posterior, self.prior, self.trained = posterior, prior, trained

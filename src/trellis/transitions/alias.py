@@ -9,7 +9,8 @@ LARGEST_TABLE = 1 << 24  # entries computed at a time
 
 
 class Alias(NamedTuple):
-    """Each outcome i has a slot of equal size, of which a fraction `share` [m, n] is i's and the rest `other`'s."""
+    """Each outcome i has a slot, and all slots have the same size. A fraction `share` [m, n] of the slot belongs to i,
+    the rest to the outcome `other` [m, n]."""
 
     share: Tensor
     other: Tensor
@@ -24,9 +25,9 @@ class Alias(NamedTuple):
 def alias_tables(weights: Tensor) -> Alias:
     """One table per row of weights [m, n], in O(m n log n) by prefix sums instead of the usual two stacks.
 
-    Small outcomes leave room in their slots, which the excess of large ones fills in order. If the excess of a large
-    outcome runs out within a slot, the next one continues; prefix sums of room and excess determine which
-    (Hübschle-Schneider and Sanders 2019)."""
+    An outcome with a small weight leaves room in its slot. The excess weight of large outcomes fills this room, in
+    order. If the excess of a large outcome runs out within a slot, the next large outcome continues. Prefix sums of
+    room and excess determine which outcome fills which slot (Hübschle-Schneider and Sanders 2019)."""
     rows = max(1, LARGEST_TABLE // weights.shape[1])
     return Alias(*(torch.cat(parts) for parts in zip(*map(some_tables, weights.split(rows)), strict=True)))
 

@@ -16,9 +16,9 @@ from trellis.types import Groups
 
 
 class Banded(Tiled, Summable):
-    """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere: [K, w]; its statistics have the same shape.
+    """A[z, z + o - w // 2] = probs[z, o] for o < w, zero elsewhere. probs is [K, w], and so are the statistics.
 
-    Computed as products of tiles [w, 2w], O(K w) per step."""
+    Products are computed in tiles [w, 2w], which takes O(K w) per step."""
 
     def __init__(self, probs: Tensor) -> None:
         self.probs, self.reach = probs, probs.shape[1] // 2
@@ -97,8 +97,8 @@ class Banded(Tiled, Summable):
 
 
 class BandStep(Operator):
-    """A band between the k live states of adjacent steps: probs [..., k, w], and the index of each target among the
-    next step's live states, places [..., k, w]."""
+    """A band between the k live states of adjacent steps. probs is [..., k, w]; places [..., k, w] is the index of each
+    target among the live states of the next step."""
 
     def __init__(self, probs: Tensor, places: Tensor) -> None:
         self.probs, self.places, self.num_states = probs, places, probs.shape[-2]
@@ -145,7 +145,8 @@ def tile_band(probs: Tensor) -> Tensor:
 
 
 def offsets(before: Tensor, after: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The band offset of each pair of states, and whether it is inside: [..., k], [..., k'] -> [..., k, k'] both."""
+    """The band offset of each pair of states, and whether the pair is inside the band: [..., k], [..., k'] -> [..., k,
+    k'] each."""
     offset = after.unsqueeze(-2) - before.unsqueeze(-1) + width // 2
     return offset.clamp(0, width - 1), (offset >= 0) & (offset < width)
 
@@ -156,8 +157,8 @@ def band_blocks(probs: Tensor, rows: Tensor, offset: Tensor, inside: Tensor) -> 
 
 
 def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Normalised rows of a band [K', w] between the states `kept` [K'], ascending (None: all), from log weights [K, w],
-    and the log of each row's sum [K']."""
+    """Normalised rows [K', w] of a band between the states `kept` [K'], and the log of each row's sum [K'], from log
+    weights [K, w]. `kept` is in ascending order; None means all states."""
     num_states, width = log_weights.shape
     kept = torch.arange(num_states, device=log_weights.device) if kept is None else kept
     slots = torch.arange(width, device=kept.device) - width // 2
@@ -169,7 +170,8 @@ def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor,
 
 
 def enter_band(log_weights: Tensor, rows: Tensor, kept: Tensor | None = None) -> tuple[BandEntry, Tensor]:
-    """The band from the states `rows` [R] into those `kept` [K'] (None: all), and the log of each row's sum [R]."""
+    """The band from the states `rows` [R] into the states `kept` [K'] (None: all states), and the log of each row's sum
+    [R]."""
     num_states, width = log_weights.shape
     everything = torch.arange(num_states, device=log_weights.device)
     kept = everything if kept is None else kept

@@ -17,7 +17,7 @@ SUMMED = 1 << 26  # sums of scores and log-probabilities in memory at a time
 
 
 class Entry(ABC):
-    """Transitions from R states of one model into the K states of another, such as those kept by dropout."""
+    """Transitions from R states of one model into the K states of another, such as the states kept by dropout."""
 
     num_states: int  # K
 
@@ -31,7 +31,7 @@ class Entry(ABC):
 
 
 class Operator(ABC):
-    """The transition of one step, K states to K; a leading dimension [B] means one matrix per sequence."""
+    """The transition of one step, from K states to K states. A leading dimension [B] means one matrix per sequence."""
 
     num_states: int
 
@@ -84,7 +84,8 @@ class Countable(Transition):
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
-        """Transitions between live states as statistics: [..., k], [..., k'], [..., k, k'] -> like `expected`."""
+        """Convert expected transitions between live states to statistics: [..., k], [..., k'], [..., k, k'] -> like
+        `expected`."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, pseudocount: float | Tensor = 0.0) -> Self:
@@ -103,7 +104,7 @@ class Samplable(Transition):
         """z ~ weights(z) A(z, z'): [B], [B, K], [B] -> [B]."""
 
     def for_draws(self, draws: int) -> Samplable:
-        """The same transition, with sampling tables if they pay off for this many samples of `sample_next`."""
+        """The same transition, with sampling tables if they save time for this many samples of `sample_next`."""
         return self
 
 
@@ -128,12 +129,12 @@ def select(matrix: Tensor, states: Tensor, dim: int) -> Tensor:
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first index whose cumulative weight exceeds uniform * total, never one of weight zero: [B, K], [B] -> [B]."""
+    """The first index whose cumulative weight exceeds uniform * total: [B, K], [B] -> [B]. Its weight is never zero."""
     return search_cumulative(weights.cumsum(-1), uniform.unsqueeze(-1)).squeeze(-1)
 
 
 def search_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """As `invert`, for cumulative weights and several numbers each: [B, K], [B, n] -> [B, n]."""
+    """Like `invert`, but with cumulative weights and n uniform numbers per row: [B, K], [B, n] -> [B, n]."""
     target = uniform.to(cumulative.dtype) * cumulative[..., -1:]
     index = torch.searchsorted(cumulative, target, right=True)
     last_positive = (cumulative < cumulative[..., -1:]).sum(-1, keepdim=True)
@@ -141,7 +142,8 @@ def search_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:
 
 
 def invert_rest(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """An index by inversion, and the rest of `uniform` as a new uniform number independent of it: [B], [B]."""
+    """An index chosen by inversion, and a new uniform number: [B], [B]. The new number is the rest of `uniform` and is
+    independent of the index."""
     weights, uniform = weights.double(), uniform.double()
     index = invert(weights, uniform).unsqueeze(-1)
     here, until = weights.gather(-1, index), weights.cumsum(-1).gather(-1, index)

@@ -36,7 +36,7 @@ class Dense(DenseEntry, Countable, Samplable):
         return times_few(self.matrix, message)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """As `Transition.between`; the classes of states are kept, except on a GPU with a gradient."""
+        """As in `Transition`. The classes of states are kept, except on a GPU with a gradient."""
         if groups is None or (self.matrix.is_cuda and self.matrix.requires_grad and torch.is_grad_enabled()):
             return super().between(ids, groups)
         from trellis.transitions.varying import ClassBlocks

@@ -13,9 +13,9 @@ LARGEST_MERGED = 128  # states of adjacent layers merged into one factor: wider 
 
 
 class Kronecker(Samplable):
-    """A[z, z'] = prod_m A_m[z_m, z'_m]; the state z has the digits z_1 ... z_M, the last varying fastest.
+    """A[z, z'] = prod_m A_m[z_m, z'_m]. The state z has the digits z_1 ... z_M, of which the last varies fastest.
 
-    A step is one small product per mode: O(K sum_m K_m) for K = prod_m K_m states."""
+    A step is one small product per digit: O(K sum_m K_m) for K = prod_m K_m states."""
 
     def __init__(self, matrices: Sequence[Tensor]) -> None:
         self.matrices = list(matrices)
@@ -40,7 +40,8 @@ class Kronecker(Samplable):
         return outer([matrix[z] for matrix, z in zip(self.matrices, digits(states, self.sizes), strict=True)])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """The best predecessor is found one digit at a time, the first digit last, so that ties go to the lowest."""
+        """The best predecessor is found one digit at a time. The first digit comes last, so that ties go to the lowest
+        state."""
         origin = torch.arange(self.num_states, device=scores.device).expand_as(scores)
         for matrix in reversed(self.matrices):
             shape = (len(scores), -1, len(matrix))
@@ -67,7 +68,7 @@ def merge(matrices: Sequence[Tensor]) -> list[Tensor]:
 
 
 def through(values: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """values [..., K] times A_1 x ... x A_M: each product takes the leading mode and moves it last."""
+    """values [..., K] times A_1 x ... x A_M. Each product contracts the leading dimension and moves it to the end."""
     moved = values.reshape(-1, values.shape[-1])
     for matrix in matrices:
         moved = (moved.view(len(moved), len(matrix), -1).transpose(1, 2) @ matrix).flatten(1)

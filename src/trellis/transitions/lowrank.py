@@ -27,7 +27,7 @@ DRAWS_PER_FEATURE = 20  # samples from which alias tables pay off
 class LowRankEntry(Entry):
     """A = I O' with I = p(f | z) [R, F] and O = p(z' | f) [K, F]; O((R + K) F) per step.
 
-    `dtype` is the precision of products (bfloat16 on a GPU), accumulated in float32."""
+    `dtype` is the precision of products (bfloat16 on a GPU). They are accumulated in float32."""
 
     def __init__(self, into: Tensor, out: Tensor, dtype: torch.dtype | None = None) -> None:
         self.into, self.out = into, out
@@ -99,7 +99,7 @@ class LowRank(LowRankEntry, Tiled, Summable):
         return self.into @ self.out.mT
 
     def for_draws(self, draws: int) -> LowRank:
-        """Build an alias table for each p(z' | f) if that pays off."""
+        """Build an alias table for each p(z' | f) if this saves time."""
         if draws < DRAWS_PER_FEATURE * self.out.shape[-1]:
             return self
         prepared = LowRank(self.into, self.out, self.dtype)
@@ -141,8 +141,8 @@ def normalise_features(log_left: Tensor, log_right: Tensor) -> tuple[Tensor, Ten
 
 
 def normalise(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """softmax and logsumexp; an empty sum gives zero and -inf, without a gradient. Both use the same exponentials,
-    since torch's softmax over a leading dimension is slow on a GPU."""
+    """softmax and logsumexp. An empty sum gives zero and -inf, without a gradient. Both are computed from the same
+    exponentials, since torch's softmax over a leading dimension is slow on a GPU."""
     top = values.detach().amax(dim, keepdim=True)
     weights = (values - top.masked_fill(top == -torch.inf, 0.0)).exp()
     total = weights.sum(dim, keepdim=True)

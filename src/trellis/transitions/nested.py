@@ -1,4 +1,4 @@
-"""Transitions in two steps: first the class of the next state, then the state in it."""
+"""Transitions in two steps: first the class of the next state is chosen, then the state within this class."""
 
 import torch
 from torch import Tensor
@@ -14,8 +14,9 @@ from trellis.types import Groups
 class NestedEntry(Tiled, Entry):
     """A[i, z'] = p(c' | i) exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z') over the states z' of class c'.
 
-    Classes are consecutive states, of equal number k. A block between two classes costs O(k^2 d), and no normaliser
-    over all states is computed. Queries are [R, d], keys [K, d], log p(c' | i) is [R, C]."""
+    A class is a range of k consecutive states; all classes have the same size. A block between two classes costs O(k^2
+    d), and no normaliser over all states is computed. Queries are [R, d], keys are [K, d], and log p(c' | i) is [R,
+    C]."""
 
     def __init__(self, queries: Tensor, keys: Tensor, log_classes: Tensor, dtype: torch.dtype | None = None) -> None:
         self.queries, self.keys, self.log_classes, self.dtype = queries, keys, log_classes, dtype or keys.dtype
@@ -49,7 +50,8 @@ class NestedEntry(Tiled, Entry):
         )
 
     def are_classes(self, states: Tensor) -> bool:
-        """Whether the last dimension of `states` lists a class; in a CUDA graph, only its size is known."""
+        """Whether the last dimension of `states` lists the states of a class. In a CUDA graph, only its size can be
+        checked."""
         if states.shape[-1] != self.live or (states.is_cuda and torch.cuda.is_current_stream_capturing()):
             return states.shape[-1] == self.live
         first = states[..., :1] // self.live * self.live

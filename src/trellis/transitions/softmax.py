@@ -24,9 +24,9 @@ ROOM = 1 << 30  # bytes of a dense matrix on a CPU
 class SoftmaxEntry(Tiled, Entry):
     """A[i, z'] = exp(q_i . k_z' - n_i), n_i = log sum_z' exp(q_i . k_z'), over the pairs that `mask` keeps.
 
-    For queries [R, d] and keys [K, d], the normalisers cost O(R K d) once, and a block of n x n live states O(n^2 d);
-    no [R, K] array is kept. Products are in `dtype` (bfloat16 on a GPU), accumulated in float32. The normalisers, and
-    the keys in that precision, may be given."""
+    For queries [R, d] and keys [K, d], the normalisers cost O(R K d) once, and a block of n x n live states costs O(n^2
+    d). No [R, K] array is kept. Products are computed in `dtype` (bfloat16 on a GPU) and accumulated in float32. The
+    caller may pass the normalisers, and the keys in `dtype`, if they are already known."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None,
@@ -124,8 +124,8 @@ class Softmax(SoftmaxEntry, Samplable):
 
     @property
     def trains_as_matrix(self) -> bool:
-        """Whether gradients are computed through the whole matrix, which takes fewer products than the normalisers and
-        the blocks separately."""
+        """Whether gradients are computed through the whole matrix. This takes fewer products than computing the
+        normalisers and the blocks separately."""
         small = self.mask is None and self.num_states <= LARGEST_MATRIX
         return small and self.trained and not self.keys.is_cuda and installed("engines.classed") is not None
 
@@ -142,5 +142,6 @@ def room(device: torch.device) -> float:
 
 
 def must_not_look(values: Tensor) -> bool:
-    """Whether the computation must not depend on which values are zero, as with gradients or in a CUDA graph."""
+    """Whether the computation must not depend on which values are zero. This is the case with gradients and in a CUDA
+    graph."""
     return torch.is_grad_enabled() or (values.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -10,7 +10,7 @@ from trellis.transitions.base import Countable
 
 
 class Stacked(Countable):
-    """Matrices [R, K, K] for R * B sequences: first B of the first chain, then B of the second, and so on.
+    """Matrices [R, K, K] for R * B sequences: first B sequences of the first chain, then B of the second, and so on.
 
     The statistics are per chain: [R, K, K]."""
 

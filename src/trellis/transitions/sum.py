@@ -16,7 +16,8 @@ from trellis.types import Groups
 
 
 class Shares:
-    """A[z, z'] = sum_i w_i(z) A_i[z, z'], with weights w [..., R, n] that sum to one and each A_i normalised.
+    """A[z, z'] = sum_i w_i(z) A_i[z, z']. Each A_i is normalised, and the weights w [..., R, n] sum to one over the n
+    terms.
 
     Operators with row sums N_i(z) are normalised jointly by w_i(z) = N_i(z) / sum_j N_j(z)."""
 
@@ -94,12 +95,13 @@ class Sum(SumStep, Tiled, Countable, Samplable):
         return Sum([part.for_draws(draws) for part in self.parts], self.weights)
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
-        """Sample a term by its weight, then a state from it."""
+        """Sample a term by its weight, then a state from this term."""
         chosen, rest = invert_rest(self.weights[states], uniform)
         return choose(chosen, [part.sample_next(states, rest) for part in self.parts])
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
-        """Sample a term by its contribution to z', then a state from it; costs as much as a forward step."""
+        """Sample a term by its contribution to z', then a state from this term. This costs as much as a forward
+        step."""
         sent = [weights * share for _, share in self.shares()]
         arriving = [part.forward(p).gather(-1, states[:, None]) for part, p in zip(self.parts, sent, strict=True)]
         chosen, rest = invert_rest(torch.cat(arriving, -1), uniform)

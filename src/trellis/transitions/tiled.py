@@ -33,8 +33,8 @@ class Tiled(ABC):
         return torch.cat([tile for _, tile in self.tiles()])
 
     def max_product(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """max and argmax of scores(z) + log A(z, z'), a tile at a time: O(n K) for the n states z whose score is not
-        -inf."""
+        """max and argmax over z of scores(z) + log A(z, z'), computed tile by tile. Takes O(n K) if n states z have a
+        score other than -inf."""
         best = scores.new_full((len(scores), self.num_states), -torch.inf)
         argument = torch.zeros_like(best, dtype=torch.int64)
         for states in self.some(scores > -torch.inf):

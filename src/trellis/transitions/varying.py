@@ -99,9 +99,9 @@ class LogitBlocks(Blocks):
 
 
 class SetBlocks(LogitBlocks):
-    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used: queries and keys
-    [G, k, d], normalisers [G, k], and the set of each step, rows [B, T]. Products are in `dtype`, in which `low` is a
-    copy of the keys."""
+    """The blocks exp(q_i . k_j - n_i) between a few sets of live states, computed when they are used. Queries and keys
+    are [G, k, d], normalisers are [G, k], and rows [B, T] is the set of each step. Products are computed in `dtype`;
+    `low` is a copy of the keys in this precision."""
 
     def __init__(
         self, queries: Tensor, keys: Tensor, norms: Tensor, rows: Tensor, dtype: torch.dtype | None, low: Tensor
@@ -122,7 +122,8 @@ class SetBlocks(LogitBlocks):
 
 
 class PairBlocks(Blocks):
-    """Blocks of which few are distinct: `pairs` [M, k, k], and the number of that of each step, `numbers` [B, T-1]."""
+    """Blocks with few distinct values: `pairs` [M, k, k] are the distinct blocks, and `numbers` [B, T-1] is the index
+    of the block of each step."""
 
     def __init__(self, pairs: Tensor, numbers: Tensor) -> None:
         self.pairs, self.numbers, self.num_states = pairs, numbers, pairs.shape[-1]
@@ -138,8 +139,8 @@ class PairBlocks(Blocks):
 class ClassBlocks(Blocks):
     """Blocks of a dense matrix A [K, K]: the live states of each step are a class, that is, a range of states.
 
-    `begins` [C + 1] holds the first state of each class. Engines that cannot read the blocks from the matrix use copies
-    of them (`matrix`)."""
+    `begins` [C + 1] holds the first state of each class. Engines that cannot read the blocks from A use copies of them
+    (`matrix`)."""
 
     def __init__(self, whole: Tensor, ids: Tensor, groups: Groups) -> None:
         self.whole, self.ids, self.groups, self.num_states = whole, ids, groups, ids.shape[-1]
@@ -150,8 +151,8 @@ class ClassBlocks(Blocks):
         return self.whole[self.ids[:, :-1].unsqueeze(-1), self.ids[:, 1:].unsqueeze(-2)]
 
     def by_states(self, pairs: Tensor) -> Tensor:
-        """Sum the statistics of pairs of live states [B, T-1, k, k] by pair of states, if all classes have the same
-        size: [K, K]."""
+        """Sum the statistics of pairs of live states [B, T-1, k, k] over all steps, by pair of states: [K, K]. All
+        classes must have the same size."""
         classes, live = self.groups.sets.shape
         kinds = (self.groups.rows[:, :-1] * classes + self.groups.rows[:, 1:]).flatten()
         found = add_rows(pairs.flatten(0, 1), kinds, classes**2).view(classes, classes, live, live)
