@@ -23,7 +23,7 @@ MAY_IMPORT = {  # from the lowest to the highest
     "config": {"errors", "options", "registry"},
     "devices": {"errors"},
     "storage": {"errors"},
-    "progress": set(),
+    "progress": {"errors"},
     "constraints": {"errors"},
     "kernels": set(),
     "types": {"kernels"},

@@ -19,7 +19,7 @@ from trellis.models.tagger import Tagger
 from trellis.options import build, choose
 from trellis.storage import as_path
 from trellis.tasks.compare import Text, compare, spelled_log_probs, spelling_of
-from trellis.tasks.lm import READINGS, Evaluation, data_of, evaluate as score_batches, split_of
+from trellis.tasks.lm import Evaluation, check_source, data_of, evaluate as score_batches, reading_of, split_of
 from trellis.tasks.tagging import TagScores, score_tags
 from trellis.training import run as job
 from trellis.training.callbacks import Callback
@@ -143,7 +143,7 @@ def evaluate(
         raise TrellisError(f"Models of the family {found.family} assign no probabilities to words: no perplexity.")
     text = split_of(found, data, split, reader)
     warn_untrained(found.vocab, {"the text": text})
-    result = score_batches(found, READINGS[found.about.get("order", "sentences")](text))
+    result = score_batches(found, reading_of(found)(text))
     if not open_vocabulary:
         return result
     return result._replace(spelling=float(spelled_log_probs(Text(found.vocab, text), spelling_of(found)).sum()))
@@ -157,6 +157,8 @@ def evaluate_tags(model: Tagger, data: Any, split: str | None, reader: str | Non
     if isinstance(data, str | PathLike):
         own = None if str(data) in TAGGED else format_of(str(data)) or config.reader
         config = replace(config, source=str(data), reader=reader or own)
+    elif data is None:
+        check_source(config.source)
     if data is not None:
         config = replace(config, valid_fraction=0.0, test_fraction=0.0)
     splits = read_splits(config, given)

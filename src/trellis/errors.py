@@ -12,6 +12,14 @@ _ALLOCATION = re.compile(
 )
 
 
+def printable(value: object) -> str:
+    """Text with unprintable characters escaped, so that no file name, word or metadata can control the terminal."""
+    shown = str(value)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in shown)
+
+
 class TrellisError(Exception):
     """An error that the user can fix, such as a misspelled option. The command line prints it and exits with code 2.
 
@@ -21,6 +29,9 @@ class TrellisError(Exception):
     ...     print(error)
     model.states is -1: it must be at least 0.
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(TrellisError, ValueError):

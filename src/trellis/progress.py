@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from trellis.errors import printable
+
 LINE_INTERVAL = 10.0  # seconds between plain lines
 
 _quiet = False
@@ -22,7 +24,7 @@ class Progress:
     """The interface of progress reports; this base class prints nothing."""
 
     def __init__(self, description: str, total: float | None, unit: str) -> None:
-        self.description, self.total, self.unit = description, total, unit
+        self.description, self.total, self.unit = printable(description), total, unit
         self.done, self.fields = 0.0, dict[str, object]()
 
     @classmethod
@@ -73,6 +75,7 @@ class _Bar(Progress):
     def __init__(self, description: str, total: float | None, unit: str) -> None:
         from rich import progress as rich
         from rich.console import Console
+        from rich.markup import escape
 
         super().__init__(description, total, unit)
         self.outermost = _Bar.display is None
@@ -81,7 +84,7 @@ class _Bar(Progress):
             columns = rich.BarColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn(), *texts
             _Bar.display = rich.Progress(*columns, console=Console(stderr=True))
             _Bar.display.start()
-        self.task = _Bar.display.add_task(description, total=total, unit=unit, figures="")
+        self.task = _Bar.display.add_task(escape(self.description), total=total, unit=unit, figures="")
 
     def show(self, last: bool = False) -> None:
         _Bar.display.update(self.task, completed=self.done, figures=self.figures(), visible=self.outermost or not last)

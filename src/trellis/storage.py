@@ -1,12 +1,15 @@
 """Atomic file writes, and tensors in the safetensors format."""
 
+import importlib.util
 import json
 import math
 import os
 import secrets
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -19,6 +22,7 @@ from trellis.errors import TrellisError
 
 PARTIAL = ".partial"
 LOCK = ".lock"
+BUILDING = ".building-"  # prefix of temporary folders
 
 DTYPES = {
     "F64": torch.float64,
@@ -48,6 +52,14 @@ def as_path(path: Any) -> Path:
         raise TrellisError(f"A path must be a string or a pathlib.Path, not {type(path).__name__}.") from None
 
 
+def confined(folder: Path, name: Any) -> Path:
+    """The path of a file that another file names; raises unless it is inside the folder of that file."""
+    path = folder / str(name)
+    if not isinstance(name, str) or not path.resolve().is_relative_to(folder.resolve()):
+        raise TrellisError(f"The file in {folder} names {name!r}, which is not in that folder; it was not opened.")
+    return path
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a binary file that atomically replaces `path`, synced to disk, if the block exits without an error."""
@@ -75,8 +87,9 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes; the lock is released when the process ends, however it ends."""
+def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Lock a folder against other processes, if necessary after they have released it (`wait`). The lock is released
+    when the process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # not Unix: no file locks
@@ -87,16 +100,36 @@ def claimed(folder: Path) -> Iterator[None]:
         file = (folder / LOCK).open("w")
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise TrellisError(f"Another process is using {folder}; wait, or choose another folder.") from error
         yield
 
 
 def clear_partial(folder: str | Path) -> None:
-    """Remove unfinished files of killed processes from `folder`, to which no other process may be writing."""
-    for partial in Path(folder).glob(f".*{PARTIAL}"):
+    """Remove unfinished files of killed processes under `folder`, to which no other process may be writing."""
+    for partial in Path(folder).rglob(f".*{PARTIAL}"):
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """A new temporary folder inside `folder`, from which those of killed processes are removed."""
+    with ExitStack() as open_files:
+        with claimed(folder, wait=True):
+            for left in folder.glob(f"{BUILDING}*"):
+                remove_abandoned(left)
+            made = Path(tempfile.mkdtemp(prefix=BUILDING, dir=folder))
+            open_files.callback(shutil.rmtree, made, ignore_errors=True)
+            open_files.enter_context(claimed(made))
+        yield made
+
+
+def remove_abandoned(made: Path) -> None:
+    """Remove a temporary folder unless a process is using it."""
+    if importlib.util.find_spec("fcntl") is not None:
+        with suppress(TrellisError), claimed(made):
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def save_tensors(
@@ -111,6 +144,8 @@ def write_tensors(
     file: BinaryIO, tensors: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
     """`save_tensors` to an open file."""
+    if CHECKSUM in (metadata or {}):
+        raise TrellisError(f"The metadata cannot have the key {CHECKSUM!r}: the checksum of the file has that name.")
     arrays = {name: _as_tensor(name, value) for name, value in tensors.items()}
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].element_size(), item[0])))
     header: dict[str, Any] = {"__metadata__": {key: str(value) for key, value in (metadata or {}).items()}}
@@ -129,9 +164,13 @@ def write_tensors(
         file.write(_bytes(array))
 
 
-def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Read every tensor of a safetensors file, verifying the checksum if there is one."""
+def load_tensors(path: str | Path, device: str | torch.device = "cpu", checked: bool = False) -> dict[str, Tensor]:
+    """Read every tensor of a safetensors file, verifying its checksum; if `checked`, a file without one is rejected.
+
+    Files from other programs have no checksum."""
     with _opened(path) as (file, header):
+        if checked and header.checksum is None:
+            raise ValueError("it has no checksum")
         checksum, tensors = header.checksum_start, {}
         for name, entry in header.entries.items():
             array = torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
@@ -175,7 +214,7 @@ def _opened(path: str | Path) -> Iterator[tuple[BufferedReader, _Header]]:
             yield file, _read_header(file, os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise TrellisError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
         raise TrellisError(
             f"{path} is truncated, damaged or not a safetensors file ({error}); restore a copy or write it again."
         ) from error
@@ -188,6 +227,8 @@ def _read_header(file: BufferedReader, size: int) -> _Header:
         raise ValueError("no header")
     header = json.loads(file.read(length))
     metadata = header.get("__metadata__", {})
+    if not all(isinstance(value, str) for value in metadata.values()):
+        raise ValueError("metadata that is not text")
     checksum = metadata.pop(CHECKSUM, None)
     start = _header_checksum(header)
     header.pop("__metadata__", None)

@@ -13,6 +13,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.base import Support, restored_support
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.families.hmm.parameters.table import Tables, set_log
+from trellis.models.restoring import rebuilt
 from trellis.options import Options, option
 from trellis.transitions import DenseEntry
 
@@ -54,6 +55,5 @@ class RingParams(Tables):
 
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> RingParams:
-        params = cls(settings["states"], len(words), restored_support(tensors), settings["reach"])
-        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
-        return params
+        support = restored_support(tensors, len(words), settings["states"])
+        return rebuilt(lambda: cls(settings["states"], len(words), support, settings["reach"]), tensors)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters import Draw, Support, WordParams
 from trellis.families.hmm.parameters.base import WHOLE, normalised, restored_support
+from trellis.models.restoring import rebuilt
 from trellis.parts import Parts
 from trellis.transitions import Dense
 
@@ -50,6 +51,5 @@ class StickyParams(WordParams):
 
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> StickyParams:
-        params = cls(settings["states"], len(words), restored_support(tensors))
-        params.to(tensors["start"].dtype).load_state_dict(tensors)
-        return params
+        support = restored_support(tensors, len(words), settings["states"])
+        return rebuilt(lambda: cls(settings["states"], len(words), support), tensors)

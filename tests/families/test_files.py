@@ -77,7 +77,7 @@ def test_n_grams_that_do_not_add_up(tmp_path: Path) -> None:
     model = NGram.fit(vocabulary(), split(), 3)
     model.backoffs = model.backoffs[1:]
     save_model(tmp_path / "m", model)
-    with pytest.raises(TrellisError, match="does not match the header"):
+    with pytest.raises(TrellisError, match="'backoffs' has the shape"):
         load(tmp_path / "m")
 
 

@@ -69,7 +69,10 @@ class Rows(NamedTuple):
 
 
 def write_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(finite(data), ensure_ascii=False) + "\n")
+    line = json.dumps(finite(data), ensure_ascii=False)
+    if not line.isprintable():  # \x7f to \x9f, which JSON allows, can control a terminal
+        line = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+    sys.stdout.write(line + "\n")
 
 
 class UnixLines(NamedTuple):

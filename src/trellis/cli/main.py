@@ -11,7 +11,7 @@ from types import ModuleType
 
 from trellis import __version__
 from trellis.cli import commands
-from trellis.errors import TrellisError, within_limits
+from trellis.errors import TrellisError, printable, within_limits
 from trellis.extensions import COMMANDS, entries
 from trellis.progress import set_quiet
 
@@ -80,7 +80,9 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     found = find_commands()
     args = parse(found, argv)
-    logging.basicConfig(format="%(message)s", level=logging.ERROR if args.quiet else logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(Escaped("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.ERROR if args.quiet else logging.INFO)
     set_quiet(args.quiet)
     try:
         with within_limits():
@@ -95,6 +97,13 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(answer.exit_code)
 
 
+class Escaped(logging.Formatter):
+    """Escapes unprintable characters of messages."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record))
+
+
 def fail(sentence: str, code: int) -> None:
-    print(f"trellis: {sentence}", file=sys.stderr)
+    print(f"trellis: {printable(sentence)}", file=sys.stderr)
     sys.exit(code)

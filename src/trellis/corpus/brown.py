@@ -7,6 +7,8 @@ Since the class bigram log-likelihood per token is I(c; d) - H(w), the best part
 """
 
 import hashlib
+import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,18 +18,20 @@ import numpy as np
 from trellis.corpus.brown_counts import BigramCounts, average_mutual_information, count_bigrams
 from trellis.corpus.brown_merging import Job, Start, agglomerate, merge_tree
 from trellis.corpus.brown_paths import Clustering
-from trellis.corpus.cache import cache_folder
+from trellis.corpus.cache import cache_folder, writing
 from trellis.errors import TrellisError
 from trellis.kernels.brown import kernels as fastest_kernels
 from trellis.kernels.brown.state import class_table, split_bigrams, tabulate, xlogx_table
 from trellis.options import choose
 from trellis.progress import progress
-from trellis.storage import atomic_write
+from trellis.storage import load_tensors, save_tensors, workshop
 
 TOLERANCE = 1e-5  # stop after a sweep with a smaller relative gain in mutual information
 MERGED_FIRST = 512  # words that are merged, at O(C²) each; the others are placed, at O(C) per distinct bigram
 CACHE_FORMAT = 1  # increment when the algorithm's output changes
+CLASSES = "classes"  # the tensor in a file of the cache
 LARGEST_CHUNK = 256  # words that choose their classes in parallel
+logger = logging.getLogger(__name__)
 
 
 def brown_clusters(
@@ -75,20 +79,23 @@ def brown_classes(
     choices = CACHE_FORMAT, classes, vocab_size, seed, str(tokens.dtype), *alone
     digest = hashlib.sha256(repr(choices).encode())
     digest.update(np.ascontiguousarray(tokens).data)
-    path = cache_folder() / "classes" / f"{classes}-{digest.hexdigest()[:16]}.npy"
+    path = cache_folder() / "classes" / f"{classes}-{digest.hexdigest()[:16]}.safetensors"
     found = _read_classes(path, classes, vocab_size)
     if found is None:
         found = brown_clusters(tokens, classes, vocab_size=vocab_size, seed=seed, alone=alone).assignment
-        with atomic_write(path) as file:
-            np.save(file, found, allow_pickle=False)
+        with writing(path.parent), workshop(path.parent) as folder:
+            save_tensors(folder / path.name, {CLASSES: found})
+            os.replace(folder / path.name, path)
     return found
 
 
 def _read_classes(path: Path, classes: int, vocab_size: int) -> np.ndarray | None:
-    """Read a cached file of classes; None if it is missing or corrupt."""
+    """Read a cached file of classes; None if it is missing or damaged."""
     try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        found = load_tensors(path, checked=True)[CLASSES].numpy()
+    except (TrellisError, KeyError):
+        if path.exists():
+            logger.warning("%s is damaged; it is created again.", path)
         return None
     sound = found.shape == (vocab_size,) and found.dtype.kind == "i" and 0 <= found.min() <= found.max() < classes
     return found if sound else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trellis.config import DataConfig, RunConfig
-from trellis.corpus.cache import cache_folder, new_entry
+from trellis.corpus.cache import cache_folder, is_intact, new_entry
 from trellis.corpus.encode import SPLITS, Split, encode_corpus, encode_sentences, open_split
 from trellis.corpus.read import find_reader, reader_of_suffix, suffix_of
 from trellis.corpus.recipe import Recipe, make_recipe
@@ -65,8 +65,8 @@ def load_corpus(
         if config.reader is None:
             check_one_format(source, recipe)
         target = cache_folder(cache) / "corpora" / f"{source.name}-{_fingerprint(source, recipe, vocab)}"
-        if not _is_intact(target):
-            with new_entry(target, _is_intact) as folder:
+        if not is_intact(target):
+            with new_entry(target) as folder:
                 _build(source, recipe, vocab, folder)
         corpus = _open(target, source.description, recipe)
         if vocab is None:
@@ -185,22 +185,9 @@ def _build(source: Source, recipe: Recipe, known: Vocabulary | None, folder: Pat
     meta = {
         "schema": SCHEMA,
         "splits": [name for name in SPLITS if (folder / f"{name}.tokens").exists()],
-        "sizes": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
         "recipe": asdict(recipe),
     }
     write_text(folder / META, json.dumps(meta, indent=1))
-
-
-def _is_intact(folder: Path) -> bool:
-    """Whether every file exists and has its recorded size."""
-    try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
-        sizes = meta["sizes"]
-        return meta.get("schema") == SCHEMA and all(
-            (folder / name).stat().st_size == size for name, size in sizes.items()
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return False
 
 
 def _open(folder: Path, origin: str, recipe: Recipe) -> Corpus:

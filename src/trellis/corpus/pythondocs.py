@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from trellis.corpus.cache import new_entry
+from trellis.corpus.cache import is_intact, new_entry
 from trellis.progress import progress
 
 FORMAT = 1  # increment when the rules below change
@@ -49,14 +49,10 @@ def python_docs(folder: Path) -> Path:
     identity = f"{FORMAT} {sys.version} {sys.platform} {sysconfig.get_path('stdlib')}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     target = folder / f"python-docs-{platform.python_version()}-{digest}"
-    if not _is_whole(target):
-        with new_entry(target, _is_whole) as made:
+    if not is_intact(target):
+        with new_entry(target) as made:
             _write_splits(made)
     return target
-
-
-def _is_whole(folder: Path) -> bool:
-    return all((folder / f"{split}.txt").is_file() for split in ("train", *SHARES))
 
 
 def _write_splits(folder: Path) -> None:

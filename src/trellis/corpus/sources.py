@@ -3,19 +3,19 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from trellis.config import GIVEN
-from trellis.corpus.cache import cache_folder, writing
+from trellis.corpus.cache import cache_folder, is_intact, new_entry, writing
 from trellis.corpus.download import download, unzip
 from trellis.corpus.pythondocs import describe_python, python_docs
 from trellis.corpus.read import READERS, find_reader, suffix_of
 from trellis.errors import TrellisError
 from trellis.extensions import READERS as GROUP, entries
+from trellis.storage import workshop
 
 SPLITS = "train", "valid", "test"
 WHOLE = "whole"  # the key for the files of a source without splits
@@ -113,10 +113,12 @@ def _find_splits(name: str, root: Path) -> Source:
     """A corpus in three files, from $TRELLIS_DATA or downloaded once into the cache."""
     files = _splits_in(data_folder(name))
     if not files:
-        files = {split: [root / "sources" / name / f"{split}.txt"] for split in SPLITS}
-        for split, (url, sha256) in DOWNLOADS[name].items():
-            if not files[split][0].exists():
-                download(url, sha256, files[split][0])
+        target = root / "sources" / name
+        if not is_intact(target):
+            with new_entry(target) as made:
+                for split, (url, sha256) in DOWNLOADS[name].items():
+                    download(url, sha256, made / f"{split}.txt")
+        files = {split: [target / f"{split}.txt"] for split in SPLITS}
     return Source(name, name, files)
 
 
@@ -124,10 +126,12 @@ def _find_text8(name: str, root: Path) -> Source:
     """The single file text8-*, from $TRELLIS_DATA/text8 or downloaded once into the cache."""
     found = sorted(data_folder(name).glob("text8*"))
     if not found:
-        found = [root / "sources" / name / name]
-        if not found[0].exists():
-            download(*TEXT8, found[0].with_suffix(".zip"))
-            unzip(found[0].with_suffix(".zip"), found[0])
+        target = root / "sources" / name
+        if not is_intact(target):
+            with new_entry(target) as made:
+                download(*TEXT8, made / f"{name}.zip")
+                unzip(made / f"{name}.zip", made / name)
+        found = [target / name]
     return Source(name, f"{name} ({found[0].name})", {WHOLE: found[:1]})
 
 
@@ -146,9 +150,8 @@ NAMED: dict[str, Callable[[str, Path], Source]] = {
 
 @contextmanager
 def _standard_input(root: Path) -> Iterator[Source]:
-    with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=root, prefix=".stdin-") as file:
+    with writing(root), workshop(root) as folder:
+        path = folder / "stdin"
+        with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-            file.flush()
-            yield Source("stdin", "standard input", {WHOLE: [Path(file.name)]})
+        yield Source("stdin", "standard input", {WHOLE: [path]})

@@ -62,7 +62,11 @@ class Vocabulary:
 
     def check(self) -> None:
         """Raise ValueError if the words and preprocessing do not form a valid vocabulary."""
-        if EOS not in self.index or len(self.index) != len(self.counts) or self.tokenizer not in TOKENIZERS:
+        if not all(isinstance(word, str) for word in self.words) or len(set(self.words)) != len(self.words):
+            raise ValueError("the words of the vocabulary are not distinct strings")
+        if not all(type(count) is int and 0 <= count < 1 << 63 for count in self.counts):
+            raise ValueError("the counts of the vocabulary are not integers of at least 0")
+        if EOS not in self.index or len(self.words) != len(self.counts) or self.tokenizer not in TOKENIZERS:
             raise ValueError("the vocabulary is invalid")
 
     def __len__(self) -> int:

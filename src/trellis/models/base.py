@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from trellis.corpus import Split, Vocabulary
 from trellis.devices import check_integer, check_memory, draw_uniform, seeded
-from trellis.errors import TrellisError
+from trellis.errors import TrellisError, printable
+from trellis.models.restoring import check_finite
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
 from trellis.storage import as_path
 from trellis.transitions.base import invert
@@ -124,6 +125,11 @@ class PersistedModel(ABC):
         """The tensors to save."""
 
     @classmethod
+    def check_saved(cls, saved: Saved) -> None:
+        """Raise ValueError if the contents of a file cannot be this model's; called before `restore`."""
+        check_finite(saved.tensors)
+
+    @classmethod
     @abstractmethod
     def restore(cls, saved: Saved) -> PersistedModel:
         """Rebuild the model from its saved contents."""
@@ -155,7 +161,7 @@ class PersistedModel(ABC):
     def __repr__(self) -> str:
         facts = [f"{self.num_states:,} states"] if self.num_states else []
         facts += [f"{len(self.vocab):,} words"]
-        corpus = f", trained on {self.about['corpus'].split(':')[0]}" if "corpus" in self.about else ""
+        corpus = f", trained on {printable(self.about['corpus'].split(':')[0])}" if "corpus" in self.about else ""
         return f"<{type(self).__name__} ({self.family}): {', '.join(facts)}{corpus}>"
 
     def _repr_html_(self) -> str:

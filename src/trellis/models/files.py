@@ -1,33 +1,43 @@
 """Model files: tensors, with the family, settings and vocabulary as JSON in the header."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
+from torch import Tensor
 
 from trellis.corpus import Vocabulary
 from trellis.devices import choose_device
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel, Saved
+from trellis.models.restoring import check_settings
 from trellis.registry import families, find_family, resolve
 from trellis.storage import as_path, check_schema, load_tensors, read_metadata, save_tensors
 
 FORMAT, SCHEMA = "trellis.model", 2
 FILE = "model.safetensors"
+TRAINING = "training."  # prefix of the state of a learner in a checkpoint
+LOG_ZERO = -1e30  # the logit of a probability of zero in a model file, finite
 UNTRAINED = "untrained.safetensors"  # in the folder of an unfinished run: the model before its first step
 BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
 CONFIG = "config.toml"
 DEMO = "demo"  # a model in the package, made by `make bundled`
+ABOUT: dict[str, type] = dict.fromkeys(
+    ("corpus", "order", "reader", "column"), str
+)  # the types of the metadata that are used
+ABOUT |= dict.fromkeys(("data", "run", "training", "scores"), dict)
 M = TypeVar("M", bound=PersistedModel)
 
 
 def save_model(
-    path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False
-) -> None:
-    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16."""
+    path: str | Path, model: PersistedModel, about: dict[str, Any] | None = None, half: bool = False,
+    training: Mapping[str, Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Save a model; `about` is additional JSON metadata, such as data and scores. `half` writes float32 as float16.
+    `training` is the state of a learner, for a checkpoint that can also be loaded as a model."""
     header = {
         "format": FORMAT,
         "schema": str(SCHEMA),
@@ -39,7 +49,14 @@ def save_model(
     model.save_beside(Path(path).parent)
     tensors = model.tensors()
     short = {name: t.half() if t.dtype == torch.float32 else t for name, t in tensors.items()} if half else tensors
-    save_tensors(path, short, header)
+    if large := [name for name, t in short.items() if t.dtype == torch.float16 and bool((t == torch.inf).any())]:
+        raise TrellisError(f"The tensor {large[0]!r} has numbers that are too large for float16; save it without half.")
+    save_tensors(path, short | {f"{TRAINING}{name}": t for name, t in (training or {}).items()}, header)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """A float16 tensor as float32; -inf stands for the logits of probabilities of zero, which are finite."""
+    return tensor.float().masked_fill(tensor == -torch.inf, LOG_ZERO)
 
 
 @overload
@@ -74,10 +91,25 @@ def read_model(file: Path) -> PersistedModel:
         family = find_family(header["family"])
         vocab, settings = Vocabulary.from_json(header["vocab"]), json.loads(header["settings"])
         vocab.check()
-        tensors = {name: t.float() if t.dtype == torch.float16 else t for name, t in load_tensors(file).items()}
-        model = family.load("model").restore(Saved(vocab, settings, tensors, file.parent))
-        model.about = json.loads(header["about"])
+        tensors = load_tensors(file, checked=True)
+        tensors = {name: t for name, t in tensors.items() if not name.startswith(TRAINING)}
+        tensors = {name: widened(t) if t.dtype == torch.float16 else t for name, t in tensors.items()}
+        check_settings(settings, tensors)
+        saved, kind = Saved(vocab, settings, tensors, file.parent), family.load("model")
+        kind.check_saved(saved)
+        model = kind.restore(saved)
+        model.about = checked_about(json.loads(header["about"]))
         return model
+
+
+def checked_about(about: Any) -> dict[str, Any]:
+    """The metadata of a model file; raises ValueError if a value has the wrong type."""
+    if not isinstance(about, dict):
+        raise ValueError("the metadata are not a JSON object")
+    for name, kind in ABOUT.items():
+        if name in about and not isinstance(about[name], kind):
+            raise ValueError(f"the metadata {name!r} has the wrong type")
+    return about
 
 
 def foreign_reader(file: Path) -> Any:
@@ -94,7 +126,7 @@ def intact(file: Path) -> Iterator[None]:
     """Turn errors from inconsistent file contents into a one-line TrellisError."""
     try:
         yield
-    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError, MemoryError) as error:
         reason = " ".join(str(error).split())
         raise TrellisError(f"{file} is damaged: its contents are inconsistent ({reason}); train it again.") from error
 

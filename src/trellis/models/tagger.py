@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from trellis.corpus.tagged import Tagged
@@ -96,4 +97,6 @@ def lines_to_tensor(lines: Collection[str]) -> np.ndarray:
 
 
 def tensor_to_lines(tensor: Tensor) -> list[str]:
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise ValueError("the names are not a string of bytes")
     return json.loads(tensor.numpy().tobytes())

@@ -5,17 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from trellis.errors import printable as text
+
 NOTHING = "–"
 UNITS = (3600, "h"), (60, "min"), (1, "s")
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-
-
-def text(value: object) -> str:
-    """Running text with unprintable characters escaped, so that no word can control the terminal."""
-    shown = str(value)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 def word(token: str, longest: int = 40) -> str:

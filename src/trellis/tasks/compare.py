@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis.corpus import Split, Vocabulary
+from trellis.corpus.cache import trust_source
 from trellis.corpus.tokenize import EOS, UNK
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel
@@ -16,7 +17,7 @@ from trellis.registry import find_family
 from trellis.storage import as_path
 from trellis.tasks.bands import Band, by_frequency, by_position
 from trellis.tasks.bootstrap import Difference, paired_bits, paired_bootstrap, resampled_units
-from trellis.tasks.lm import READINGS, Evaluation, in_text_order, load_split, split_of
+from trellis.tasks.lm import Evaluation, in_text_order, load_split, reading_of, split_of
 from trellis.tasks.spelling import Spelling
 
 INTERPOLATED = "interpolated"
@@ -104,6 +105,8 @@ def compare(
     (True, True)
     """
     data = list(data) if isinstance(data, Iterator) else data
+    if isinstance(data, str | PathLike):
+        trust_source(str(data))
     named = [with_name(model, device) for model in models]
     if ngram:
         named.append(ngram_of(named[0][1], ngram))
@@ -156,7 +159,7 @@ def score_text(
         if scored:
             (require_same_characters if open_vocabulary else require_same)(scored[0].text, text, scored[0].model, name)
         order = model.about.get("order", "sentences")
-        log_probs = in_text_order(model, READINGS[order](text.split))
+        log_probs = in_text_order(model, reading_of(model)(text.split))
         scored.append(Scored(name, model.name, order, log_probs, text))
     return scored
 

@@ -13,9 +13,13 @@ from torch import Tensor
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
+from trellis.corpus.cache import is_trusted, trust_source
 from trellis.corpus.load import corpus_of
+from trellis.corpus.sources import NAMED
+from trellis.corpus.tagged import TAGGED
 from trellis.errors import TrellisError
 from trellis.models.base import LanguageModel, PersistedModel
+from trellis.options import build, choose
 from trellis.registry import find_family
 from trellis.types import Batch
 
@@ -102,7 +106,21 @@ def in_text_order(model: LanguageModel, batches: Batches) -> np.ndarray:
 
 def data_of(model: PersistedModel) -> Any:
     """The data options of a model's training text."""
-    return find_family(model.family).load("data")(**model.about.get("data", {}))
+    return build(find_family(model.family).load("data"), model.about.get("data", {}), "data.")
+
+
+def reading_of(model: PersistedModel) -> Callable[[Split], Batches]:
+    """How the model reads a text for evaluation."""
+    return choose(READINGS, model.about.get("order", "sentences"), "The order of batches")
+
+
+def check_source(source: str) -> None:
+    """Raise unless a text that a model file names is a built-in corpus, or one that the user has named before."""
+    if source not in NAMED and source not in TAGGED and not is_trusted(source):
+        raise TrellisError(
+            f"Only the model file names its training text, {source!r}, so it was not read; to read it, choose it with "
+            "--data (in Python, data)."
+        )
 
 
 def split_of(model: LanguageModel, data: Any = None, name: str | None = None, reader: str | None = None) -> Split:
@@ -125,6 +143,8 @@ def load_split(
     config = data_of(model)
     if source is None and config.source == "-":
         raise TrellisError("The model was trained on standard input; choose a text with --data.")
+    if source is not None:
+        trust_source(source)
     if not isinstance(config, DataConfig):
         if source is None:
             raise TrellisError(
@@ -136,6 +156,7 @@ def load_split(
         alike = replace(config, tokenizer=vocab.tokenizer, lower=vocab.lower, digits=vocab.digits)
         column = model.about.get("column") or config.column
         config = replace(alike, source=source, reader=reader, column=column, valid_fraction=0.0, test_fraction=0.0)
+    check_source(config.source)
     corpus = load_corpus(config, vocab=model.vocab, reader=model.about.get("reader", "text"))
     name = name or ("test" if "test" in corpus.splits else ALL)
     return join(list(corpus.splits.values())) if name == ALL else corpus[name]

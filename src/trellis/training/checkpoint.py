@@ -37,7 +37,7 @@ def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainS
     """Restore the learner, batches and random generators, and return the state of the loop."""
     details = read_details(path)
     try:
-        tensors = load_tensors(path)
+        tensors = load_tensors(path, checked=True)
     except TrellisError as error:
         raise TrellisError(f"{error}{_advice(path)}") from error
     with intact(path):
@@ -63,7 +63,7 @@ def _restore(
 def load_weights(path: Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
     """The model weights in a checkpoint, averaged if training kept an average."""
     read_details(path)
-    tensors = load_tensors(path, device)
+    tensors = load_tensors(path, device, checked=True)
     return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
 
 
@@ -104,7 +104,7 @@ def _advice(path: Path) -> str:
     other = path.with_name(BEST if path.name == LAST else LAST)
     try:
         step = json.loads(read_metadata(other)["training"])["state"]["step"]
-        load_tensors(other)
+        load_tensors(other, checked=True)
     except (TrellisError, LookupError, ValueError, TypeError):
         return ""
     return f" {other} (step {step}) is intact; copy it over {path.name} to resume from there."

@@ -15,13 +15,14 @@ import torch
 from trellis import __version__
 from trellis.config import RunConfig, load_config, seconds_of
 from trellis.corpus import Corpus
+from trellis.corpus.cache import trust_source
 from trellis.devices import check_memory, choose_device, describe_device
 from trellis.errors import TrellisError, within_limits
 from trellis.models.base import PersistedModel
 from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
 from trellis.options import to_toml
 from trellis.report.page import write_report
-from trellis.storage import as_path, claimed, write_text
+from trellis.storage import as_path, claimed, clear_partial, write_text
 from trellis.tasks.scores import Scores
 from trellis.training.callbacks import Callback
 from trellis.training.fit import Job
@@ -65,6 +66,8 @@ def train(
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
     report."""
     family, device = config.family, choose_device(config.device)
+    if data is None:
+        trust_source(config.data.source)
     folder = None if folder is None else as_path(folder)
     corpus = family.load("read")(config, data)
     if not config.eval.test:
@@ -140,6 +143,7 @@ def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
     """Lock the run folder and write its configuration."""
     with claimed(folder):
         check_folder(config, folder, resume)
+        clear_partial(folder)
         write_text(folder / CONFIG, to_toml(config))
         yield
 

@@ -11,6 +11,7 @@ from trellis.config import RunConfig
 from trellis.corpus import Corpus, Vocabulary
 from trellis.learning.base import GradientModel
 from trellis.models.base import LanguageModel, Saved
+from trellis.models.restoring import rebuilt
 from trellis.types import Batch
 
 
@@ -54,9 +55,7 @@ class Mixture(GradientModel, LanguageModel):
 
     @classmethod
     def restore(cls, saved: Saved) -> Mixture:
-        model = cls(saved.vocab, saved.settings["components"])
-        model.load_state_dict(saved.tensors)
-        return model.eval()
+        return rebuilt(lambda: cls(saved.vocab, saved.settings["components"]), saved.tensors).eval()
 
 
 def build(run: RunConfig, corpus: Corpus) -> Mixture:

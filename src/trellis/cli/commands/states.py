@@ -35,9 +35,8 @@ def run(args: argparse.Namespace) -> Answer:
         return Answer(rows, [Table("most informative states", rows, SUMMARIES)])
     from trellis.families.hmm.model import HMM
     from trellis.families.hmm.states import measure_states
-    from trellis.tasks.lm import READINGS, load_split
+    from trellis.tasks.lm import load_split, reading_of
 
     model = load(args.model, HMM, args.device)
-    read = READINGS[model.about.get("order", "sentences")]
-    facts = measure_states(model, read(load_split(model, args.data, args.split)))._asdict()
+    facts = measure_states(model, reading_of(model)(load_split(model, args.data, args.split)))._asdict()
     return Answer(facts, [Facts(facts)])

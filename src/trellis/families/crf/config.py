@@ -32,6 +32,7 @@ class CRFTrainConfig(FitConfig):
     history: int = option(6, "lbfgs: memory size", within="[1, 1000]")
     lr: float = option(0.1, "adagrad: learning rate", within="(0, 1000]")
     batch: int = option(64, "adagrad: sentences per batch", within="[1, 1e9]")
+    checkpoint_seconds: float = option(60.0, "lbfgs, adagrad: seconds between checkpoints", within="[0, inf)")
 
     def __post_init__(self) -> None:
         super().__post_init__()

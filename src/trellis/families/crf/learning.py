@@ -2,44 +2,82 @@
 
 import struct
 import tempfile
-from collections import deque
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from trellis.errors import TrellisError
 from trellis.families.crf import FAMILY
 from trellis.families.crf.config import CRFTrainConfig
 from trellis.families.crf.model import CRF, Features
+from trellis.learning.lbfgs import LBFGS
 from trellis.options import choose
 from trellis.progress import progress
 from trellis.registry import resolve
 
-EVALUATIONS = 20  # of the loss, at most, per iteration
 PERIOD = 10  # iterations over which the loss must decrease by the fraction `tolerance`
 CURVATURE = 0.1  # typical p (1 - p) of a label
 FEATURE = np.dtype([("kind", "<u4"), ("source", "<u4"), ("target", "<u4"), ("weight", "<f8")])  # in crfsuite's files
 
+T = TypeVar("T")
+
+
+class State(NamedTuple):
+    """What a learner needs in order to continue: tensors and JSON values."""
+
+    tensors: Mapping[str, Tensor]
+    json: Mapping[str, Any]
+
+
+@dataclass
+class Checkpoints:
+    """Saves the state of a learner about once every `seconds`, unless `save` is None."""
+
+    save: Callable[[State], None] | None = None
+    seconds: float = 0.0
+    found: State | None = None  # that of an interrupted run
+
+    def __post_init__(self) -> None:
+        self.saved = time.monotonic()
+
+    def restore(self, put: Callable[[State], T], otherwise: T) -> T:
+        """What `put` returns, given the state of the interrupted run; `otherwise` if there is none."""
+        try:
+            return otherwise if self.found is None else put(self.found)
+        except (ValueError, LookupError, TypeError, RuntimeError) as error:
+            raise TrellisError(f"The checkpoint does not match the text ({error}); choose another folder.") from error
+
+    def offer(self, state: Callable[[], State]) -> None:
+        """Save the state if it is time to."""
+        if self.save is not None and 0 < self.seconds <= time.monotonic() - self.saved:
+            self.save(state())
+            self.saved = time.monotonic()
+
 
 def train_crf(
-    crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0
-) -> CRF:
+    crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, device: str = "cpu", seed: int = 0,
+    checkpoints: Checkpoints | None = None,
+) -> CRF:  # fmt: skip
     """Fit the weights to the labels gold [N]; crfsuite supports no real-valued features."""
     learn = resolve(choose(FAMILY.learners, config.learner or "lbfgs", "train.learner"))
-    learn(crf.to(device), features.to(device), gold.to(device), config, seed)
+    given = crf.to(device), features.to(device), gold.to(device)
+    learn(*given, config, seed, checkpoints or Checkpoints())
     return crf.cpu()
 
 
-def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
+def by_lbfgs(
+    crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int, checkpoints: Checkpoints
+) -> None:
     """Find the unique optimum by L-BFGS, in coordinates of roughly equal curvature.
 
     The loss is per token, so that progress is easy to read."""
-    weights, recent = list(crf.parameters()), deque[float](maxlen=PERIOD)
+    weights = list(crf.parameters())
     scale = equal_curvature(crf, features, config.l2).double().cpu()
 
     @torch.no_grad()
@@ -54,22 +92,32 @@ def by_lbfgs(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig,
         slope = torch.cat([cast(Tensor, weight.grad).flatten() for weight in weights]).double().cpu()
         return value / len(gold), (slope * scale / len(gold)).numpy()
 
+    begin = torch.cat([weight.detach().flatten().double().cpu() for weight in weights]) / scale
+    search = LBFGS(evaluate, begin.numpy(), config.history)
+
+    def restore(found: State) -> list[float]:
+        search.restore({name: tensor.numpy() for name, tensor in found.tensors.items()})
+        return [float(loss) for loss in found.json["losses"]]
+
+    losses = checkpoints.restore(restore, list[float]())
     with progress("training the CRF", config.iterations, "iterations") as bar:
-
-        def watch(intermediate_result: OptimizeResult) -> None:
-            now = float(intermediate_result.fun)
-            bar.update(loss=now)
+        bar.advance(len(losses))
+        while len(losses) < config.iterations and not converged(losses, config.tolerance) and search.advance():
+            losses.append(search.value)
+            bar.update(loss=search.value)
             bar.advance(1)
-            if len(recent) == PERIOD and recent[0] - now < config.tolerance * abs(now):
-                raise StopIteration
-            recent.append(now)
-
-        limits = {"maxiter": config.iterations, "maxfun": EVALUATIONS * config.iterations, "ftol": 0.0, "gtol": 0.0}
-        begin = torch.cat([weight.detach().flatten().double().cpu() for weight in weights]) / scale
-        found = minimize(evaluate, begin.numpy(), jac=True, method="L-BFGS-B", callback=watch,
-                         options=limits | {"maxcor": config.history})  # fmt: skip
-    put(found.x)
+            checkpoints.offer(lambda: State(tensors_of(search.state()), {"losses": losses}))
+    put(search.point)
     crf.zero_grad()
+
+
+def converged(losses: Sequence[float], tolerance: float) -> bool:
+    """Whether the loss has decreased by less than this fraction in the last iterations."""
+    return len(losses) > PERIOD and losses[-1 - PERIOD] - losses[-1] < tolerance * abs(losses[-1])
+
+
+def tensors_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 @torch.no_grad()
@@ -83,13 +131,17 @@ def equal_curvature(crf: CRF, features: Features, l2: float) -> Tensor:
     return (2 * l2 + CURVATURE * torch.cat([counts, squares, moves])).rsqrt()
 
 
-def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
+def by_adagrad(
+    crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int, checkpoints: Checkpoints
+) -> None:
     """AdaGrad on shuffled batches of sentences, each with its share of the penalty."""
     descent = torch.optim.Adagrad(crf.parameters(), lr=config.lr)
     generator = torch.Generator().manual_seed(seed)
     count = len(features.lengths)
+    first = checkpoints.restore(lambda found: restore_adagrad(crf, descent, generator, found), 0)
     with progress("training the CRF", config.iterations, "epochs") as bar:
-        for _ in range(config.iterations):
+        bar.advance(first)
+        for epoch in range(first, config.iterations):
             total = 0.0
             for chosen in torch.randperm(count, generator=generator).split(config.batch):
                 part, tokens = features.take(chosen.to(gold.device))
@@ -97,10 +149,33 @@ def by_adagrad(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfi
                 descent.step()
             bar.update(loss=total)
             bar.advance(1)
+            done = {"epochs": epoch + 1}
+            checkpoints.offer(lambda done=done: State(adagrad_tensors(crf, descent, generator), done))  # type: ignore[misc]
 
 
-def by_crfsuite(crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int = 0) -> None:
-    """Train with python-crfsuite, using our ids as attribute and label names, and copy its weights."""
+def adagrad_tensors(crf: CRF, descent: torch.optim.Adagrad, generator: torch.Generator) -> dict[str, Tensor]:
+    sums = {f"sum.{name}": descent.state[weight]["sum"] for name, weight in crf.named_parameters()}
+    weights = {f"weight.{name}": weight.detach() for name, weight in crf.named_parameters()}
+    return sums | weights | {"random": generator.get_state()}
+
+
+@torch.no_grad()
+def restore_adagrad(crf: CRF, descent: torch.optim.Adagrad, generator: torch.Generator, found: State) -> int:
+    """Continue from a saved state; returns its number of epochs."""
+    for name, weight in crf.named_parameters():
+        if found.tensors[f"weight.{name}"].shape != weight.shape:
+            raise ValueError(f"{name!r} has another shape")
+        weight.copy_(found.tensors[f"weight.{name}"])
+        descent.state[weight]["sum"].copy_(found.tensors[f"sum.{name}"])
+    generator.set_state(found.tensors["random"])
+    return int(found.json["epochs"])
+
+
+def by_crfsuite(
+    crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int, checkpoints: Checkpoints
+) -> None:
+    """Train with python-crfsuite, using our ids as attribute and label names, and copy its weights; without
+    checkpoints."""
     if crf.dense.numel():
         raise TrellisError("The learner crfsuite supports only sparse features; train real-valued ones with lbfgs.")
     try:

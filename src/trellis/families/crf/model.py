@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trellis.inference import discrete
 from trellis.kernels import bags
 from trellis.kernels.bags import Bags, Pairs, concatenated_ranges
+from trellis.models.restoring import check_indices
 from trellis.transitions import Dense
 from trellis.types import Belief, Potentials
 
@@ -171,6 +172,15 @@ class CRF(nn.Module):
 def every_pair(attributes: int, labels: int) -> Pairs:
     """All pairs of an attribute and a label."""
     return Pairs(torch.arange(attributes + 1) * labels, torch.arange(labels, dtype=torch.int32).repeat(attributes))
+
+
+def check_pairs(pairs: Pairs, attributes: int, labels: int) -> None:
+    """Raise ValueError unless these are pairs of so many attributes and labels."""
+    check_indices("first", pairs.first, (attributes + 1,), 0, len(pairs.labels) + 1)
+    check_indices("labels", pairs.labels, (len(pairs.labels),), 0, labels)
+    ends = int(pairs.first[0]), int(pairs.first[-1])
+    if not labels or ends != (0, len(pairs.labels)) or not bool((pairs.first.diff() >= 0).all()):
+        raise ValueError("the weights of the features do not match the labels")
 
 
 def observed_pairs(features: Features, gold: Tensor, attributes: int, labels: int) -> Pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from array import array
 from collections import Counter
@@ -23,18 +24,21 @@ from trellis.corpus.tokenize import EOS
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
 from trellis.families.crf.encoders import ENCODERS, Encoded, split_spec
-from trellis.families.crf.learning import train_crf
-from trellis.families.crf.model import CRF, Features, every_pair, observed_pairs
+from trellis.families.crf.learning import Checkpoints, State, train_crf
+from trellis.families.crf.model import CRF, Features, check_pairs, every_pair, observed_pairs
 from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS, Attributes, beside
 from trellis.kernels.bags import Bags, Pairs
 from trellis.models.base import Saved
+from trellis.models.files import FILE, LAST, TRAINING, intact, load, read_header, save_model
+from trellis.models.restoring import check_labels, check_shapes, rebuilt
 from trellis.models.tagger import Tagger, a_few, check_data, lines_to_tensor, tensor_to_lines
 from trellis.options import build
 from trellis.report.markup import Markup
-from trellis.storage import atomic_write
+from trellis.storage import atomic_write, confined, load_tensors
 from trellis.tasks.scores import Scores
 from trellis.tasks.tagging import score_tags
 from trellis.training.fit import Fitted, Job
+from trellis.training.state import TrainState
 
 NAMES = "names"  # the tensor of feature names
 POS = "p[0]="  # prefix of part-of-speech attributes
@@ -55,19 +59,21 @@ class CRFTagger(Tagger):
 
     def __init__(
         self, config: CRFTaggerConfig, labels: list[str], vocab: Vocabulary, index: Index, scales: list[float],
-        crf: CRF, device: str = "cpu",
+        crf: CRF, device: str = "cpu", files: Sequence[tuple[str, Path]] | None = None,
     ) -> None:  # fmt: skip
+        """`files` are the kinds and files of the representations; by default, those named in `config`."""
         self.config, self.labels, self.vocab, self.index, self.scales = config, labels, vocab, index, scales
         self.word_counts = {word: count for word, count in zip(vocab.words, vocab.counts, strict=True) if word != EOS}
-        self.crf, self.files = crf, [split_spec(spec.strip()) for spec in config.representations.split(";") if spec]
+        specs = [spec.strip() for spec in config.representations.split(";") if spec]
+        self.crf, self.files = crf, [split_spec(spec) for spec in specs] if files is None else files
         self.encoders = [ENCODERS[kind](file, device) for kind, file in self.files]
 
     @classmethod
     def train(
         cls, data: Tagged, config: CRFTaggerConfig | None = None, train: CRFTrainConfig | None = None,
-        device: str = "cpu", seed: int = 0,
+        device: str = "cpu", seed: int = 0, checkpoint: Path | None = None,
     ) -> CRFTagger:  # fmt: skip
-        """Fit a tagger to tagged text."""
+        """Fit a tagger to tagged text; training continues from the checkpoint, if there is one."""
         check_data(data)
         spans, config = units_of(data.tag_set()) == "spans", config or CRFTaggerConfig()
         template = config.template or ("chunk" if spans else "pos")
@@ -76,10 +82,10 @@ class CRFTagger(Tagger):
         data = data.map_tags(lambda tags: convert(tags, config.scheme)) if spans else data
         labels, vocab = data.tag_set(), Vocabulary.choose(Counter(chain.from_iterable(data.words)), unk=False)
         tagger = cls(config, labels, vocab, {}, [], CRF(len(labels), 0), device)
-        tagger.fit(data, train or CRFTrainConfig(), device, seed)
+        tagger.fit(data, train or CRFTrainConfig(), device, seed, checkpoint)
         return tagger
 
-    def fit(self, data: Tagged, train: CRFTrainConfig, device: str, seed: int) -> None:
+    def fit(self, data: Tagged, train: CRFTrainConfig, device: str, seed: int, checkpoint: Path | None = None) -> None:
         """Select attributes and scales, and train the CRF."""
         encoded = self.represent(data.words)
         dense = [(encoder, part) for encoder, part in zip(self.encoders, encoded, strict=True) if not is_sparse(part)]
@@ -91,7 +97,18 @@ class CRFTagger(Tagger):
         gold = torch.tensor([number[tag] for tag in chain.from_iterable(data.tags)])
         sizes = len(self.labels), len(self.index)
         pairs = None if self.config.unseen else observed_pairs(features, gold, sizes[1], sizes[0])
-        self.crf = train_crf(CRF(*sizes, features.dense.shape[1], pairs=pairs), features, gold, train, device, seed)
+        self.crf = CRF(*sizes, features.dense.shape[1], pairs=pairs)
+        train_crf(self.crf, features, gold, train, device, seed, self.checkpoints(checkpoint, train))
+
+    def checkpoints(self, path: Path | None, train: CRFTrainConfig) -> Checkpoints:
+        """Checkpoints of the training in a file, which is also a model of this family."""
+        if path is None:
+            return Checkpoints()
+
+        def save(state: State) -> None:
+            save_model(path, self, {"learner": dict(state.json)}, training=state.tensors)
+
+        return Checkpoints(save, train.checkpoint_seconds, read_state(path) if path.exists() else None)
 
     def choose_attributes(self, attributes: Iterable[Attributes]) -> Bags:
         """Number the attributes that occur often enough, most frequent first, and return those of every token."""
@@ -181,15 +198,25 @@ class CRFTagger(Tagger):
     @classmethod
     def restore(cls, saved: Saved) -> CRFTagger:
         vocab, settings, tensors, folder = saved
-        specs = ";".join(f"{kind}:{folder / name}" for kind, name in settings["encoders"])
-        config = build(CRFTaggerConfig, settings["config"] | {"representations": specs})
-        index = {name: i for i, name in enumerate(tensor_to_lines(tensors.pop(NAMES)))}
-        if tensors["attribute"].dim() == 2:  # all pairs, as in files written before weights were sparse
-            tensors |= every_pair(*tensors["attribute"].shape)._asdict() | {"attribute": tensors["attribute"].flatten()}
-        pairs = Pairs(tensors["first"], tensors["labels"])
-        crf = CRF(len(settings["labels"]), len(index), len(tensors["dense"]), pairs=pairs)
-        crf.load_state_dict(tensors)
-        return cls(config, settings["labels"], vocab, index, settings["scales"], crf)
+        files = [(kind, confined(folder, name)) for kind, name in settings["encoders"]]
+        names, labels = check_labels("features", tensor_to_lines(tensors[NAMES])), settings["labels"]
+        weights = {name: tensor for name, tensor in tensors.items() if name != NAMES}
+        if weights["attribute"].dim() == 2:  # all pairs, as in files written before weights were sparse
+            check_shapes({"attribute": (len(names), len(labels))}, {"attribute": weights["attribute"]})
+            weights |= every_pair(len(names), len(labels))._asdict() | {"attribute": weights["attribute"].flatten()}
+        pairs = Pairs(weights["first"], weights["labels"])
+        check_pairs(pairs, len(names), len(check_labels("labels", labels)))
+        crf = rebuilt(lambda: CRF(len(labels), len(names), len(weights["dense"]), pairs=pairs), weights)
+        config, index = build(CRFTaggerConfig, settings["config"]), {name: i for i, name in enumerate(names)}
+        tagger = cls(config, labels, vocab, index, settings["scales"], crf, files=files)
+        tagger.check_widths()
+        return tagger
+
+    def check_widths(self) -> None:
+        """Raise ValueError if the representations do not have as many dimensions as the CRF has weights."""
+        dense = [vectors(part)[0] for part in self.represent([[EOS]]) if not is_sparse(part)]
+        if len(dense) != len(self.scales) or sum(window(one).shape[1] for one in dense) != len(self.crf.dense):
+            raise ValueError("the representations beside the model are not those it was trained with")
 
 
 @dataclass(frozen=True)
@@ -207,9 +234,21 @@ def read(run: RunConfig, data: Any = None) -> TaggedCorpus:
 
 
 def fit(job: Job) -> Fitted:
-    config = job.config
+    config, folder = job.config, job.folder
+    if folder is not None and (folder / FILE).exists():
+        finished = load(folder, CRFTagger, job.device)
+        return Fitted(finished, TrainState(**finished.about["training"]))
     model, train = cast(CRFTaggerConfig, config.model), cast(CRFTrainConfig, config.train)
-    return Fitted(CRFTagger.train(job.corpus.splits["train"], model, train, job.device, config.seed))
+    options = model, train, job.device, config.seed, folder and folder / LAST
+    return Fitted(CRFTagger.train(job.corpus.splits["train"], *options))
+
+
+def read_state(path: Path) -> State:
+    """The state of the learner in a checkpoint."""
+    header, tensors = read_header(path), load_tensors(path, checked=True)
+    with intact(path):
+        found = {name.removeprefix(TRAINING): t for name, t in tensors.items() if name.startswith(TRAINING)}
+        return State(found, json.loads(header["about"])["learner"])
 
 
 def evaluate(model: CRFTagger, corpus: TaggedCorpus, run: RunConfig) -> Scores:

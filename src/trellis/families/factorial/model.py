@@ -23,6 +23,7 @@ from trellis.inference.carry import Carry
 from trellis.learning.base import GradientModel
 from trellis.models.base import Memo, Saved, check_sizes
 from trellis.models.chain import StateModel
+from trellis.models.restoring import rebuilt
 from trellis.options import choose
 from trellis.transitions import Kronecker
 from trellis.transitions.kronecker import digits, marginals
@@ -209,8 +210,8 @@ class FHMM(GradientModel, StateModel):
     @classmethod
     def restore(cls, saved: Saved) -> FHMM:
         vocab, settings, tensors, _ = saved
-        params = LayeredParams(settings["sizes"], len(vocab), settings["dim"], combine=settings["combine"])
-        params.to(tensors["bias"]).load_state_dict(tensors)
+        sizes, dim, combine = settings["sizes"], int(settings["dim"]), settings["combine"]
+        params = rebuilt(lambda: LayeredParams(sizes, len(vocab), dim, combine=combine), tensors)
         model = cls(vocab, params, settings["bound"]).eval()
         model.emission()
         return model

@@ -28,6 +28,7 @@ from trellis.learning.base import GradientModel
 from trellis.learning.em import expect
 from trellis.models.base import Memo, Saved, StateSummary
 from trellis.models.chain import ChainModel
+from trellis.models.restoring import check_distribution
 from trellis.models.text import Text
 from trellis.parts import Parts
 from trellis.report.trellis import Trellis
@@ -38,6 +39,7 @@ LARGEST_WRITTEN = 1 << 24  # maximum entries of a dense transition matrix
 LARGEST_BLOCKS = {"cpu": 1 << 22, "cuda": 1 << 27}  # maximum entries of transition blocks in memory while scoring
 OCCUPANCY_LANES, OCCUPANCY_WINDOW, OCCUPANCY_BATCHES = 16, 64, 64  # of the text that occupancy is estimated from
 LARGEST_BELIEFS = 1 << 25  # maximum entries of state distributions in memory while scoring
+SETTLED = "settled."  # prefix of the saved long-run distributions
 
 
 class HMM(GradientModel, ChainModel):
@@ -207,18 +209,29 @@ class HMM(GradientModel, ChainModel):
     def tensors(self) -> dict[str, Tensor]:
         tensors = {name: value.detach() for name, value in self.params.state_dict().items()}
         settled = {"visits": self.visits, "ending": self.ending}
-        return tensors | {f"settled.{name}": value for name, value in settled.items() if value is not None}
+        return tensors | {f"{SETTLED}{name}": value for name, value in settled.items() if value is not None}
 
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.params.parameters())
 
     @classmethod
+    def check_saved(cls, saved: Saved) -> None:
+        super().check_saved(saved)
+        for name, probs in saved.tensors.items():
+            if name.startswith(SETTLED):
+                check_distribution(name, probs)
+
+    @classmethod
     def restore(cls, saved: Saved) -> HMM:
         vocab, settings, tensors, _ = saved
-        learned = {name: value for name, value in tensors.items() if not name.startswith("settled.")}
+        learned = {name: value for name, value in tensors.items() if not name.startswith(SETTLED)}
         params = find_params(settings["params"]).restore(vocab.words, settings, learned)
         model = cls(vocab, params, bool(settings["carry"])).eval()
-        model.visits, model.ending = tensors.get("settled.visits"), tensors.get("settled.ending")
+        model.visits, model.ending = tensors.get(f"{SETTLED}visits"), tensors.get(f"{SETTLED}ending")
+        live = params.num_states if params.support is None else params.support.shape[1]
+        live = live if params.partition is None else params.partition.live
+        if any(p is not None and len(p) != n for p, n in ((model.visits, params.num_states), (model.ending, live))):
+            raise ValueError("the long-run distributions do not match the states")
         return model
 
 

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from trellis.corpus import Sentences
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
+from trellis.corpus.tokenize import EOS
 from trellis.emissions import Product
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters import Dropout, Params, SavedParams, Support
 from trellis.families.hmm_tagger.config import HMMTaggerConfig
-from trellis.families.hmm_tagger.parameters import TaggedParams, with_tags
+from trellis.families.hmm_tagger.parameters import INNER, TaggedParams, with_tags
 from trellis.inference import discrete
 from trellis.models.base import Saved
+from trellis.models.restoring import check_indices, check_labels
 from trellis.models.tagger import Tagger
 from trellis.options import choose
 from trellis.types import Batch
@@ -107,6 +109,19 @@ class HMMTagger(HMM, Tagger):
     def tensors(self) -> dict[str, Tensor]:
         tagged = self.lexicon.tagged
         return super().tensors() | ({} if tagged is None else {TAGGED: torch.tensor(tagged)})
+
+    @classmethod
+    def check_saved(cls, saved: Saved) -> None:
+        super().check_saved(saved)
+        words, tags = len(saved.vocab), check_labels("tags", saved.settings["tags"])
+        own = {name for name in saved.tensors if not name.startswith(INNER)} - {TAGGED}
+        if own != {"tag_logits", "kinds"}:
+            raise ValueError(f"its tensors are {', '.join(sorted(own))}")
+        check_indices("kinds", saved.tensors["kinds"], (words,), -1, words)
+        if len(saved.tensors["tag_logits"]) != len(tags) or tags[:1] != [EOS] or saved.vocab.unk is None:
+            raise ValueError("the tags do not match the tensors")
+        if TAGGED in saved.tensors:
+            check_indices(TAGGED, saved.tensors[TAGGED], (words,), 0, 1 << 63)
 
     @classmethod
     def restore(cls, saved: Saved) -> HMMTagger:

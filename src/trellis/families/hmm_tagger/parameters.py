@@ -14,6 +14,7 @@ from trellis.families.hmm.parameters import Draw, SavedParams
 from trellis.families.hmm.parameters.base import WHOLE, find_params
 from trellis.families.hmm.parameters.table import LOG_ZERO, Tables, set_log
 from trellis.learning.base import Maximisable
+from trellis.models.restoring import check_shapes
 from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
@@ -67,6 +68,7 @@ class TaggedParams(SavedParams):
         inner = {name.removeprefix(INNER): value for name, value in tensors.items() if name.startswith(INNER)}
         base = find_params(settings["words"]["params"]).restore(words, settings["words"], inner)
         logits, kinds = tensors["tag_logits"], tensors["kinds"]
+        check_shapes({"tag_logits": (len(logits), base.num_states)}, {"tag_logits": logits})
         params = with_tags(base, len(logits), kinds, float(settings["backoff"]), bool(settings["hard"]))
         params.to(logits.dtype).tag_logits.data.copy_(logits)
         return params

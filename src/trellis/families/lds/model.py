@@ -19,6 +19,7 @@ from trellis.inference import gaussian
 from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
 from trellis.inference.steady import lyapunov, steady_state
 from trellis.models.base import PersistedModel, Ranked, Saved
+from trellis.models.restoring import check_indices, check_shapes
 
 LANES, WINDOW, WARM = 64, 2048, 100  # parallel windows of a stream, their length, and their overlap
 
@@ -199,10 +200,24 @@ class LDS(PersistedModel):
         return sum(array.size for array in self.parameters if array is not None)
 
     @classmethod
+    def check_saved(cls, saved: Saved) -> None:
+        super().check_saved(saved)
+        tensors, dim, words = saved.tensors, saved.settings["dim"], len(saved.tensors["counts"])
+        square, shapes = (dim, dim), {"rows": (len(saved.vocab),), "counts": (words,), "loadings": (words, dim)}
+        shapes |= {"transition": square, "explained": square, "spread": square}
+        shapes |= {"variance": (words,)} if "variance" in tensors else {}
+        check_shapes(shapes, tensors)
+        check_indices("rows", tensors["rows"], shapes["rows"], -1, words)
+        if not all(tensor.is_floating_point() for name, tensor in tensors.items() if name not in ("rows", "counts")):
+            raise ValueError("a parameter is not a real number")
+        if not bool((tensors["counts"] >= 0).all()) or not 0 < float(tensors["counts"].sum()) < 1 << 63:
+            raise ValueError("the counts of words are not positive")
+        if "variance" in tensors and not bool((tensors["variance"] > 0).all()):
+            raise ValueError("a variance is not positive")
+
+    @classmethod
     def restore(cls, saved: Saved) -> LDS:
         vocab, settings, tensors, _ = saved
         parameters = Parameters(**{name: tensors[name].numpy() for name in Parameters._fields if name in tensors})
-        if len(tensors["rows"]) != len(vocab) or parameters.loadings.shape != (len(tensors["counts"]), settings["dim"]):
-            raise ValueError("the number of words does not match")
         tempered = {name: settings[name] for name in ("pseudocount", "prior", "whiten")}
         return cls(vocab, tensors["rows"], tensors["counts"], parameters, tensors["spread"], **tempered)

@@ -12,6 +12,7 @@ from trellis.errors import TrellisError
 from trellis.families.ngram.model import inside
 from trellis.learning.base import GradientModel
 from trellis.models.base import LanguageModel, Saved
+from trellis.models.restoring import rebuilt
 from trellis.types import Batch
 
 LOGITS = 1 << 26  # logits in memory at a time
@@ -111,9 +112,7 @@ class NeuralModel(GradientModel, LanguageModel):
     @classmethod
     def restore(cls, saved: Saved) -> Self:
         vocab, settings, tensors, _ = saved
-        model, like = cls(vocab, **settings), tensors["embedding"]
-        model.to(like.device, like.dtype).load_state_dict(tensors)
-        return model.eval()
+        return rebuilt(lambda: cls(vocab, **settings), tensors).eval()
 
 
 def at_least_one(**sizes: int) -> None:

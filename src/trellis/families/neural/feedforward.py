@@ -1,6 +1,6 @@
 """The feed-forward language model: a window of previous words, hidden layers, and a softmax over the next word."""
 
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class FeedForward(NeuralModel):
     ) -> None:  # fmt: skip
         super().__init__(vocab, dim, dropout, tied)
         at_least_one(depth=depth, window=window)
-        widths = [window * dim] + [hidden or dim] * depth
+        widths = chain([window * dim], repeat(hidden or dim, depth))
         layers = [
             nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.LayerNorm(after), nn.Dropout(dropout))
             for before, after in pairwise(widths)

@@ -9,6 +9,7 @@ where c' is c without its first word, D[1], D[2], D[3+] are estimated for each o
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -109,6 +110,20 @@ def smooth(trie: Trie, counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray
         lower = (seen - cut) / total[parents[k]] + spare[parents[k]] * lower[suffixes[k]]
         probs.append(np.log(lower))
     return np.concatenate(probs), np.concatenate([np.empty(0), *backoffs[1:]])
+
+
+def largest_sum(trie: Trie, log_probs: np.ndarray, backoffs: np.ndarray) -> float:
+    """The largest sum of the probabilities of all words after a context, which is 1 if they are normalised."""
+    levels, (parents, suffixes) = list(pairwise(trie.bounds)), links(trie)
+    probs = [np.exp(log_probs[begin:end]) for begin, end in levels]
+    most = float(probs[0].sum())
+    for k in range(1, len(levels)):
+        contexts = len(probs[k - 1])
+        known = np.where(suffixes[k] < 0, 0.0, probs[k - 1][suffixes[k]])  # of the same words, by backing off
+        own, below = (np.bincount(parents[k], p, contexts) for p in (probs[k], known))
+        total = own + np.exp(backoffs[slice(*levels[k - 1])]) * (1 - below)
+        most = max(most, float(total.max(initial=0.0)), float(own.max(initial=0.0)))
+    return most
 
 
 def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
-from trellis.families.ngram.kneser_ney import count_ngrams, smooth
+from trellis.families.ngram.kneser_ney import count_ngrams, largest_sum, smooth
 from trellis.families.ngram.trie import NONE, Trie
 from trellis.models.base import LanguageModel, Saved
+from trellis.models.restoring import NORMALISED, check_finite, check_shapes
 
 NAMES = {1: "unigram", 2: "bigram"}
 ORDERS = {name: order for order, name in NAMES.items()}
@@ -108,15 +109,27 @@ class NGram(LanguageModel):
         )
 
     @classmethod
+    def check_saved(cls, saved: Saved) -> None:
+        tensors, sizes = saved.tensors, saved.settings["ngrams"]
+        words, total = len(saved.vocab), sum(sizes)
+        shapes = {"keys": (total - words,), "log_probs": (total,), "backoffs": (total - sizes[-1],)}
+        check_shapes(shapes, tensors)
+        if sizes[0] != words or min(sizes) < 0:
+            raise ValueError("the number of n-grams does not match the vocabulary")
+        trie = Trie(tuple(sizes), tensors["keys"])
+        trie.check()
+        check_finite({"backoffs": tensors["backoffs"]})
+        if not bool((tensors["log_probs"] <= 0).all()):
+            raise ValueError("a log-probability is above zero or NaN")
+        most = largest_sum(trie, tensors["log_probs"].double().numpy(), tensors["backoffs"].double().numpy())
+        if not most <= 1 + NORMALISED:
+            raise ValueError(f"the probabilities of the words after a context sum to {most:g}")
+
+    @classmethod
     def restore(cls, saved: Saved) -> NGram:
         vocab, settings, tensors, _ = saved
         trie = Trie(tuple(settings["ngrams"]), tensors["keys"])
-        model = cls(vocab, trie, tensors["log_probs"], tensors["backoffs"], settings["cross_sentences"])
-        total, highest = sum(trie.sizes), trie.sizes[-1]
-        expected = {"keys": total - len(vocab), "log_probs": total, "backoffs": total - highest}
-        if trie.sizes[0] != len(vocab) or expected != {name: len(value) for name, value in model.tensors().items()}:
-            raise ValueError("the number of n-grams does not match the header")
-        return model
+        return cls(vocab, trie, tensors["log_probs"], tensors["backoffs"], settings["cross_sentences"])
 
 
 def inside(log_probs: Tensor, lengths: Tensor | None) -> Tensor:

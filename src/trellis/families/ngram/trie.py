@@ -35,6 +35,16 @@ class Trie(NamedTuple):
         """Nodes bounds[k - 1] .. bounds[k] are the n-grams of order k."""
         return list(accumulate(self.sizes, initial=0))
 
+    def check(self) -> None:
+        """Raise ValueError unless the keys are sorted, and each n-gram continues one of the order below."""
+        if self.keys.dtype != torch.int64 or not bool((self.keys.diff() > 0).all()):
+            raise ValueError("the n-grams are not sorted")
+        for order in range(2, len(self.sizes) + 1):
+            parents, _ = self.level(order)
+            low, high = self.bounds[order - 2 : order]
+            if len(parents) and not low <= int(parents[0]) <= int(parents[-1]) < high:
+                raise ValueError("an n-gram continues none of the order below")
+
     def level(self, order: int) -> tuple[Tensor, Tensor]:
         """Parents and last words of the n-grams of an order from 2 up."""
         begin, end = (bound - self.sizes[0] for bound in self.bounds[order - 1 : order + 1])

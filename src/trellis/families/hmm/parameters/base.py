@@ -15,6 +15,7 @@ from trellis.families.hmm.config import PARAMS, HMMConfig
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.kernels.classes import class_log_softmax
 from trellis.kernels.rows import take
+from trellis.models.restoring import check_indices
 from trellis.options import Options, choose, parse_options
 from trellis.parts import Parts
 from trellis.registry import resolve
@@ -101,11 +102,18 @@ def check_choices(config: HMMConfig) -> None:
         )
 
 
-def restored_support(tensors: Mapping[str, Tensor]) -> Support:
-    """The support described by a state dict."""
+def restored_support(tensors: Mapping[str, Tensor], num_words: int, num_states: int) -> Support:
+    """The support described by the state dict of a file; raises ValueError if it does not fit words and states."""
     if "partition.sizes" in tensors:
-        return Partition(tensors["partition.word_class"], tensors["partition.sizes"].tolist())
-    return tensors.get("support")
+        word_class, sizes = tensors["partition.word_class"], tensors["partition.sizes"]
+        check_indices("partition.sizes", sizes, (min(len(sizes), num_words),), 1, num_states + 1)
+        check_indices("partition.word_class", word_class, (num_words,), 0, len(sizes))
+        if int(sizes.sum()) != num_states:
+            raise ValueError(f"the classes have {int(sizes.sum())} states, not {num_states}")
+        return Partition(word_class, sizes.tolist())
+    if (support := tensors.get("support")) is not None:
+        check_indices("support", support, (num_words, support.shape[-1]), 0, num_states)
+    return support
 
 
 def add_by_state(logits: Tensor, support: Tensor, num_states: int) -> Tensor:

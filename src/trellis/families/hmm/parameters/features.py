@@ -6,7 +6,6 @@ Entries added to FEATURE_MAPS can be named in a configuration.
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable
 from itertools import combinations_with_replacement
 
@@ -63,8 +62,10 @@ class Taylor(FeatureMap):
             raise TrellisError(
                 f"model.features is {features}: a Taylor map in {dim} dimensions needs at least {dim + 1}."
             )
-        chosen = [Counter(c) for n in range(order + 1) for c in combinations_with_replacement(range(dim), n)]
-        self.register_buffer("exponents", torch.tensor([[float(one[i]) for i in range(dim)] for one in chosen]))
+        chosen = [c for n in range(order + 1) for c in combinations_with_replacement(range(dim), n)]
+        exponents = torch.zeros(len(chosen), dim)
+        rows, columns = torch.tensor([(row, i) for row, one in enumerate(chosen) for i in one]).T
+        self.register_buffer("exponents", exponents.index_put_((rows, columns), torch.ones(()), accumulate=True))
         self.order, self.num_features = order, len(chosen)
 
     def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:

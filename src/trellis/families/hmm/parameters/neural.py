@@ -22,6 +22,8 @@ from trellis.kernels.mask import Mask
 from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import pick, pick_both, take, times
 from trellis.kernels.streams import side_by_side
+from trellis.models.restoring import rebuilt
+from trellis.options import build
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Softmax, Transition
 from trellis.transitions.softmax import SoftmaxEntry
@@ -77,7 +79,7 @@ class ClassLogits(nn.Module):
         first_tile, first_word = tiles.cumsum(0) - tiles, sizes.cumsum(0) - sizes
         sorted_class = word_class[order]
         slots = first_tile[sorted_class] * TILE + torch.arange(len(order)) - first_word[sorted_class]
-        words = torch.zeros(int(tiles.sum()) * TILE, dtype=torch.int64)
+        words = order.new_zeros(int(tiles.sum()) * TILE)
         words[slots] = order
         place = torch.empty_like(order)
         place[order] = slots
@@ -224,9 +226,8 @@ class NeuralParams(WordParams):
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         known = {name: settings[name] for name in cls.keys if name in settings}
-        support = restored_support(tensors)
+        support = restored_support(tensors, len(words), int(settings["states"]))
         emission = "cloned" if isinstance(support, Partition) else "full"
-        config = HMMConfig(states=int(settings["states"]), emission=emission, params=cls.kind, **known)
-        params = cls(words, config, support)
-        params.to(tensors["words"].dtype).load_state_dict(tensors)
-        return params
+        own = {"states": settings["states"], "emission": emission, "params": cls.kind}
+        config = build(HMMConfig, own | known, "model.")
+        return rebuilt(lambda: cls(words, config, support), tensors)

@@ -13,6 +13,7 @@ from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.parameters.base import WHOLE, Support, WordParams, normalised, restored_support
 from trellis.families.hmm.parameters.dropout import Draw
 from trellis.learning.base import Maximisable
+from trellis.models.restoring import rebuilt
 from trellis.parts import Parts
 from trellis.transitions import Dense, DenseEntry, Entry, Transition
 
@@ -47,9 +48,9 @@ class Tables(WordParams, Maximisable):
     @classmethod
     def restore(cls, words: list[str], settings: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         sizes = {name: int(settings[name]) for name in cls.sizes}
-        params = cls(int(settings["states"]), len(words), restored_support(tensors), **sizes)
-        params.to(tensors["start_logits"].dtype).load_state_dict(tensors)
-        return params
+        states = int(settings["states"])
+        support = restored_support(tensors, len(words), states)
+        return rebuilt(lambda: cls(states, len(words), support, **sizes), tensors)
 
     @abstractmethod
     def transition_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,80 @@
+"""L-BFGS whose state can be saved: a resumed run takes exactly the steps of one that was not interrupted."""
+
+import warnings
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy.optimize import line_search
+
+SEARCH = 20  # evaluations of a line search, at most
+FLAT = 1e-10  # curvature below which a step is not remembered, relative to its length
+STATE = "point", "slope", "steps", "turns"
+
+Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]  # point -> value and gradient
+
+
+class LBFGS:
+    """Minimises a function of a point [n] in steps, with the last `history` steps as a model of its curvature."""
+
+    def __init__(self, evaluate: Evaluate, point: np.ndarray, history: int) -> None:
+        self.evaluate, self.point, self.history = evaluate, point, history
+        self.steps, self.turns = np.empty((0, len(point))), np.empty((0, len(point)))  # of points and of gradients
+        self.latest: tuple[np.ndarray, float, np.ndarray] | None = None
+        self.value, self.slope = np.inf, point
+
+    def advance(self) -> bool:
+        """One iteration; returns whether the value has decreased."""
+        if self.value == np.inf:
+            self.value, self.slope = self.at(self.point)
+        direction = self.direction()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # about searches that fail
+            functions = (lambda x: self.at(x)[0]), (lambda x: self.at(x)[1])
+            length = line_search(*functions, self.point, direction, self.slope, self.value, maxiter=SEARCH)[0]
+        if length is None and len(self.steps):
+            self.steps, self.turns = self.steps[:0], self.turns[:0]
+            return self.advance()
+        if length is None:
+            return False
+        point = self.point + length * direction
+        value, slope = self.at(point)
+        step, turn = point - self.point, slope - self.slope
+        if step @ turn > FLAT * np.linalg.norm(step) * np.linalg.norm(turn):
+            self.steps = np.vstack([self.steps, step])[-self.history :]
+            self.turns = np.vstack([self.turns, turn])[-self.history :]
+        decreased = value < self.value
+        self.point, self.value, self.slope = point, value, slope
+        return decreased
+
+    def direction(self) -> np.ndarray:
+        """-H g, where H approximates the inverse Hessian by the two-loop recursion; the first step has length one."""
+        found, weights = -self.slope, []
+        if not len(self.steps):
+            return found / max(1.0, float(np.linalg.norm(found)))
+        inverse = 1 / np.einsum("ij,ij->i", self.steps, self.turns)
+        for step, turn, scale in zip(self.steps[::-1], self.turns[::-1], inverse[::-1], strict=True):
+            weights.append(scale * (step @ found))
+            found = found - weights[-1] * turn
+        found *= 1 / (inverse[-1] * (self.turns[-1] @ self.turns[-1]))
+        for step, turn, scale in zip(self.steps, self.turns, inverse, strict=True):
+            found += (weights.pop() - scale * (turn @ found)) * step
+        return found
+
+    def at(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient, computed once for the latest point."""
+        if self.latest is None or not np.array_equal(self.latest[0], point):
+            self.latest = (point, *self.evaluate(point))
+        return self.latest[1:]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Arrays from which `restore` continues."""
+        return {name: getattr(self, name) for name in STATE} | {"value": np.array([self.value])}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a saved state; raises ValueError if it is that of another function."""
+        shapes = {name: state[name].shape[-1:] for name in STATE}
+        if set(shapes.values()) != {self.point.shape} or state["steps"].shape != state["turns"].shape:
+            raise ValueError("its points have another number of dimensions")
+        for name in STATE:
+            setattr(self, name, state[name])
+        self.value = float(state["value"][0])
