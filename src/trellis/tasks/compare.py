@@ -178,7 +178,7 @@ def require_same(first: Text, other: Text, first_path: str, path: str) -> None:
     if words[0] != words[1]:
         raise TrellisError(
             f"{first_path} and {path} differ in vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "
-            "their perplexities cannot be compared; compare bits per character with --open (in Python, open_vocabulary)."
+            "their perplexities cannot be compared; --open (in Python, open_vocabulary) compares bits per character."
         )
     ids = np.array([first.vocab.index[word] for word in other.vocab.words])
     if not np.array_equal(first.split.tokens, ids[other.split.tokens]):
