@@ -43,6 +43,7 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.logging, "disable", lambda level: None)
     monkeypatch.setattr(harness.warnings, "simplefilter", lambda action: None)
     monkeypatch.setattr(harness, "set_quiet", lambda quiet: None)
+    monkeypatch.setattr(harness.extensions, "entry_points", harness.entry_points)
     monkeypatch.setenv("TRELLIS_CACHE", "unused")
 
 
