@@ -107,7 +107,7 @@ def prepared(kind: type[Fuzzed]) -> Any:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     set_quiet(True)
-    extensions.entry_points = cache(entry_points)  # type: ignore[attr-defined]  # read once, for speed
+    extensions.entry_points = cache(entry_points)  # type: ignore[assignment]  # read once, for speed
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED if os.access(SHARED, os.W_OK) else None) as folder:
         os.environ["TRELLIS_CACHE"] = str(Path(folder) / "cache")
         before = os.getcwd()
