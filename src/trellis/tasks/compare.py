@@ -226,7 +226,7 @@ def require_same_characters(first: Text, other: Text, first_path: str, path: str
     """Raise if two texts differ in their number of characters."""
     sizes = first.split.num_characters, other.split.num_characters
     if sizes[0] != sizes[1]:
-        advice = "choose one for both with --data (and --split all)"
+        advice = "choose one for both with --data and --split all (in Python, data and split)"
         raise TrellisError(f"{first_path} and {path} were trained on different texts; {advice}.")
 
 
@@ -236,11 +236,11 @@ def require_same(first: Text, other: Text, first_path: str, path: str) -> None:
     if words[0] != words[1]:
         raise TrellisError(
             f"{first_path} and {path} differ in vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "
-            "their perplexities cannot be compared; --open compares bits per character."
+            "their perplexities cannot be compared; --open (in Python, open_vocabulary) compares bits per character."
         )
     ids = np.array([first.vocab.index[word] for word in other.vocab.words])
     if not np.array_equal(first.split.tokens, ids[other.split.tokens]):
-        advice = "choose one for both with --data (and --split all)"
+        advice = "choose one for both with --data and --split all (in Python, data and split)"
         raise TrellisError(f"{first_path} and {path} were trained on different texts; {advice}.")
 
 
