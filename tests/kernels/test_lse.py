@@ -53,6 +53,13 @@ def test_gradients_by_finite_differences(rate) -> None:
     assert torch.autograd.gradcheck(lambda q, k: lse.row_logsumexp(q, k, mask), [q, k])
 
 
+def test_softmaxes_of_a_few_rows_at_a_time_agree_with_the_matrix(monkeypatch) -> None:
+    monkeypatch.setitem(tiled.ENTRIES, "cpu", 10)
+    q, k, _ = problem(5, 4, 0.0, torch.float64)
+    assert_close(lse.row_softmax(q, k), (q @ k.T).softmax(-1))
+    assert torch.autograd.gradcheck(lse.row_softmax, [q, k])
+
+
 def test_tiles_in_bfloat16(rate) -> None:
     q, k, mask = problem(70, 200, rate, torch.float32)
     exact = outcome(naive.row_logsumexp, q, k, mask)

@@ -36,8 +36,8 @@ class Dense(DenseEntry, Countable, Samplable):
         return times_few(self.matrix, message)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """As `Transition.between`; on a CPU, without a gradient, the blocks of classes of states are not copied."""
-        if groups is None or self.matrix.is_cuda or (self.matrix.requires_grad and torch.is_grad_enabled()):
+        """As `Transition.between`; on a CPU, the blocks of classes of states are not copied."""
+        if groups is None or self.matrix.is_cuda:
             return super().between(ids, groups)
         from trellis.transitions.varying import ClassBlocks
 

@@ -1,4 +1,4 @@
-"""log sum_j exp(q_i . k_j) for every row i, without storing all logits, by Triton or torch."""
+"""Softmaxes of products q_i . k_j: row normalisers without storing all logits, by Triton or torch, and matrices."""
 
 import torch
 from torch import Tensor
@@ -6,6 +6,8 @@ from torch import Tensor
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import Mask
 from trellis.kernels.optional import installed
+
+row_softmax = tiled.RowSoftmax.apply  # softmax(Q K') by rows: [R, d], [S, d] -> [R, S]
 
 
 def row_logsumexp(queries: Tensor, keys: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
