@@ -16,9 +16,9 @@ from trellis.transitions.tiled import Tiled, add
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
 
-LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
 FEW = 4  # products for which a dense matrix does not pay off
 ROOM = 1 << 30  # bytes of a dense matrix on a CPU
+LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
 
 
 class SoftmaxEntry(Tiled, Entry):
@@ -97,7 +97,7 @@ class Softmax(SoftmaxEntry, Samplable):
 
     def for_products(self, products: int) -> Transition:
         """A dense matrix, which costs as much as one product."""
-        if products < FEW or self.num_states**2 * self.log_norm.element_size() > room(self.device):
+        if products < FEW or self.num_states**2 * self.keys.element_size() > room(self.device):
             return self
         return Dense(self.dense())
 
