@@ -86,9 +86,29 @@ def test_a_sequence_that_underflows_is_recomputed() -> None:
     assert_close(found, expected)
 
 
-def test_gradients_use_copies_of_the_blocks() -> None:
-    prior, transition, potentials, lengths = problem([3, 3, 3])
-    matrix = transition.matrix.clone().requires_grad_()
-    assert not isinstance(Dense(matrix).between(potentials.ids, potentials.groups), ClassBlocks)  # type: ignore[arg-type]
-    discrete.score(prior, Dense(matrix), potentials, lengths)[0].sum().backward()
-    assert matrix.grad is not None
+@SIZES
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gradients_equal_those_over_copies_of_the_blocks(sizes: list[int], threads: int) -> None:
+    prior, transition, potentials, lengths = problem(sizes)
+    inputs = prior.probs, transition.matrix, potentials.table
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.rand(potentials.rows.shape, generator=generator, dtype=torch.float64)
+
+    def gradients(copied: bool) -> tuple[Tensor, ...]:
+        start, matrix, table = (one.clone().requires_grad_() for one in inputs)
+        chain = discrete.live_chain(Belief(start), Dense(matrix), potentials._replace(table=table), lengths)
+        assert isinstance(chain.transition, ClassBlocks)
+        if copied:
+            chain = chain._replace(transition=Blocks(chain.transition.matrix))
+        norms, last = engines.score(*chain[:4])
+        loss = (norms * weights).sum() + last.probs.square().sum()
+        return torch.autograd.grad(loss, (start, matrix, table))
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found, expected = gradients(False), gradients(True)
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other)

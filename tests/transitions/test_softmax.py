@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from trellis import engines
 from trellis.kernels.lse import tiled
 from trellis.kernels.mask import draw_mask
 from trellis.testing import check_transition
 from trellis.testing.close import assert_close
 from trellis.testing.problems import seeded
-from trellis.transitions import Blocks, LogitBlocks, Softmax
-from trellis.types import Groups
+from trellis.transitions import Blocks, ClassBlocks, LogitBlocks, Softmax
+from trellis.types import Belief, Groups, Potentials
 
 STATES, DIM = 5, 3
 
@@ -77,5 +78,25 @@ def test_groups(rate: float) -> None:
         assert isinstance(blocks, LogitBlocks) == (groups is not None)
         weights = torch.rand(blocks.matrix.shape, generator=seeded(2), dtype=torch.float64)
         outcomes.append([blocks.matrix, *torch.autograd.grad((blocks.matrix * weights).sum(), given)])
+    for one, other in zip(*outcomes, strict=True):
+        assert_close(one, other)
+
+
+def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, sets = seeded(3), torch.arange(6).view(3, 2)
+    given = [torch.randn(6, DIM, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    rows = torch.randint(3, (4, 6), generator=generator)
+    prior = torch.rand(4, 2, generator=generator, dtype=torch.float64)
+    potentials = Potentials(torch.randn(3, 2, generator=generator, dtype=torch.float64), rows)
+    outcomes = []
+    for largest, kind in ((6, ClassBlocks), (5, LogitBlocks)):
+        monkeypatch.setattr("trellis.transitions.softmax.LARGEST_MATRIX", largest)
+        operator = Softmax(*given)
+        blocks = operator.between(sets[rows], Groups(sets, rows, in_order=True))
+        assert isinstance(blocks, kind)
+        norms, last = engines.score(Belief(prior), blocks, potentials, torch.tensor([6, 1, 4, 6]))
+        entered = operator.blocks(sets[rows[:, 0]], sets[rows[:, 1]])  # as from a carried distribution
+        loss = norms.sum() + last.probs.square().sum() + entered.square().sum()
+        outcomes.append([norms, last.probs, entered, *torch.autograd.grad(loss, given)])
     for one, other in zip(*outcomes, strict=True):
         assert_close(one, other)

@@ -2,10 +2,11 @@
 (numba): blocks are read from the dense transition matrix. The other functions are those of compiled.py."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor, from_numpy
+from torch import Tensor, autograd, from_numpy
+from torch.autograd.function import once_differentiable
 
 from trellis.engines import reference
 from trellis.engines.arrays import Array, array, check_rows
@@ -25,6 +26,19 @@ from trellis.transitions import ClassBlocks
 from trellis.types import Belief, Potentials
 
 
+class Observed(NamedTuple):
+    """The inputs that are integers."""
+
+    begins: Tensor  # [C + 1]
+    classes: Tensor  # [B, T]
+    rows: Tensor  # [B, T]
+    lengths: Tensor  # [B]
+
+    @classmethod
+    def of(cls, transition: ClassBlocks, potentials: Potentials, lengths: Tensor) -> "Observed":
+        return cls(transition.begins, transition.groups.rows, potentials.rows, lengths)
+
+
 class Problem(NamedTuple):
     """The inputs of the kernels, as arrays."""
 
@@ -38,14 +52,13 @@ class Problem(NamedTuple):
     scale: Array  # [N]: log of the factor removed from each row
 
     @classmethod
-    def of(cls, prior: Belief, transition: ClassBlocks, potentials: Potentials, lengths: Tensor) -> "Problem":
-        rows, ends, weights = array(potentials.rows), array(lengths), array(potentials.table)
+    def of(cls, prior: Tensor, matrix: Tensor, table: Tensor, rest: "Observed") -> "Problem":
+        rows, ends, weights = array(rest.rows), array(rest.lengths), array(table)
         check_rows(len(weights), rows, ends)
         scale = weights.max(-1)
         scale[scale == -np.inf] = 0
-        begins = array(transition.begins)
         tail = np.exp(weights - scale[:, None]), rows, ends, scale
-        return cls(array(prior.probs), array(transition.whole), begins, array(transition.groups.rows), *tail)
+        return cls(array(prior), array(matrix), array(rest.begins), array(rest.classes), *tail)
 
     def workers(self, copied: int = 0) -> int:
         """The number of threads; each should compute more numbers than the `copied` ones it adds up in the end."""
@@ -70,32 +83,53 @@ def log_norms(problem: Problem, norms: Array) -> Tensor:
     return from_numpy(logs)
 
 
+def run_adjoint(
+    problem: Problem, norms: Array, alphas: Array, weights: Array, last_grad: Array
+) -> tuple[Array, Array, Array]:
+    """dL/dprior [B, k], dL/dA [K, K] and dL/dlog table [N, k] for L = sum_t weights_t log c_t + <last_grad, last a>."""
+    workers, dtype, d_prior = problem.workers(problem.matrix.size), problem.table.dtype, last_grad.copy()
+    d_matrix = np.zeros((workers, *problem.matrix.shape), dtype)
+    d_table = np.zeros((workers, *problem.table.shape), dtype)
+    team.share(classes.adjoint, workers, *problem[1:7], norms, alphas, weights, d_prior, d_matrix, d_table)
+    return d_prior, total(d_matrix, dtype), total(d_table, dtype)
+
+
+class Score(autograd.Function):
+    """(log c_t [B, T], last a_t [B, k]) as a differentiable function of prior, matrix and log table."""
+
+    @staticmethod
+    def forward(ctx: Any, prior: Tensor, matrix: Tensor, table: Tensor, rest: Observed) -> Any:
+        problem = Problem.of(prior, matrix, table, rest)
+        norms, alphas, last = run_forward(problem, keep=any(ctx.needs_input_grad))
+        ctx.run = problem, norms, alphas
+        return log_norms(problem, norms), from_numpy(last)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return *map(from_numpy, run_adjoint(*ctx.run, *map(array, grads))), None
+
+
 def score(
     prior: Belief, transition: ClassBlocks, potentials: Potentials, lengths: Tensor
 ) -> tuple[Tensor, Belief]:  # fmt: skip
-    """log c_t [B, T] and the last a_t; not differentiable."""
-    problem = Problem.of(prior, transition, potentials, lengths)
-    norms, _, last = run_forward(problem, keep=False)
-    return log_norms(problem, norms), Belief(from_numpy(last))
+    """log c_t [B, T] and the last a_t; differentiable."""
+    rest = Observed.of(transition, potentials, lengths)
+    norms, last = Score.apply(prior.probs, transition.whole, potentials.table, rest)
+    return norms, Belief(last)
 
 
 def expect(
     prior: Belief, transition: ClassBlocks, potentials: Potentials, lengths: Tensor
 ) -> reference.Expected:  # fmt: skip
     """The expected statistics of EM; those of the transitions are of all states, [K, K]."""
-    problem = Problem.of(prior, transition, potentials, lengths)
+    rest = Observed.of(transition, potentials, lengths)
+    problem = Problem.of(prior.probs, transition.whole, potentials.table, rest)
     norms, alphas, last = run_forward(problem, keep=True)
     logs = log_norms(problem, norms)
-    workers, dtype = problem.workers(problem.matrix.size), problem.table.dtype
-    entry = np.zeros_like(problem.prior)
-    d_matrix = np.zeros((workers, *problem.matrix.shape), dtype)
-    d_table = np.zeros((workers, *problem.table.shape), dtype)
-    passed = norms, alphas, possible(logs), entry, d_matrix, d_table
-    team.share(classes.adjoint, workers, *problem[1:7], *passed)
-    moves = total(d_matrix, dtype)
+    entry, moves, visits = run_adjoint(problem, norms, alphas, possible(logs), np.zeros_like(problem.prior))
     moves *= problem.matrix
     starts = from_numpy(entry * problem.prior)
-    visits = from_numpy(total(d_table, dtype))
     return reference.Expected(
-        logs, Belief(from_numpy(last)), from_numpy(entry), starts, from_numpy(moves), visits
+        logs, Belief(from_numpy(last)), from_numpy(entry), starts, from_numpy(moves), from_numpy(visits)
     )  # fmt: skip

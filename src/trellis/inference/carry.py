@@ -89,7 +89,12 @@ def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
         return parts.entry(rows).forward(probs)
     if names is None:
         names = torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
-    rows = torch.arange(names.numel(), device=probs.device).view(names.shape)
+    distinct, rows = each(names) if names.is_cuda else names.unique(return_inverse=True)
     after = torch.arange(parts.num_states, device=probs.device).expand(len(probs), -1)
-    blocks = parts.entry(names.flatten()).blocks(rows, after if ids is None else ids)
+    blocks = parts.entry(distinct).blocks(rows, after if ids is None else ids)
     return (probs.unsqueeze(-2) @ blocks).squeeze(-2)
+
+
+def each(names: Tensor) -> tuple[Tensor, Tensor]:
+    """All names and their positions, repeated ones too: their number is known without synchronisation."""
+    return names.flatten(), torch.arange(names.numel(), device=names.device).view(names.shape)

@@ -35,8 +35,9 @@ class Dense(DenseEntry, Countable, Samplable):
         return message @ self.matrix.T
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """As `Transition.between`; without a gradient, the classes of states are kept."""
-        if groups is None or (self.matrix.requires_grad and torch.is_grad_enabled()):
+        """As `Transition.between`; the classes of states are kept, except for gradients on a GPU."""
+        recorded = self.matrix.requires_grad and torch.is_grad_enabled()
+        if groups is None or (self.matrix.is_cuda and recorded):
             return super().between(ids, groups)
         from trellis.transitions.varying import ClassBlocks
 

@@ -1,16 +1,21 @@
-"""Transitions given by a softmax over products of embeddings, never formed as a matrix."""
+"""Transitions given by a softmax over products of embeddings; only small ones are formed as a matrix."""
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from trellis.kernels.lse import row_logsumexp
+from trellis.kernels.lse import row_logsumexp, row_softmax
 from trellis.kernels.mask import Mask
+from trellis.kernels.optional import installed
 from trellis.kernels.pairs import block_probabilities
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, invert
 from trellis.transitions.tiled import Tiled, add
-from trellis.transitions.varying import LogitBlocks, SetBlocks, TimeVarying
+from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
+
+LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
 
 
 class SoftmaxEntry(Tiled, Entry):
@@ -27,8 +32,16 @@ class SoftmaxEntry(Tiled, Entry):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
         self.low = keys.detach().to(dtype or keys.dtype) if low is None else low
-        norms = row_logsumexp(queries, keys, mask, dtype, self.low) if norms is None else norms  # fully masked: zero
-        self.log_norm = norms if mask is None else norms.masked_fill(norms == -torch.inf, 0.0)  # [R]
+        if norms is not None:
+            self.log_norm = norms
+        elif keys.is_cuda:
+            _ = self.log_norm  # on a GPU, computed at once, beside the emissions
+
+    @cached_property
+    def log_norm(self) -> Tensor:
+        """n [R]; zero for a row that is masked completely."""
+        norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low)
+        return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
 
     def rows(self, states: Tensor) -> Tensor:
         logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
@@ -76,11 +89,29 @@ class Softmax(SoftmaxEntry, Samplable):
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         if groups is None:
             return super().between(ids)
+        if groups.in_order and self.trains_as_matrix:
+            return ClassBlocks(self.matrix, ids, groups)
         queries, keys, norms = (groups.arrange(values) for values in (self.queries, self.keys, self.log_norm))
         blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype, groups.arrange(self.low))
         if self.mask is None:
             return blocks
         return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)
+
+    def blocks(self, before: Tensor, after: Tensor) -> Tensor:
+        if self.trains_as_matrix:
+            return self.matrix[before.unsqueeze(-1), after.unsqueeze(-2)]
+        return super().blocks(before, after)
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        return row_softmax(self.queries, self.keys)
+
+    @property
+    def trains_as_matrix(self) -> bool:
+        """Whether gradients are computed through the whole matrix, which takes fewer products than the normalisers and
+        the blocks separately."""
+        small = self.mask is None and self.num_states <= LARGEST_MATRIX
+        return small and not self.keys.is_cuda and torch.is_grad_enabled() and installed("engines.classed") is not None
 
     def sample_next(self, states: Tensor, uniform: Tensor) -> Tensor:
         return invert(self.rows(states), uniform)

@@ -1,4 +1,4 @@
-"""Row normalisers by matrix products over a few rows at a time; the backward pass recomputes the logits."""
+"""Row normalisers and softmaxes by matrix products over a few rows at a time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,8 @@ ENTRIES = {"cpu": 1 << 22, "cuda": 1 << 28}  # logits in memory at a time
 
 
 class RowLogSumExp(torch.autograd.Function):
-    """log sum_j exp(q_i . k_j); with p_ij = exp(q_i . k_j - out_i) g_i, dQ = p K and dK = p' Q."""
+    """log sum_j exp(q_i . k_j); with p_ij = exp(q_i . k_j - out_i) g_i, dQ = p K and dK = p' Q. The backward pass
+    recomputes the logits."""
 
     @staticmethod
     def forward(
@@ -41,6 +42,31 @@ class RowLogSumExp(torch.autograd.Function):
             d_queries[rows] = product(probs, k)
             d_keys += product(probs.T, q[rows])
         return d_queries, d_keys, None, None, None
+
+
+class RowSoftmax(torch.autograd.Function):
+    """A = softmax(Q K') by rows; with x_ij = A_ij (g_ij - sum_j' A_ij' g_ij'), dQ = x K and dK = x' Q. Besides A and
+    its gradient g, only a few rows are in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor) -> Tensor:
+        out = queries.new_empty(len(queries), len(keys))
+        for rows in chunks(len(queries), len(keys), out.device):
+            torch.softmax(logits(queries[rows], keys), -1, out=out[rows])
+        ctx.save_for_backward(queries, keys, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        queries, keys, out = ctx.saved_tensors
+        d_queries, d_keys = torch.empty_like(queries), torch.zeros_like(keys)
+        for rows in chunks(len(queries), len(keys), out.device):
+            slopes = out[rows] * grads[0][rows]
+            slopes.addcmul_(out[rows], slopes.sum(-1, keepdim=True), value=-1)
+            torch.mm(slopes, keys, out=d_queries[rows])
+            d_keys.addmm_(slopes.T, queries[rows])
+        return d_queries, d_keys
 
 
 def chunks(rows: int, columns: int, device: torch.device) -> Iterator[slice]:

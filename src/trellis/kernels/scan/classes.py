@@ -58,7 +58,7 @@ def adjoint(
     worker, workers, matrix, begins, classes, table, rows, lengths, norms, alphas, weights, w, d_matrix, d_table
 ):
     """The backward pass of engines/reference.py: adds dL/dA to d_matrix [workers, K, K] and dL/dlog table to d_table
-    [workers, N, k], and writes dL/dprior to w [B, k]."""
+    [workers, N, k]. On entry w [B, k] is the gradient of the last distribution, on exit that of the prior."""
     for b in range(worker, rows.shape[0], workers):
         adjoint_one(
             matrix, begins, classes[b], table, rows[b], lengths[b], norms[b], alphas[b], weights[b], w[b],
@@ -69,7 +69,7 @@ def adjoint(
 @njit(**INNER)
 def adjoint_one(matrix, begins, classes, table, rows, length, norms, alphas, weights, w, d_matrix, d_table):
     zero, one = table.dtype.type(0), table.dtype.type(1)
-    m = np.zeros(w.shape[0], w.dtype)
+    m = w.copy()
     for t in range(length - 1, -1, -1):
         here = begins[classes[t]]
         size = begins[classes[t] + 1] - here
