@@ -35,16 +35,16 @@ class SoftmaxEntry(Tiled, Entry):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
         self.low = keys.detach().to(dtype or keys.dtype) if low is None else low
-        self.norms = norms
-        if keys.is_cuda:
+        if norms is not None:
+            self.log_norm = norms
+        elif keys.is_cuda:
             _ = self.log_norm  # on a GPU, computed at once, beside the emissions
 
     @cached_property
     def log_norm(self) -> Tensor:
         """n [R]; zero for a row that is masked completely."""
         with torch.set_grad_enabled(self.trained):  # whoever asks first, perhaps without a gradient
-            given = self.norms
-            norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low) if given is None else given
+            norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low)
             return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
 
     @property
