@@ -149,8 +149,10 @@ def compare(
     entries = [with_name(model, device) for model in models]
     if ngram:
         entries.append(ngram_of(entries[0].model, ngram))
-    if dynamic:
-        entries += [adapted(entry, data) for entry in entries if isinstance(entry.model, GradientModel)]
+    learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]
+    if dynamic and not learning:
+        raise TrellisError("No dynamic evaluation: none of the models has a gradient.")
+    entries += [adapted(entry, data) for entry in learning] if dynamic else []
     if interpolate and len(entries) < 2:
         raise TrellisError("Nothing to interpolate; pass at least two models.")
     mixes = interpolate or cache
@@ -198,7 +200,7 @@ def adapted(entry: Entry, data: Any) -> Entry:
 def ngram_of(model: LanguageModel, order: int) -> Entry:
     """An n-gram model of a model's training text, with its name; it reads texts as the model does."""
     other = find_family("ngram").load("model").fit(model.vocab, load_split(model, None, "train"), order)
-    other.about = model.about
+    other.about = {name: value for name, value in model.about.items() if name != "teacher"}
     return Entry(f"{other.name} of the training text", other)
 
 
