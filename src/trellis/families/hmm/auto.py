@@ -182,17 +182,16 @@ def num_contexts(facts: Facts, clones: int) -> int:
 def of_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a CPU: nested nets over embeddings, with more classes for more text, of as many states as time allows.
     Other nets take longer; they are for those who set `model.params`."""
-    classes, large = num_classes(facts), facts.tokens > 300_000
+    classes, large, small = num_classes(facts), facts.tokens > 300_000, facts.tokens < 100_000
     lanes = power_of_two(facts.tokens / 7500, 16, 128)
-    epochs = max(12 if large else 20, FEWEST_TOKENS // facts.tokens)
-    small = facts.tokens < 100_000
-    sizes = SIZES[3:] if facts.tokens < 20_000 else SIZES if small else SIZES[1:]
+    epochs, fewest = (12, 4) if large else (max(20, FEWEST_TOKENS // facts.tokens), 8)
+    sizes = SIZES[3:] if facts.tokens < 20_000 else SIZES[large:]
     for params, size in [("nested", size) for size in sizes] + [("neural", size) for size in SIZES[3:]]:
         states = size * classes
         options = nets(states, classes, params) | {
             "model.dim": 128 if large else 64,
             "model.dropout": "state",
-            "model.dropout_rate": 0.5 if small else 0.25,
+            "model.dropout_rate": 0.5 if small or size == SIZES[0] else 0.25,
             "batches.lanes": lanes,
             "train.lr": 0.009 if lanes > 64 else 0.006,
             "train.weight_decay": 0.6 if small else 0.3,
@@ -201,7 +200,7 @@ def of_nets(facts: Facts) -> Iterator[Candidate]:
             "train.patience": max(3, epochs // 5),
         }
         reason = f"{facts.tokens:,} tokens of {facts.types:,} types: nets over embeddings, {states:,} states"
-        yield Candidate(options, epochs, 4, reason)
+        yield Candidate(options, epochs, fewest, reason)
 
 
 def of_large_nets(facts: Facts) -> Iterator[Candidate]:
