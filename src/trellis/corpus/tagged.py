@@ -77,7 +77,8 @@ def read_tagged(path: str | Path, format: str | None = None, column: int | str |
     medpost: each line with an id precedes a line of word_TAG tokens. word_tag: one sentence of word_TAG per line."""
     format = format or format_of(path) or "conll"
     read = choose(FORMATS, format, "The format of tagged text")
-    words, tags, pos = columns = [], [], []
+    columns: tuple[list[list[str]], ...] = ([], [], [])
+    words, tags, pos = columns
     for sentence in read(Path(path), column):
         for values, part in zip(columns, zip(*sentence, strict=True), strict=False):
             values.append([intern(value) for value in part])
