@@ -48,5 +48,5 @@ class Target:
                 path.write_bytes(change)
         if self.read() != self.wanted:
             raise FindingError("the corpus has changed")
-        if random.random() < 0.05:
+        if random.random() < 0.01:
             trellis.train(self.text, emission="brown", classes=2, states=2, epochs=1, device="cpu")

@@ -13,12 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import trellis
 from fuzz.harness import EXIT_CODES, SLOW, FindingError, complaint
 from fuzz.mutations import STRINGS, any_number, any_text
 from fuzz.small import TAGGED, TEXT, WORDS, model
 from trellis.cli.main import build_parser, find_commands, main
 from trellis.errors import TrellisError
 
+SOURCE = str(Path(trellis.__file__).parents[1])
 NEW_PROCESS = 50  # one case in so many
 SETS = ["train.epochs", "train.max_steps", "train.lr", "model.states", "model.dim", "model.band", "model.features",
         "batches.lanes", "batches.window", "batches.tokens", "data.min_count", "data.max_size", "data.valid_fraction",
@@ -63,6 +65,7 @@ class Target:
         """A command with some of its arguments, most of them valid."""
         name = random.choice(sorted(self.parsers))
         parser, words = self.parsers[name], [name]
+        words += ["--data", "text.txt"] if name == "train" else []  # unless another one follows
         while subs := [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]:
             name = random.choice(sorted(subs[0].choices))
             parser, words = subs[0].choices[name], [*words, name]
@@ -128,7 +131,11 @@ def new_process(words: list[str], stdin: bytes, closed: bool) -> None:
     with (
         suppress(subprocess.TimeoutExpired, ValueError, OSError),
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": SOURCE},
         ) as process,
     ):
         if closed and process.stdout:

@@ -14,10 +14,13 @@ import traceback
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from trellis import extensions
 from trellis.errors import TrellisError
 from trellis.progress import set_quiet
 
@@ -104,6 +107,7 @@ def prepared(kind: type[Fuzzed]) -> Any:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     set_quiet(True)
+    extensions.entry_points = cache(entry_points)  # type: ignore[assignment]  # read once, for speed
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=SHARED if os.access(SHARED, os.W_OK) else None) as folder:
         os.environ["TRELLIS_CACHE"] = str(Path(folder) / "cache")
         before = os.getcwd()

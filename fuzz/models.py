@@ -83,7 +83,9 @@ def changed_tensors(random: Random, tensors: Any, header: Any) -> Any:
     if kind == 0 and tensor.numel():
         tensor = tensor.clone()
         tensor.view(-1)[random.randrange(tensor.numel())] = (
-            random.choice(BAD) if tensor.is_floating_point() else random.choice([-1, 2**31 - 1, 100, 0])
+            random.choice(BAD)
+            if tensor.is_floating_point()
+            else random.choice([torch.iinfo(tensor.dtype).max, 100, 0] if tensor.dtype != torch.bool else [0, 1])
         )
     elif kind == 1:
         tensor = tensor.to(

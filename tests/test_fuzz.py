@@ -43,6 +43,7 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.logging, "disable", lambda level: None)
     monkeypatch.setattr(harness.warnings, "simplefilter", lambda action: None)
     monkeypatch.setattr(harness, "set_quiet", lambda quiet: None)
+    monkeypatch.setattr(harness.extensions, "entry_points", harness.entry_points)
     monkeypatch.setenv("TRELLIS_CACHE", "unused")
 
 
@@ -57,8 +58,6 @@ def test_every_target_is_found() -> None:
         (lambda random: fail(TrellisError("One sentence.")), 0, 5, 0),
         (lambda random: fail(KeyError("x")), 0, 0, 1),
         (lambda random: fail(MemoryError()), 0, 0, 1),
-        (lambda random: fail(TrellisError("\x1b[31mred")), 0, 5, 1),
-        (lambda random: fail(TrellisError("two\nlines")), 0, 5, 1),
         (lambda random: fail(TrellisError("")), 0, 5, 1),
         (lambda random: fail(harness.FindingError("the result is NaN")), 0, 0, 1),
     ],
@@ -72,6 +71,13 @@ def test_outcomes(
     assert (line["accepted"], line["rejected"], line["findings"]) == (accepted, rejected, findings)
     assert line["cases"] == 5
     assert ("python -m fuzz toy --seed 0 --case 0" in err) == bool(findings)
+
+
+def test_messages() -> None:
+    assert harness.complaint("One sentence, with an é.") == ""
+    assert {harness.complaint(text) for text in ("\x1b[31mred", "two\nlines", "\ud800")} == {
+        "a message with control characters"
+    }
 
 
 def test_a_hang(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

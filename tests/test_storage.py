@@ -224,3 +224,23 @@ def test_kill_at_any_moment_leaves_whole_content(tmp_path: Path) -> None:
         assert_whole((tmp_path / "file").read_text())
     clear_partial(tmp_path)
     assert {item.name for item in tmp_path.iterdir()} == {"file"}
+
+
+def test_the_name_of_the_checksum_is_reserved(tmp_path: Path) -> None:
+    with pytest.raises(TrellisError, match="the checksum of the file has that name"):
+        save_tensors(tmp_path / "t.safetensors", {"x": torch.zeros(2)}, {"crc32": "00000000"})
+    assert not (tmp_path / "t.safetensors").exists()
+
+
+def test_a_checksum_can_be_demanded(tmp_path: Path) -> None:
+    save_file({"x": torch.zeros(2)}, tmp_path / "t.safetensors")
+    assert load_tensors(tmp_path / "t.safetensors")["x"].tolist() == [0.0, 0.0]
+    with pytest.raises(TrellisError, match="it has no checksum"):
+        load_tensors(tmp_path / "t.safetensors", checked=True)
+
+
+def test_metadata_that_are_not_text(tmp_path: Path) -> None:
+    header = b'{"__metadata__": {"format": ["x"]}}      '
+    (tmp_path / "t.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(TrellisError, match="metadata that is not text"):
+        read_metadata(tmp_path / "t.safetensors")

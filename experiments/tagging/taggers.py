@@ -74,7 +74,7 @@ def run_crf(config: TaggingRun, run: str, folder: Path) -> Figures:
     for split in ("valid", "test"):
         if name in TAGGED and split in TAGGED[name].files:
             data = labelled(name, split, config.tags)
-            tagger.check(data.tag_set(), allow_unknown=True)
+            tagger.check(data.tag_set())
             predicted = tagger.tag(data.words, data.pos)
             figures |= named(split, score_tags(data, predicted, tagger.units, tagger.word_counts))
     write_text(folder / f"{run}.{config.seed}.json", json.dumps(predicted))

@@ -163,3 +163,13 @@ def test_facts_are_aligned(shown: Callable[..., str]) -> None:
 def test_lines_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     Lines(["a " * 100 + "[b]", "tab\there"]).show()
     assert capsys.readouterr().out == "a " * 100 + "[b]\ntab\there\n"
+
+
+def test_of_a_long_path_the_end_is_shown(shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    rows = [{"model": f"runs/{'long/' * 20}{name}", "perplexity": 123.456, "tokens": 82430} for name in ("one", "two")]
+    lines = [line.split() for line in shown(Table("evaluation", rows)).splitlines() if "123.5" in line]
+    assert [line[1:] for line in lines] == [["123.5", "82,430"]] * 2
+    assert all(
+        line[0].startswith("…") and line[0].endswith(name) for line, name in zip(lines, ("one", "two"), strict=True)
+    )

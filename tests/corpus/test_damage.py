@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -60,6 +61,15 @@ def test_every_file_of_an_entry_is_checked(
         assert "is damaged" in caplog.text
         assert is_intact(entry.path)
     assert [entry.path] == [one.path for one in cache_entries(tmp_path / "cache")]
+
+
+def test_the_list_of_checksums_is_checked(load: Callable[[], Corpus], tmp_path: Path) -> None:
+    load()
+    (entry,) = cache_entries(tmp_path / "cache")
+    recorded = json.loads((entry.path / cache.CHECKSUMS).read_text())
+    del recorded["files"]["train.tokens"]
+    (entry.path / cache.CHECKSUMS).write_text(json.dumps(recorded))
+    assert not is_intact(entry.path)
 
 
 def test_an_intact_entry_is_read_once(load: Callable[[], Corpus], caplog: pytest.LogCaptureFixture) -> None:

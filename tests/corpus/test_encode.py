@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from trellis.config import DataConfig
 from trellis.corpus import Corpus, cache_entries, encode, load_corpus, read
+from trellis.corpus.load import corpus_of
 from trellis.errors import TrellisError
 
 Loader = Callable[..., Corpus]
@@ -220,3 +221,19 @@ def test_characters_of_sentences_up_to_their_ends() -> None:
     assert (places.tolist(), size) == ([5, 7], 7)
     places, size = encode._line_ends(f"{read.DOCUMENT}a <eos> b\n", 2)  # two sentences share a line of ten characters
     assert (places.tolist(), size) == ([5, 10], 10)
+
+
+def test_sentences_from_python() -> None:
+    config = DataConfig(valid_fraction=0.0, test_fraction=0.0)
+    corpus = corpus_of(["a b", ["b", 1], np.array(["c"]), " "], config)
+    assert corpus.vocab.decode(corpus["train"].tokens) == ["a", "b", "<eos>", "b", "1", "<eos>", "c", "<eos>"]
+    assert corpus_of(corpus, config, corpus.vocab) is corpus
+    with pytest.raises(TrellisError, match="different vocabulary"):
+        corpus_of(corpus, config, corpus_of(["x"], config).vocab)
+    for wrong, message in (
+        ([" ", []], "contain no words"),
+        ([["a", 1.5]], "token 1.5 is neither"),
+        ([b"a"], "neither"),
+    ):
+        with pytest.raises(TrellisError, match=message):
+            corpus_of(wrong, config)

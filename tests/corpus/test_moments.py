@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trellis.corpus import moments
-from trellis.corpus.moments import choose_rows, count_moments, count_with_dask
+from trellis.corpus.moments import check_sizes, choose_rows, count_moments, count_with_dask
 from trellis.errors import TrellisError
 
 
@@ -68,3 +68,6 @@ def test_what_cannot_be_counted_is_told() -> None:
         count_moments(np.array([0, 1]), np.arange(2), 2)
     with pytest.raises(TrellisError, match="count 0"):
         count_moments(np.array([0, 1, 1, 1]), np.array([-1, 0]), 2)
+    with pytest.raises(TrellisError, match="4,294,967,296 words are too many"):
+        check_sizes(np.zeros(5, int), np.array([2**32 - 1]), 1)
+    assert check_sizes(np.zeros(5, int), np.array([2**31]), 1) == 2**31 + 1

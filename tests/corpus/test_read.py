@@ -13,7 +13,7 @@ from hypothesis import example, given, strategies as st
 from trellis.config import DataConfig
 from trellis.corpus import read
 from trellis.corpus.read import read_texts
-from trellis.corpus.recipe import make_recipe
+from trellis.corpus.recipe import Recipe, check_recipe, make_recipe
 from trellis.corpus.tokenize import DOCUMENT
 from trellis.errors import TrellisError
 
@@ -150,3 +150,23 @@ def test_explicit_choices_win_over_those_of_the_source() -> None:
     own, mine = make_recipe(DataConfig("python-docs")), make_recipe(DataConfig("python-docs", lower=False, min_count=7))
     assert (own.tokenizer, own.lower, own.min_count) == ("words", True, 2)
     assert (mine.tokenizer, mine.lower, mine.min_count) == ("words", False, 7)
+
+
+def test_pieces_are_gathered_into_blocks() -> None:
+    with patch.object(read, "BLOCK", 4):
+        assert list(read._gather(["ab", "c", "de", "f"])) == ["abcde", "f"]
+        assert list(read._gather(["abcd", "efgh"])) == ["abcd", "efgh", ""]
+
+
+def test_an_entry_point_that_is_not_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "entries", lambda group: {"odd": "math:pi"})
+    with pytest.raises(TrellisError, match=r"'odd' of trellis\.readers is 'math:pi', which is not a Reader"):
+        read.find_reader("odd")
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_the_share_of_letters_is_a_share(share: float) -> None:
+    with pytest.raises(TrellisError, match="between 0 and 1"):
+        check_recipe(Recipe(min_letters=share))
+    for bound in (0.0, 1.0):
+        check_recipe(Recipe(min_letters=bound))

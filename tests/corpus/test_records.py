@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from trellis.corpus import read, records
 from trellis.corpus.read import Record, read_texts
 from trellis.corpus.recipe import Recipe
-from trellis.corpus.records import read_records
+from trellis.corpus.records import given_records, read_records
 from trellis.corpus.tokenize import DOCUMENT
 from trellis.errors import TrellisError
 
@@ -130,3 +130,9 @@ def test_mistakes_on_standard_input(text: str, recipe: Recipe, message: str, mon
     monkeypatch.setattr(sys, "stdin", standard_input(text))
     with pytest.raises(TrellisError, match=f"(?i)standard input.*{message}"):
         list(read_records(None, recipe))
+
+
+def test_sentences_of_one_line_each() -> None:
+    assert list(given_records(["a b", ""])) == [Record("a b", 1), Record("", 2)]
+    with pytest.raises(TrellisError, match="Sentence 2 has 3 lines"):
+        given_records(["a", "b\nc\nd"])

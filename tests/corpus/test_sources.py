@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trellis.config import DataConfig
+from trellis.config import GIVEN, DataConfig
 from trellis.corpus import cache_entries, cache_folder, clear_cache, load_corpus
 from trellis.errors import TrellisError
 
@@ -97,3 +97,8 @@ def test_one_file_per_split(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"c d\n"))
     corpus = load_corpus(DataConfig(str(tmp_path), min_count=1), cache)
     assert corpus.vocab.decode(corpus["train"].tokens) == ["a", "b", "<eos>"]
+
+
+def test_a_text_from_python_cannot_be_read_again(cache: Path) -> None:
+    with pytest.raises(TrellisError, match="came from Python"):
+        load_corpus(DataConfig(f"{GIVEN}1 sentences"), cache)

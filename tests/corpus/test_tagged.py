@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trellis.corpus.tagged import Tagged, load_tagged, read_tagged
+from trellis.config import TaggedDataConfig
+from trellis.corpus.tagged import Tagged, _without, load_tagged, read_splits, read_tagged
 from trellis.errors import TrellisError
 
 CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nsaid VBD I-VP O\n\n\nno DT I-NP O\n"
@@ -107,3 +108,34 @@ def test_data_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRELLIS_DATA", raising=False)
     with pytest.raises(TrellisError, match="set TRELLIS_DATA"):
         load_tagged("ud_ewt", "train")
+
+
+def test_sentences_from_python_are_divided() -> None:
+    sentences = [[("word", "A"), (str(number), "B")] for number in range(100)]
+    found = read_splits(TaggedDataConfig(valid_fraction=0.1, test_fraction=0.2), sentences)
+    assert {name: len(split) for name, split in found.items()} == {"train": 70, "valid": 10, "test": 20}
+    assert sorted(int(words[1]) for split in found.values() for words in split.words) == list(range(100))
+    assert all(tags == ["A", "B"] for split in found.values() for tags in split.tags)
+    as_tagged = Tagged(*([[pair[i] for pair in row] for row in sentences] for i in range(2)))
+    assert read_splits(TaggedDataConfig(valid_fraction=0.1, test_fraction=0.2), as_tagged) == found
+    assert list(read_splits(TaggedDataConfig(valid_fraction=0.0, test_fraction=0.0), sentences)) == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "message"),
+    [
+        ("", ["a b"], "list of sentences of"),
+        ("", [[1, 2]], "list of sentences of"),
+        ("", None, "No tagged text given"),
+        ("", [], "no tagged sentences to train on"),
+    ],
+)
+def test_no_tagged_text(source: str, data: object, message: str) -> None:
+    with pytest.raises(TrellisError, match=message):
+        read_splits(TaggedDataConfig(source=source), data)
+
+
+def test_tokens_with_a_tag_are_dropped() -> None:
+    data = Tagged([["a", "b"], ["c"]], [["X", "Y"], ["X"]])
+    assert _without(data, "X") == Tagged([["b"]], [["Y"]])
+    assert _without(data, "") is data

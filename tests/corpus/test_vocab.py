@@ -125,3 +125,23 @@ def test_spans_of_every_tokenizer() -> None:
     assert spans("bytes", "é!") == [(0, 1), (0, 1), (1, 2)]
     assert spans("characters", "ab") == [(0, 1), (1, 2)]
     assert spans("characters", "a12", True) is None
+
+
+def test_defaults_of_a_vocabulary() -> None:
+    vocab = Vocabulary.choose({"a": 1, "B": 1, "1": 2, "<eos>": 3})
+    assert vocab == Vocabulary(["<eos>", "1", "B", "a", "<unk>"], [3, 2, 1, 1, 0], "whitespace", False, False)
+
+
+@pytest.mark.parametrize(
+    "vocab",
+    [
+        Vocabulary(["a"], [1]),
+        Vocabulary(["a", "a", "<eos>"], [1, 1, 1]),
+        Vocabulary(["a", "<eos>"], [1]),
+        Vocabulary(["a", "<eos>"], [1, 1], "letters"),
+    ],
+)
+def test_invalid_vocabularies(vocab: Vocabulary) -> None:
+    with pytest.raises(ValueError, match="invalid"):
+        vocab.check()
+    Vocabulary(["a", "<eos>"], [1, 1]).check()

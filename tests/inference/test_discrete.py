@@ -13,11 +13,13 @@ from torch import Tensor
 from strategies import problems
 from trellis import engines
 from trellis.engines import reference
+from trellis.errors import TrellisError
 from trellis.inference import discrete
 from trellis.kernels.scan import banded
 from trellis.testing.close import TOLERANCE, assert_close
 from trellis.testing.oracle import SMALLEST_P, Paths, cells, chi_square, log
 from trellis.testing.problems import Problem, distributions, random_problem, transition_of
+from trellis.transitions import Blocks
 from trellis.types import Belief, Counts, Potentials
 
 DTYPES = (torch.float32, torch.float64)
@@ -340,3 +342,12 @@ def test_counts_add_and_scale() -> None:
     twice: Counts = result.plus(result, 3.0)
     for one, four in zip(result, twice, strict=True):
         assert_close(four, 4 * one)
+
+
+def test_what_varying_transitions_cannot_do() -> None:
+    blocks = Blocks(torch.full((2, 2, 2), 0.5))
+    prior, table = Belief(torch.full((1, 2), 0.5)), Potentials(torch.zeros(1, 2), torch.zeros(1, 3, dtype=torch.int64))
+    with pytest.raises(TrellisError, match="time-varying"):
+        discrete.counts(prior, blocks, table, carried=prior, fresh=torch.tensor([False]))
+    with pytest.raises(TrellisError, match="object transitions do not support sampling"):
+        discrete.sample_prior(torch.ones(1), object(), 1, 2)

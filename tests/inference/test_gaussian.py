@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from trellis.errors import TrellisError
-from trellis.inference import gaussian, kalman, observing
+from trellis.inference import gaussian, kalman, observing, steady
 from trellis.inference.beliefs import Shared
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.inference.steady import doubling, riccati, riccati_residual, schur, steady_state
@@ -288,3 +288,14 @@ def test_doubling_that_does_not_converge_is_an_error() -> None:
     eye = np.eye(2)
     with pytest.raises(TrellisError, match="doubling did not converge"):
         doubling(2 * eye, np.full((2, 2), np.nan), eye)
+
+
+def test_scipy_solves_what_doubling_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    eye = np.eye(2)
+    expected = riccati(0.5 * eye, eye, eye)
+    monkeypatch.setattr(steady, "ROUNDS", 1)
+    np.testing.assert_allclose(riccati(0.5 * eye, eye, eye), expected)
+    with pytest.raises(TrellisError, match="Cannot solve for a covariance"):
+        steady.stein(0.9 * eye, eye, 0.9 * eye)
+    with pytest.raises(TrellisError, match="has no steady state"):
+        schur(eye, 0 * eye, 0 * eye)

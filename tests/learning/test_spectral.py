@@ -203,3 +203,8 @@ def test_a_rank_too_low() -> None:
 def test_weights_become_distributions() -> None:
     found = distributions(np.array([[1.0, 3.0], [-1.0, 2.0], [0.0, 0.0], [-1.0, -2.0]]))
     np.testing.assert_allclose(found, [[0.25, 0.75], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]])
+
+
+def test_too_few_frequent_symbols() -> None:
+    with pytest.raises(TrellisError, match="Only 2 symbols are frequent enough to be anchors of 3 states"):
+        by_anchors(moments(np.tile([0, 1], (1, 50)), 3), 3)

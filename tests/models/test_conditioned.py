@@ -220,3 +220,26 @@ def test_log_probabilities_of_samples(model: Any) -> None:
         position, log_prob = stream.product.read(position, torch.tensor([token]))
         expected += float(log_prob)
     np.testing.assert_allclose(stream.samples(1)[0].log_prob, expected, rtol=1e-9)
+
+
+def test_log_probabilities_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--contains", "a list", "--words", "..8", "-n", "3"]
+    model = trellis.load("demo")
+    _, out, _ = generated(capsys, *options, "--log-probs")
+    for line in out.splitlines():
+        value, text = line.split("\t")
+        assert float(value) == pytest.approx(model.log_prob(text), abs=1e-3)
+    data = json.loads(generated(capsys, *options, "--json")[1])
+    for one in data["sentences"]:
+        assert one["log_prob_given"] == pytest.approx(one["log_prob"] - data["log_prob"], abs=1e-9)
+
+
+def test_a_prompt_of_unknown_words_is_noticed(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for prompt, noticed in (("zyx the qwv", True), ("return the qwv", False), ("<unk> <unk>", False), ("", False)):
+        caplog.clear()
+        generated(capsys, "--prompt", prompt)
+        warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == noticed
+        assert all("2 of the 3 words of the prompt, such as 'zyx'" in message for message in warnings)

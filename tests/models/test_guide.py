@@ -132,6 +132,8 @@ def test_misuse(hmm: trellis.HMM, other: Any) -> None:
         trellis.guide(other, CONSTRAINT)
     with pytest.raises(TrellisError, match="must have the 4 tokens of the HMM"):
         trellis.guide(hmm, CONSTRAINT).sample(random_hmm([*WORDS, "d"]))
+    with pytest.raises(TrellisError, match="must not be negative"):
+        trellis.guide(hmm, CONSTRAINT, alpha=-1.0)
     with pytest.raises(TrellisError, match="alphabet has 9 tokens, but the HMM has 4"):
         trellis.guide(hmm, contains("1"), alphabet=Alphabet.of_ids(9, 3))
     with pytest.raises(TrellisError, match="No text after the prompts can satisfy"):

@@ -164,6 +164,13 @@ def test_every_tensor_is_needed_and_has_its_shape_and_type(contents: Contents) -
     rejected(contents, "is damaged")
 
 
+def test_no_word_is_repeated(contents: Contents) -> None:
+    words = contents.vocab["words"]
+    some = [i for i, word in enumerate(words) if not word.startswith("<")]
+    words[some[1]] = words[some[0]]
+    rejected(contents, "not distinct strings")
+
+
 @pytest.mark.parametrize("words", [["a", "a"], [1, 2], [None, "x"], [["a"], "b"]])
 def test_the_vocabulary_is_distinct_strings(contents: Contents, words: Any) -> None:
     contents.vocab["words"] = [*words, *contents.vocab["words"][2:]]
@@ -187,6 +194,14 @@ def test_a_model_without_a_checksum_is_rejected(contents: Contents) -> None:
     contents.file.write_bytes(data.replace(b'"crc32"', b'"crc33"'))
     with pytest.raises(TrellisError, match="it has no checksum"):
         load(contents.file)
+
+
+def test_weights_of_features_out_of_order(tmp_path: Path) -> None:
+    save_model(tmp_path / FILE, MODELS["crf"](), {})
+    contents = Contents(tmp_path / FILE)
+    first = contents.tensors["first"]
+    first[1], first[2] = int(first[2]) + 1, int(first[1])
+    rejected(contents, "do not match the labels")
 
 
 def test_probabilities_above_one(tmp_path: Path) -> None:

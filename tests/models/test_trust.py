@@ -11,7 +11,7 @@ import pytest
 
 import trellis
 from trellis.cli.main import main
-from trellis.corpus.cache import TRUSTED, cache_folder, clear_cache
+from trellis.corpus.cache import TRUSTED, cache_entries, cache_folder, clear_cache
 from trellis.errors import TrellisError
 from trellis.models.files import FILE
 from trellis.storage import confined, load_tensors, read_metadata, save_tensors
@@ -99,7 +99,7 @@ def test_a_text_that_only_the_model_names_is_not_read(run: Path, capsys: pytest.
     for arguments in (["eval", str(run)], ["eval", str(run), "--mix"], ["eval", str(run), "--open"]):
         assert command(*arguments) == 2
         assert "--data" in capsys.readouterr().err
-    assert not any((cache_folder() / "corpora").glob("*"))
+    assert not cache_entries()
     with pytest.raises(TrellisError, match="Only the model file names"):
         trellis.evaluate(run)
     assert trellis.evaluate(run, text).perplexity > 1

@@ -175,6 +175,7 @@ def test_impossible_tokens_come_first() -> None:
         (["bigram", "other"], {}, "differ in vocabulary"),
         (["bigram", "shuffled"], {}, "were trained on different texts; choose one for both with --data"),
         (["bigram"], {"interpolate": True}, "pass at least two models"),
+        (["bigram"], {"dynamic": True}, "none of the models has a gradient"),
         (["bigram", "nowhere"], {}, "There is no model at"),
     ],
 )

@@ -130,7 +130,7 @@ def test_vocabularies_of_any_size_compare(runs: Path) -> None:
         expected = row.open_bits_per_character - rows[0].open_bits_per_character
         assert difference.difference == pytest.approx(expected, rel=1e-9)
         assert difference.low < difference.difference < difference.high
-    with pytest.raises(TrellisError, match=r"differ in vocabulary.*--open compares bits per character"):
+    with pytest.raises(TrellisError, match=r"differ in vocabulary.*--open .* compares bits per character"):
         compare([runs / "default", runs / "few"])
     (runs / "other.txt").write_text("the cat sees the dog\n" * 50)
     trellis.train(runs / "other.txt", runs / "other", family="bigram")

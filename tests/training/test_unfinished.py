@@ -9,6 +9,7 @@ import pytest
 import trellis
 from trellis.cli.main import main
 from trellis.models.files import BEST, FILE, LAST, UNTRAINED
+from trellis.storage import load_tensors, read_metadata, save_tensors
 from trellis.training.checkpoint import load_weights
 
 TEXT = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs"] * 10
@@ -96,3 +97,13 @@ def test_commands_take_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureF
         main(["score", str(run), "the dog runs", "--json"])
     assert ended.value.code == 0
     assert "log_prob" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", [lambda t: t * np.nan, lambda t: t.flatten()[:1]])
+def test_a_checkpoint_whose_weights_do_not_fit(tmp_path: Path, change: Any) -> None:
+    run = interrupted(tmp_path, 2, states=4)
+    tensors, metadata = load_tensors(run / BEST), read_metadata(run / BEST)
+    changed = {name: change(value) if name.startswith("model.") else value for name, value in tensors.items()}
+    save_tensors(run / BEST, changed, metadata)
+    with pytest.raises(trellis.TrellisError, match=r"best.safetensors is damaged"):
+        trellis.load(run)

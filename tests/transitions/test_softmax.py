@@ -82,6 +82,16 @@ def test_groups(rate: float) -> None:
         assert_close(one, other)
 
 
+def test_many_products_are_with_a_dense_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = masked(0.4, *parameters())
+    assert operator.for_products(3) is operator
+    dense = operator.for_products(10)
+    assert isinstance(dense, Dense)
+    assert_close(dense.dense(), operator.dense())
+    monkeypatch.setattr("trellis.transitions.softmax.ROOM", STATES**2)
+    assert operator.for_products(10) is operator
+
+
 def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     generator, sets = seeded(3), torch.arange(6).view(3, 2)
     given = [torch.randn(6, DIM, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2)]
@@ -100,13 +110,3 @@ def test_classes_of_a_small_model_are_trained_through_the_matrix(monkeypatch: py
         outcomes.append([norms, last.probs, entered, *torch.autograd.grad(loss, given)])
     for one, other in zip(*outcomes, strict=True):
         assert_close(one, other)
-
-
-def test_many_products_are_with_a_dense_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator = masked(0.4, *parameters())
-    assert operator.for_products(3) is operator
-    dense = operator.for_products(10)
-    assert isinstance(dense, Dense)
-    assert_close(dense.dense(), operator.dense())
-    monkeypatch.setattr("trellis.transitions.softmax.ROOM", STATES**2)
-    assert operator.for_products(10) is operator

@@ -19,6 +19,7 @@ FORMULA = re.compile(  # a mark with a letter or digit behind it, but not a numb
     r"\s*[=+@\uff1d\uff0b\uff0d\uff20-](?=.*\w)(?!\d*\.?\d*(?:[eE][+-]?\d+)?\s*$)", re.DOTALL
 )
 NARROWEST = 12  # minimum width of a text column
+SHORTEST = 6  # ... and of a word
 
 
 class Block(Protocol):
@@ -189,10 +190,10 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
         fitting: dict[str, Any] = {"overflow": "fold"} if column.is_text else {"justify": "right", "no_wrap": True}
         drawn.add_column(Text(column.heading), **fitting)
     best = [column.best_of(values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
-    for number, row in enumerate(rows):
-        cells = zip(columns, row, best, strict=True)
-        drawn.add_row(*(Text(column.write(value), "bold" * (number in top)) for column, value, top in cells))
     console = Console(highlight=False)
+    cells, _ = _fitting(columns, rows, console.width, len(GAP) + 1)
+    for number, row in enumerate(cells):
+        drawn.add_row(*(Text(cell, "bold" * (number in top)) for cell, top in zip(row, best, strict=True)))
     if title:
         console.print(Text(title, "bold"), soft_wrap=True)
     console.print(drawn)
@@ -200,19 +201,32 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
 
 def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
     """Aligned columns; the widest text column is wrapped if the line would be too long."""
-    cells = [[column.write(value) for column, value in zip(columns, row, strict=True)] for row in rows]
-    headings = [column.heading for column in columns]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    gaps = len(GAP) * (len(widths) - 1)
-    excess = sum(widths) + gaps - shutil.get_terminal_size().columns
-    foldable = [i for i, column in enumerate(columns) if column.is_text]
-    if excess > 0 and foldable:
-        widest = max(foldable, key=widths.__getitem__)
-        widths[widest] = max(widths[widest] - excess, NARROWEST)
+    cells, widths = _fitting(columns, rows, shutil.get_terminal_size().columns, len(GAP))
+    headings, gaps = [column.heading for column in columns], len(GAP) * (len(widths) - 1)
     lines = [title] if title else []
     lines += [*_folded(headings, columns, widths), "-" * (sum(widths) + gaps)]
     lines += [line for row in cells for line in _folded(row, columns, widths)]
     sys.stdout.write("\n".join(lines) + "\n\n")
+
+
+def _fitting(
+    columns: Sequence[Column], rows: Sequence[Sequence[Any]], room: int, gap: int
+) -> tuple[list[list[str]], list[int]]:
+    """The cells as text, and the widths of the columns. The widest text column takes the room that is left; of a word
+    that is longer, such as a path, the end is shown."""
+    cells = [[column.write(value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    headings = [column.heading for column in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    excess = sum(widths) + gap * len(widths) - room
+    foldable = [i for i, column in enumerate(columns) if column.is_text]
+    if excess > 0 and foldable:
+        widest = max(foldable, key=widths.__getitem__)
+        most = max(widths[widest] - excess, SHORTEST)
+        widths[widest] = max(most, NARROWEST)
+        for row in cells:
+            words = row[widest].split(" ")
+            row[widest] = " ".join(word if len(word) <= most else f"…{word[1 - most :]}" for word in words)
+    return cells, widths
 
 
 def _folded(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> Iterable[str]:

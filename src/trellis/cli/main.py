@@ -8,6 +8,7 @@ import shlex
 import sys
 from importlib import import_module
 from types import ModuleType
+from typing import NoReturn
 
 from trellis import __version__
 from trellis.cli import commands
@@ -44,11 +45,16 @@ def load_command(name: str, path: str) -> ModuleType | None:
     return None
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages repeat arguments with control characters escaped."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def build_parser(found: dict[str, ModuleType]) -> argparse.ArgumentParser:
     """Build the parser of all commands."""
-    parser = argparse.ArgumentParser(
-        "trellis", description="Train, evaluate and query latent-state models of discrete sequences."
-    )
+    parser = Parser("trellis", description="Train, evaluate and query latent-state models of discrete sequences.")
     parser.add_argument("--version", action="version", version=f"trellis {__version__}")
     choices = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in found.items():

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from trellis.corpus.tokenize import DOCUMENT, LINE
 from trellis.errors import TrellisError
 from trellis.extensions import READERS as GROUP, entries
-from trellis.options import choose, shown, whole
+from trellis.options import choose, whole
 from trellis.registry import resolve
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def _find_columns(header: list[str], wanted: str, name: str) -> tuple[int | None
     names = [wanted] if wanted in header or ":" not in wanted else wanted.split(":", 1)
     by_name = all(one in header for one in names)
     if not by_name and not all((place := whole(one)) is not None and place < len(header) for one in names):
-        raise TrellisError(f"{name} has no column {wanted!r}; its first row is {', '.join(map(shown, header))}.")
+        cells = ", ".join(cell[:80] for cell in header)
+        raise TrellisError(f"{name} has no column {wanted!r}; its first row is {cells}.")
     *key, column = [header.index(one) if by_name else int(one) for one in names]
     ids = [i for i, heading in enumerate(header) if by_name and heading.lower() == "id" and i != column]
     return next(iter(key or ids), None), column, by_name

@@ -79,7 +79,8 @@ def read_tagged(path: str | Path, format: str | None = None, column: int | str |
     word_TAG tokens per line."""
     format = format or format_of(path) or "conll"
     read = choose(FORMATS, format, "The format of tagged text")
-    words, tags, pos = columns = [], [], []
+    columns: tuple[list[list[str]], ...] = ([], [], [])
+    words, tags, pos = columns
     for sentence in read(Path(path), column):
         for values, part in zip(columns, zip(*sentence, strict=True), strict=False):
             values.append([intern(value) for value in part])

@@ -141,6 +141,8 @@ def guide(
     """
     if not isinstance(hmm, ChainModel):
         raise TrellisError(f"Only an HMM can be a guide, not {hmm!r}.")
+    if not alpha >= 0:
+        raise TrellisError(f"The weight alpha of the guide is {alpha}; it must not be negative.")
     alphabet = Alphabet.of_vocabulary(hmm.vocab) if alphabet is None else alphabet
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")

@@ -53,7 +53,7 @@ def check_labels(name: str, labels: Any) -> list[str]:
 
 def check_indices(name: str, indices: Tensor, shape: tuple[int, ...], low: int, high: int) -> None:
     """Raise ValueError unless the tensor has this shape and integers in [low, high)."""
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+    if indices.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"the tensor {name!r} does not contain integers")
     if tuple(indices.shape) != shape:
         raise ValueError(f"the tensor {name!r} has the shape {list(indices.shape)}, not {list(shape)}")

@@ -149,8 +149,10 @@ def compare(
     entries = [with_name(model, device) for model in models]
     if ngram:
         entries.append(ngram_of(entries[0].model, ngram))
-    if dynamic:
-        entries += [adapted(entry, data) for entry in entries if isinstance(entry.model, GradientModel)]
+    learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]
+    if dynamic and not learning:
+        raise TrellisError("No dynamic evaluation: none of the models has a gradient.")
+    entries += [adapted(entry, data) for entry in learning] if dynamic else []
     if interpolate and len(entries) < 2:
         raise TrellisError("Nothing to interpolate; pass at least two models.")
     mixes = interpolate or cache
@@ -199,7 +201,7 @@ def ngram_of(model: LanguageModel, order: int) -> Entry:
     """An n-gram model of a model's training text, and its name. The n-gram model reads texts in the same way as the
     model."""
     other = find_family("ngram").load("model").fit(model.vocab, load_split(model, None, "train"), order)
-    other.about = model.about
+    other.about = {name: value for name, value in model.about.items() if name != "teacher"}
     return Entry(f"{other.name} of the training text", other)
 
 
@@ -228,7 +230,7 @@ def require_same_characters(first: Text, other: Text, first_path: str, path: str
     """Raise if two texts differ in their number of characters."""
     sizes = first.split.num_characters, other.split.num_characters
     if sizes[0] != sizes[1]:
-        advice = "choose one for both with --data (and --split all)"
+        advice = "choose one for both with --data and --split all (in Python, data and split)"
         raise TrellisError(f"{first_path} and {path} were trained on different texts; {advice}.")
 
 
@@ -238,11 +240,11 @@ def require_same(first: Text, other: Text, first_path: str, path: str) -> None:
     if words[0] != words[1]:
         raise TrellisError(
             f"{first_path} and {path} differ in vocabulary ({len(first.vocab):,} and {len(other.vocab):,} words): "
-            "their perplexities cannot be compared; --open compares bits per character."
+            "their perplexities cannot be compared; --open (in Python, open_vocabulary) compares bits per character."
         )
     ids = np.array([first.vocab.index[word] for word in other.vocab.words])
     if not np.array_equal(first.split.tokens, ids[other.split.tokens]):
-        advice = "choose one for both with --data (and --split all)"
+        advice = "choose one for both with --data and --split all (in Python, data and split)"
         raise TrellisError(f"{first_path} and {path} were trained on different texts; {advice}.")
 
 

@@ -144,6 +144,7 @@ def dropout_of_states(case: Case) -> None:
     """Under state dropout, `parts` is the smaller model: restricted to the kept states, then normalised."""
     params = case.params
     whole, draw = params.parts(), a_draw("state", params)
+    assert draw.ids is not None
     parts, ids = params.parts(draw), draw.ids
     require(parts.kept is not None and parts.kept.equal(ids), "`kept` differs from the kept states")
     assert_normalised(parts)

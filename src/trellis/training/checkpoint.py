@@ -13,6 +13,7 @@ from trellis.errors import TrellisError
 from trellis.learning.base import Learner
 from trellis.models.base import PersistedModel
 from trellis.models.files import BEST, FORMAT as MODEL, LAST, UNTRAINED, intact, read_model
+from trellis.models.restoring import check_finite
 from trellis.storage import check_schema, load_tensors, read_metadata, save_tensors
 from trellis.training.state import TrainState
 
@@ -78,8 +79,10 @@ def read_unfinished(path: Path) -> PersistedModel:
     if not untrained.exists():
         raise TrellisError(f"{path} needs {UNTRAINED} from the same run; resume the run to finish it.")
     model: Any = read_model(untrained)
+    weights = load_weights(path)
     with intact(path):
-        model.load_state_dict(load_weights(path))
+        check_finite(weights)
+        model.load_state_dict(weights)
     which = "best" if path.name == BEST else "last"
     where = f"epoch {state.epoch}, step {state.step:,}"
     logger.warning("%s is unfinished: this is its %s checkpoint so far (%s).", path.parent, which, where)

@@ -36,8 +36,9 @@ class Dense(DenseEntry, Countable, Samplable):
         return times_few(self.matrix, message)
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
-        """As in `Transition`. The classes of states are kept, except on a GPU with a gradient."""
-        if groups is None or (self.matrix.is_cuda and self.matrix.requires_grad and torch.is_grad_enabled()):
+        """As `Transition.between`; the classes of states are kept, except for gradients on a GPU."""
+        recorded = self.matrix.requires_grad and torch.is_grad_enabled()
+        if groups is None or (self.matrix.is_cuda and recorded):
             return super().between(ids, groups)
         from trellis.transitions.varying import ClassBlocks
 

@@ -16,9 +16,9 @@ from trellis.transitions.tiled import Tiled, add
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
 
-LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
 FEW = 4  # products for which a dense matrix does not pay off
 ROOM = 1 << 30  # bytes of a dense matrix on a CPU
+LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
 
 
 class SoftmaxEntry(Tiled, Entry):
@@ -35,16 +35,16 @@ class SoftmaxEntry(Tiled, Entry):
         self.queries, self.keys, self.mask, self.dtype = queries, keys, mask, dtype
         self.num_rows, self.num_states, self.device = len(queries), len(keys), keys.device
         self.low = keys.detach().to(dtype or keys.dtype) if low is None else low
-        self.norms = norms
-        if keys.is_cuda:
+        if norms is not None:
+            self.log_norm = norms
+        elif keys.is_cuda:
             _ = self.log_norm  # on a GPU, computed at once, beside the emissions
 
     @cached_property
     def log_norm(self) -> Tensor:
         """n [R]; zero for a row that is masked completely."""
         with torch.set_grad_enabled(self.trained):  # whoever asks first, perhaps without a gradient
-            given = self.norms
-            norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low) if given is None else given
+            norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low)
             return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
 
     @property
@@ -97,7 +97,7 @@ class Softmax(SoftmaxEntry, Samplable):
 
     def for_products(self, products: int) -> Transition:
         """A dense matrix, which costs as much as one product."""
-        if products < FEW or self.num_states**2 * self.log_norm.element_size() > room(self.device):
+        if products < FEW or self.num_states**2 * self.keys.element_size() > room(self.device):
             return self
         return Dense(self.dense())
 

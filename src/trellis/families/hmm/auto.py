@@ -30,7 +30,7 @@ FEW_TYPES, OFTEN = 512, 100  # up to this many types, each this often on average
 MOST_CLONES, MOST_CONTEXTS = 192, 4096  # maximum number of states of a symbol, and of all symbols together
 ROW_PSEUDOCOUNT = 5.0  # pseudocount of all transitions from a state, relative to counts of the whole text
 FEWEST_STEPS, PATIENCE = 200, 10  # of a training with a given number of states
-SIZES, FEW_TOKENS = (64, 32, 16, 8), 20_000  # states per class; at most 16 for texts of few tokens
+SIZES = 128, 64, 32, 16, 8  # states per class
 FEWEST_TOKENS = 100_000  # that nets are trained on, in all epochs together
 TIMED_SECONDS, TIMED_STEPS, UNTIMED_STEPS = 1.5, 12, 3
 KINDS = "model.emission", "model.params", "model.init", "train.learner"  # options that determine the kind of model
@@ -182,25 +182,25 @@ def num_contexts(facts: Facts, clones: int) -> int:
 def of_nets(facts: Facts) -> Iterator[Candidate]:
     """Words on a CPU: nested nets over embeddings, with more classes for more text, of as many states as time allows.
     Other nets take longer; they are for those who set `model.params`."""
-    classes, large = num_classes(facts), facts.tokens > 300_000
+    classes, large, small = num_classes(facts), facts.tokens > 300_000, facts.tokens < 100_000
     lanes = power_of_two(facts.tokens / 7500, 16, 128)
-    epochs = max(12 if large else 20, FEWEST_TOKENS // facts.tokens)
-    sizes = SIZES if facts.tokens > FEW_TOKENS else SIZES[2:]
-    for params, size in [("nested", size) for size in sizes] + [("neural", size) for size in SIZES[2:]]:
+    epochs, fewest = (12, 4) if large else (max(20, FEWEST_TOKENS // facts.tokens), 8)
+    sizes = SIZES[3:] if facts.tokens < 20_000 else SIZES[large:]
+    for params, size in [("nested", size) for size in sizes] + [("neural", size) for size in SIZES[3:]]:
         states = size * classes
         options = nets(states, classes, params) | {
             "model.dim": 128 if large else 64,
             "model.dropout": "state",
-            "model.dropout_rate": 0.25 if facts.tokens > 100_000 else 0.5,
+            "model.dropout_rate": 0.5 if small or size == SIZES[0] else 0.25,
             "batches.lanes": lanes,
             "train.lr": 0.009 if lanes > 64 else 0.006,
-            "train.weight_decay": 0.3 if facts.tokens > 100_000 else 0.6,
+            "train.weight_decay": 0.6 if small else 0.3,
             "train.average": 0.99,
             "train.warmup": 100,
             "train.patience": max(3, epochs // 5),
         }
         reason = f"{facts.tokens:,} tokens of {facts.types:,} types: nets over embeddings, {states:,} states"
-        yield Candidate(options, epochs, 4, reason)
+        yield Candidate(options, epochs, fewest, reason)
 
 
 def of_large_nets(facts: Facts) -> Iterator[Candidate]:

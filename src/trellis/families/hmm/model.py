@@ -227,7 +227,9 @@ class HMM(GradientModel, ChainModel):
         learned = {name: value for name, value in tensors.items() if not name.startswith(SETTLED)}
         params = find_params(settings["params"]).restore(vocab.words, settings, learned)
         model = cls(vocab, params, bool(settings["carry"])).eval()
-        model.visits, model.ending = tensors.get(f"{SETTLED}visits"), tensors.get(f"{SETTLED}ending")
+        dtype = next(params.parameters()).dtype
+        settled = {name: value.to(dtype) for name, value in tensors.items() if name not in learned}
+        model.visits, model.ending = settled.get(f"{SETTLED}visits"), settled.get(f"{SETTLED}ending")
         live = params.num_states if params.support is None else params.support.shape[1]
         live = live if params.partition is None else params.partition.live
         if any(p is not None and len(p) != n for p, n in ((model.visits, params.num_states), (model.ending, live))):

@@ -42,18 +42,11 @@ class Known(NamedTuple):
 
 @torch.no_grad()
 def logsumexp_of_states(queries: Tensor, names: Tensor, known: Known) -> Tensor:
-    """`row_logsumexp` of rows [R, d] that are those of the states `names` [R]; states that are known, or that occur
-    again, are not computed."""
-    keys, rows = known.keys, len(queries)
-    if gpu_engine(queries, keys.dtype) and (reuse := installed("kernels.lse.known")):
-        given = queries.to(keys.dtype), keys, names, known.ids, known.log_norm
-        return reuse.logsumexp(*(tensor.contiguous() for tensor in given), known.num_states)
-    if queries.is_cuda:  # in a CUDA graph, the number of rows must not depend on the states
+    """`row_logsumexp` of rows [R, d] that are those of the states `names` [R]; on a GPU, states that are known, or that
+    occur again, are not computed."""
+    keys = known.keys
+    reuse = installed("kernels.lse.known") if gpu_engine(queries, keys.dtype) else None
+    if reuse is None:
         return row_logsumexp(queries, keys, None, keys.dtype)
-    place = torch.full((known.num_states,), -1)
-    place[names] = torch.arange(rows)
-    place[known.ids] = torch.arange(rows, rows + len(known.ids))
-    new = (place[names] == torch.arange(rows)).nonzero().squeeze(-1)
-    norms = torch.empty(rows, dtype=known.log_norm.dtype)
-    norms[new] = row_logsumexp(queries[new], keys, None, keys.dtype)
-    return torch.cat([norms, known.log_norm])[place[names]]
+    given = queries.to(keys.dtype), keys, names, known.ids, known.log_norm
+    return reuse.logsumexp(*(tensor.contiguous() for tensor in given), known.num_states)

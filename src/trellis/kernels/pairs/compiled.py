@@ -1,5 +1,8 @@
 """Products of gathered matrices on a CPU (numba), without storing the gathered operands."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from numba import njit
@@ -30,7 +33,7 @@ def add(worker, workers, left, transposed, right, columns, order, begins, out):
             out[i] += part
 
 
-def share(work, products: int, size: int, *arguments) -> None:  # type: ignore[no-untyped-def]
+def share(work: Callable[..., None], products: int, size: int, *arguments: Any) -> None:
     """Run a kernel of this many products of `size` multiplications in threads."""
     with team.OneBlasThread():
         team.share(work, team.size(1 + products * size // THREAD_WORTH), *arguments)
@@ -40,7 +43,8 @@ def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
     """left[rows[m]] right[columns[m]] for every m (None: m itself): [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
-    count = len(left) if rows is None and columns is None else len(columns if rows is None else rows)
+    index = columns if rows is None else rows
+    count = len(left) if index is None else len(index)
     everything = torch.arange(count)
     rows, columns = everything if rows is None else rows, everything if columns is None else columns
     made = torch.empty(count, left.shape[1], right.shape[2], dtype=left.dtype)

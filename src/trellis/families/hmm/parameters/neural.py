@@ -180,15 +180,10 @@ class NeuralParams(WordParams):
     @torch.no_grad()
     def entry(self, ids: Tensor, after: Tensor, draw: Draw, transition: Transition | None = None) -> Entry:
         """Transitions from the states `ids` [R] of the full model into those kept by the draw, embedded as `after`,
-        without gradient, for a carried distribution. The normalisers of states that are kept are those of their
-        `transition`."""
+        without gradient, for a carried distribution. On a GPU, the normalisers of states that are kept are those of
+        their `transition`."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
-        if (
-            isinstance(transition, Softmax)
-            and draw.ids is not None
-            and same_queries
-            and not transition.trains_as_matrix
-        ):
+        if isinstance(transition, Softmax) and transition.keys.is_cuda and draw.ids is not None and same_queries:
             known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)
         return self.entry_from(ids, self.embed("in", ids), after.detach(), draw, known)
 
