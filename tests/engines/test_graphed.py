@@ -132,6 +132,24 @@ def test_what_does_not_fit_in_memory_is_cut_in_halves(function: str) -> None:
     assert_agree(found, getattr(reference, function)(*problem))
 
 
+def test_the_memory_of_halves_is_smaller() -> None:
+    """What is computed beside the passes may not fit either, as long as they keep the memory of the whole batch."""
+    problem, memory = random_problem(5, 40, 3, 10, symbols=5), graphed.memory_of(DEVICE)
+    memory.release()
+    score, sizes = graphed.Run.score, []
+
+    def in_little_memory(run: graphed.Run) -> Any:
+        sizes.append(len(memory.bytes))
+        if sizes[-1] == sizes[0]:
+            raise torch.cuda.OutOfMemoryError
+        return score(run)
+
+    in_little_memory.__name__ = "score"
+    found = graphed.compute(in_little_memory, single(problem))
+    assert len(sizes) == 3
+    assert_agree(found, reference.score(*problem))
+
+
 def test_one_sequence_that_does_not_fit_is_refused() -> None:
     problem = single(random_problem(5, 1, 4, 10, symbols=5))
     with (

@@ -81,7 +81,7 @@ def test_a_sequence_that_does_not_fit_is_refused_with_the_figure(limit: Callable
 
 @torch.no_grad()
 def test_viterbi_needs_no_memory_for_all_sequences_at_once(limit: Callable[[float], None]) -> None:
-    model, (words, lengths) = parts(1024), tokens(512, 4)  # scores of all sequences at once: 2 GiB
+    model, (words, lengths) = parts(1024), tokens(512, 4)  # scores of all sequences at once: at least 2 GiB
     prior = Belief(model.start.expand(512, -1))
     limit(1.5)
     path, score = discrete.viterbi(prior, model.transition, Potentials(model.emission.table, words), lengths)

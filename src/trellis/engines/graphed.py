@@ -83,6 +83,7 @@ def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
             graphs = memory_of(problem[3].device).graphs
             return replayed(work.__name__, lambda *given: work(Run(*given)), problem, 0, graphs)
     except torch.cuda.OutOfMemoryError as error:
+        memory_of(problem[3].device).release()  # that of the halves is smaller
         batch, steps = problem[2].rows.shape
         if batch == 1:
             states = problem[1].num_states

@@ -13,7 +13,7 @@ from trellis.types import Groups
 if TYPE_CHECKING:
     from trellis.transitions.varying import TimeVarying
 
-SUMMED = 1 << 26  # sums of scores and log-probabilities in memory at a time
+SUMMED = 1 << 24  # sums of scores and log-probabilities in memory at a time
 
 
 class Entry(ABC):

@@ -93,14 +93,16 @@ class Memory:
             arrays = layout(*key, tiles.BN, torch.bfloat16 if self.bytes.is_cuda else torch.float32)
             need = sum(size(*array) for array in arrays.values())
             if need > len(self.bytes):
-                device = self.bytes.device
-                self.passes.clear()
-                self.graphs.clear()
-                del self.bytes
-                self.bytes = torch.empty(0, dtype=torch.uint8, device=device)
-                self.bytes = torch.empty(need, dtype=torch.uint8, device=device)
+                self.release()
+                self.bytes = torch.empty(need, dtype=torch.uint8, device=self.bytes.device)
             self.passes[key] = Passes(tiles, carve(self.bytes, arrays))
         return self.passes[key]
+
+    def release(self) -> None:
+        """Free the memory, and forget all graphs that use it."""
+        self.passes.clear()
+        self.graphs.clear()
+        self.bytes = self.bytes.new_empty(0)
 
 
 Arrays = dict[str, tuple[tuple[int, ...], torch.dtype]]
