@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mutants.changes import Mutant, sample
 from mutants.covering import Covering
 
 PACKAGE = Path("src/trellis").resolve()
+JUDGED = Path(__file__).parent / "judged.jsonl"  # mutants that no test can notice, or none should: file, diff, why
 LEFT_OUT = {"experiments", "report"}  # folders of tests that run nothing which is mutated, or only slowly
 Job = tuple[Mutant, list[str], float]  # a mutant, its tests and their duration
 
@@ -53,7 +55,7 @@ def main() -> None:
     for result in attempts(jobs, options.jobs, options.limit):
         print(json.dumps(result), flush=True)
         results[result["result"]] += 1
-    tried = sum(results.values())
+    tried = sum(results.values()) - results["equivalent"]
     noticed = results["killed"] + results["timeout"]
     print(f"{noticed} of {tried} mutants noticed ({noticed / max(tried, 1):.1%}): {dict(results)}", file=sys.stderr)
 
@@ -109,7 +111,12 @@ def _attempt(task: tuple[Job, float, Path]) -> dict[str, Any] | None:
     (mutant, tests, seconds), until, controls = task
     if time.monotonic() > until:
         return None
-    verdict = trial.attempt(PACKAGE, mutant, tests, seconds) if tests else trial.Verdict("uncovered", 0.0)
+    if why := judged().get((mutant.file, difference(mutant))):
+        verdict = trial.Verdict("equivalent", 0.0, why)
+    elif not tests:
+        verdict = trial.Verdict("uncovered", 0.0)
+    else:
+        verdict = trial.attempt(PACKAGE, mutant, tests, seconds)
     if verdict.result == "killed" and fails_anyway(verdict.by, controls):
         others = [test for test in tests if not test.startswith(verdict.by)]
         return _attempt(((mutant, others, seconds), until, controls))
@@ -128,6 +135,13 @@ def fails_anyway(test: str, controls: Path) -> bool:
         partial.write_text(trial.attempt(PACKAGE, None, [test], 60.0).result)
         partial.rename(known)
     return known.read_text() != "survived"
+
+
+@cache
+def judged() -> dict[tuple[str, str], str]:
+    """Why a mutant survives, by its file and diff."""
+    found = [json.loads(line) for line in JUDGED.read_text().splitlines()]
+    return {(one["file"], one["diff"]): one["why"] for one in found}
 
 
 def difference(mutant: Mutant) -> str:

@@ -103,7 +103,7 @@ def _changes(tree: ast.AST, first: int = 1, imported: bool = True) -> Iterator[t
     """(node, kind of change, replacement, line of its statement, whether it is executed on import)."""
     for child in _executed(tree):
         if isinstance(child, ast.stmt):
-            first = child.lineno
+            first = min([child.lineno, *(one.lineno for one in getattr(child, "decorator_list", []))])
             yield from ((*change, first, imported) for change in _of_statement(child))
         elif isinstance(child, ast.expr):
             yield from ((*change, first, imported) for change in _of_expression(child))

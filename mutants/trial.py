@@ -40,9 +40,9 @@ OPTIONS = (
 class Verdict:
     """The result of running tests against a mutant."""
 
-    result: str  # killed, timeout, survived or uncovered
+    result: str  # killed, timeout, survived, uncovered or equivalent
     seconds: float
-    by: str = ""  # the first test that failed, or the file that could not be imported
+    by: str = ""  # the first test that failed, the file that could not be imported, or why the mutant is equivalent
 
 
 class Chosen:

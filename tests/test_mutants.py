@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import trellis
+from mutants.__main__ import judged
 from mutants.changes import Mutant, mutants, sample
 from mutants.covering import Covering, recorder
 from mutants.trial import overlay
@@ -103,3 +105,11 @@ print(sorted(found.stop()[{file!r}] - {{5}}))
 def test_a_mutant_can_be_written_down_and_read() -> None:
     mutant = Mutant("storage.py", 1, 2, False, "constant", 3, 4, "(1)")
     assert Mutant(**json.loads(json.dumps(vars(mutant)))) == mutant
+
+
+def test_judged_mutants_have_a_reason_and_a_file() -> None:
+    package = Path(trellis.__file__).parent
+    for (file, diff), why in judged().items():
+        assert why
+        assert (package / file).is_file()
+        assert diff.startswith("-")

@@ -141,6 +141,8 @@ def test_unseen_words_without_unk(load: Loader, tmp_path: Path, cache: Path) -> 
         load_corpus(DataConfig(str(tmp_path), unk=False), cache)
     with pytest.raises(TrellisError, match="'b', token 2 of the train split"):
         load("a b a\n" + "a\n" * 30, unk=False, min_count=2)
+    with patch.object(encode, "CHUNK", 3), pytest.raises(TrellisError, match="'b', token 9 of the train split"):
+        load("a a a\n" * 2 + "b a\n" + "a\n" * 30, unk=False, min_count=2)
 
 
 def test_the_key_is_the_content_and_the_recipe(load: Loader, cache: Path) -> None:
@@ -237,3 +239,16 @@ def test_sentences_from_python() -> None:
     ):
         with pytest.raises(TrellisError, match=message):
             corpus_of(wrong, config)
+
+
+def test_the_order_of_held_out_documents_never_changes() -> None:
+    """splitmix64 in Python's integers."""
+
+    def mixed(number: int) -> int:
+        x = (number + 1) * 0x9E3779B97F4A7C15 % 2**64
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            x = (x ^ (x >> shift)) * factor % 2**64
+        return x ^ (x >> 31)
+
+    assert mixed(0) == 0xE220A8397B1DCDAF  # the first number of the published generator with seed 0
+    assert encode._shuffled(1000).tolist() == sorted(range(1000), key=mixed)

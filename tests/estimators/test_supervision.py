@@ -71,6 +71,11 @@ def test_weights_of_sequences_that_underflow() -> None:
     X, lengths = [[100.0], [100.0], [0.5], [0.0]], [2, 2]
     model.fit(X, lengths, sample_weight=[3.0, 1.0])
     assert_close(model.startprob_, [0.25, 0.75])
+    model.startprob_, model.transmat_ = [1.0, 1e-315], np.eye(2)
+    model.means_, model.covars_ = [[0.0], [100.0]], [[1.0], [1.0]]
+    X, lengths = [[0.5], [0.0], [100.0], [100.0], [0.1], [0.2]], [2, 2, 2]
+    model.fit(X, lengths, sample_weight=[1.0, 3.0, 4.0])
+    assert_close(model.startprob_, [0.625, 0.375])
 
 
 def test_weights_of_any_size() -> None:

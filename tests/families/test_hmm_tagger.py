@@ -217,3 +217,13 @@ def test_the_m_step_of_tags_is_the_share_of_their_counts() -> None:
     counts = torch.rand(len(TAGS), params.num_states, generator=torch.Generator().manual_seed(1)).double()
     params.maximise_tags(counts)
     assert_close(params.tag_logits.softmax(0), counts / counts.sum(0))
+
+
+def test_a_state_without_counts_keeps_its_tags() -> None:
+    params = tagger().params
+    old = params.tag_logits.softmax(0)
+    counts = torch.ones(len(TAGS), params.num_states, dtype=torch.float64)
+    counts[:, 2] = 0.0
+    params.maximise_tags(counts)
+    assert_close(params.tag_logits.softmax(0)[:, 2], old[:, 2])
+    assert_close(params.tag_logits.softmax(0)[:, 1], torch.full((len(TAGS),), 1 / len(TAGS)).double())

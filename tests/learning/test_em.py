@@ -14,9 +14,10 @@ from trellis.corpus.batches import Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters import TableParams
 from trellis.inference import discrete
-from trellis.learning.em import EMLearner, StepwiseEMLearner
+from trellis.learning.em import EMLearner, Running, StepwiseEMLearner
 from trellis.parts import Prior
 from trellis.tasks.lm import evaluate
+from trellis.testing.close import assert_close
 from trellis.types import Belief, Counts
 
 CONFIG = replace(TrainConfig(), pseudocount=0.0)
@@ -147,3 +148,14 @@ def test_the_pseudocounts_of_a_small_batch_do_not_outweigh_the_statistics(monkey
     again = StepwiseEMLearner(hmm(carry=True), CONFIG)
     again.restore(learner.state_tensors(), learner.state_json())
     assert again.usual == 64
+
+
+@pytest.mark.parametrize(("starts", "moves"), [(1.0, True), (0.5, True), (0.0, False)])
+def test_starts_move_if_a_sequence_begins(starts: float, moves: bool) -> None:
+    one = Counts(*(torch.ones(2, dtype=torch.float64) for _ in range(4)))
+    begun = Running.absorb(None, one, 1.0, 0.5)
+    more = one._replace(start=torch.tensor([starts, 0.0], dtype=torch.float64))
+    found = Running.absorb(begun, more, 1.0, 0.5).mean
+    rate = 3**-0.5
+    expected = (1 - rate) + rate * more.start if moves else torch.ones(2, dtype=torch.float64)
+    assert_close(found.start, expected)

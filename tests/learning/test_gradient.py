@@ -177,3 +177,8 @@ def test_schedule_mistakes_are_named() -> None:
         make_schedule(TrainConfig(schedule="cosin"))
     with pytest.raises(TrellisError, match="needs the total number of steps"):
         make_schedule(TrainConfig(schedule="cosine"))
+
+
+def test_the_shortest_cosine() -> None:
+    schedule = make_schedule(TrainConfig(lr=2.0, schedule="cosine", lr_floor=0.25, warmup=1), total_steps=3)
+    assert [schedule.rate(step) for step in range(4)] == pytest.approx([2.0, 2.0, 0.5, 0.5], abs=TOLERANCE)

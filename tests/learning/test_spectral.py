@@ -208,3 +208,10 @@ def test_weights_become_distributions() -> None:
 def test_too_few_frequent_symbols() -> None:
     with pytest.raises(TrellisError, match="Only 2 symbols are frequent enough to be anchors of 3 states"):
         by_anchors(moments(np.tile([0, 1], (1, 50)), 3), 3)
+
+
+def test_the_smallest_text_and_model() -> None:
+    given = moments(np.array([[0, 1, 1]]), 2)
+    np.testing.assert_allclose(given.single, [1 / 3, 2 / 3])
+    ones = ObservableOperators(moments(np.random.default_rng(0).integers(0, 3, (1, 300)), 3), 1)
+    assert np.isfinite(ones.score(np.array([0, 1, 2])).log_probs).all()

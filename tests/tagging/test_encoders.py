@@ -125,3 +125,10 @@ def test_all_brown_prefixes_and_forms_of_a_word(tmp_path: Path) -> None:
     path.write_text(f"{long}\tcat\t3\n10\til-N\t9\n11\tIL-N\t4\n00\tmany\t2\n")
     found = ENCODERS["brown"](path).encode([["cat", "IL-2", "Il-2", "MANY"]])
     assert found == [[["4:0101", "6:010101", "10:0101010101", f"20:{long[:20]}", long], ["11"], ["10"], ["00"]]]
+
+
+@pytest.mark.parametrize("numbers", ["x", "nan", "1 2", ""])
+def test_vectors_that_are_none(numbers: str, tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text(f"1 1\nword {numbers}\n")
+    with pytest.raises(TrellisError, match="line 2: expected a word and 1 numbers"):
+        ENCODERS["vectors"](tmp_path / "vectors.txt")

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from corpora import vocabulary
 from trellis.config import run_config
 from trellis.corpus.tagged import Tagged
 from trellis.errors import TrellisError
 from trellis.families.crf.config import CRFTaggerConfig, CRFTrainConfig
-from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, spread, window
+from trellis.families.crf.tagger import CRFTagger, TaggedCorpus, evaluate, scale_of, spread, window
 from trellis.families.crf.templates import TEMPLATES
 from trellis.families.hmm.model import HMM
+from trellis.kernels.bags import Bags
 from trellis.models.base import Saved
 from trellis.models.files import FILE, load, save_model
-from trellis.models.tagger import Tagger
+from trellis.models.tagger import Tagger, a_few
 
 QUICK = CRFTrainConfig(l2=0.01, iterations=30)
 TREE = Tagged(
@@ -156,3 +159,28 @@ def test_scores_of_held_out_text_alone(tree: CRFTagger) -> None:
     assert found.rows == [{"split": "test", "accuracy, %": 75.0, "F1, %": 75.0}]
     assert found.values["test_accuracy"] == found.values["test_f1"] == 75.0
     assert [row["split"] for row in evaluate(tree, TaggedCorpus({"train": TREE}, ""), run).rows] == ["train"]
+
+
+def test_vectors_are_scaled_to_the_wanted_size() -> None:
+    part = [np.array([[3.0, 4.0]]), np.array([[0.0, 0.0], [6.0, 8.0]])]
+    rms = np.sqrt((9 + 16 + 36 + 64) / 6)
+    assert scale_of(part, 0.5) == pytest.approx(0.5 / rms)
+    assert scale_of([np.zeros((2, 2))], 0.5) == 1.0
+
+
+def test_the_features_of_vectors_are_scaled(tree: CRFTagger) -> None:
+    tagger = copy(tree)
+    tagger.scales = [0.5, 4.0]
+    bags = Bags(torch.zeros(0, dtype=torch.int32), torch.zeros(3, dtype=torch.int64))
+    encoded = [[np.ones((2, 1), np.float32)], [np.full((2, 2), 3.0, np.float32)]]
+    dense = tagger.beside_vectors(bags, [["a", "b"]], encoded).dense
+    width = dense.shape[1] // 3
+    assert set(dense[:, :width].unique().tolist()) <= {0.0, 0.5}
+    assert set(dense[:, width:].unique().tolist()) <= {0.0, 12.0}
+    assert dense.max() == 12.0
+    assert dense[:, :width].max() == 0.5
+
+
+def test_the_first_few_names() -> None:
+    assert a_few("cab", most=3) == "a, b, c"
+    assert a_few("cabd", most=3) == "a, b, c, ..."
