@@ -33,7 +33,8 @@ class SoftmaxEntry(Tiled, Entry):
     @cached_property
     def log_norm(self) -> Tensor:
         """n [R]; zero for a row that is masked completely."""
-        with torch.set_grad_enabled(self.queries.requires_grad or self.keys.requires_grad):  # also if first used without
+        learned = self.queries.requires_grad or self.keys.requires_grad
+        with torch.set_grad_enabled(learned):  # the first use may be without a gradient
             norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype)
         return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
 
