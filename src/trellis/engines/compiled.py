@@ -33,6 +33,7 @@ class Problem(NamedTuple):
     scale: Array  # [N]: log of the factor removed from each row
     rows: Array  # [B, T]
     lengths: Array  # [B]
+    pairs: bool = False  # whether the matrices are those of pairs of classes in a batch
 
     @property
     def layout(self) -> ModuleType:
@@ -65,7 +66,7 @@ def as_problem(
     scale = weights.max(-1)
     scale[scale == -np.inf] = 0
     tail = np.exp(weights - scale[:, None]), scale, places, ends
-    return Problem(array(prior), *stack(matrix, numbers, rows.shape), *tail)
+    return Problem(array(prior), *stack(matrix, numbers, rows.shape), *tail, pairs=numbers is not None)
 
 
 def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
@@ -146,8 +147,9 @@ def run_adjoint(
     dtype, states = problem.table.dtype, problem.prior.shape[1]
     d_prior = np.zeros_like(problem.prior) if last_grad is None else last_grad.copy()
     workers = num_threads(len(alphas), problem.rows.shape, states)
-    copies = workers if len(problem.matrices) < problem.numbers.size else 1
-    long = problem.layout is serial and len(problem.matrices) < problem.rows.shape[1]
+    own = not problem.pairs and 1 < len(problem.matrices) == problem.numbers.size  # each is used once
+    copies = 1 if own else workers
+    long = problem.layout is serial and not problem.pairs
     added = np.dtype(np.float64) if long else dtype  # float32 is too coarse for a long text
     d_matrices = np.zeros((copies, 1, 0, 0) if smoothing else (copies, *problem.matrices.shape), added)
     d_table = np.zeros((workers, 0, 0) if smoothing else (workers, *problem.table.shape), added)

@@ -185,13 +185,13 @@ def of_nets(facts: Facts) -> Iterator[Candidate]:
     classes, large, small = num_classes(facts), facts.tokens > 300_000, facts.tokens < 100_000
     lanes = power_of_two(facts.tokens / 7500, 16, 128)
     epochs, fewest = (12, 4) if large else (max(20, FEWEST_TOKENS // facts.tokens), 8)
-    sizes = SIZES[3:] if facts.tokens < 20_000 else SIZES[large:]
+    sizes = SIZES[3:] if facts.tokens < 20_000 else SIZES if small else SIZES[1:]
     for params, size in [("nested", size) for size in sizes] + [("neural", size) for size in SIZES[3:]]:
         states = size * classes
         options = nets(states, classes, params) | {
             "model.dim": 128 if large else 64,
             "model.dropout": "state",
-            "model.dropout_rate": 0.5 if small or size == SIZES[0] else 0.25,
+            "model.dropout_rate": 0.5 if small else 0.25,
             "batches.lanes": lanes,
             "train.lr": 0.009 if lanes > 64 else 0.006,
             "train.weight_decay": 0.6 if small else 0.3,
@@ -216,7 +216,8 @@ def of_large_nets(facts: Facts) -> Iterator[Candidate]:
         }
         options |= {"model.dropout": "state", "model.dropout_rate": 0.5} if states >= 16384 else {}
         reason = f"{facts.tokens:,} tokens on a GPU: nets over embeddings, {states:,} states"
-        yield Candidate(options, int(np.clip(24e6 / facts.tokens, 2, 24)), 2, reason)
+        epochs = int(np.clip(24e6 / facts.tokens, 2, 24))
+        yield Candidate(options, epochs, min(epochs, 6), reason)
         states //= 2
 
 
