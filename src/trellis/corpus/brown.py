@@ -48,7 +48,8 @@ def brown_clusters(
     max_sweeps: int = 30,
     kernels: ModuleType | None = None,
 ) -> Clustering:
-    """Partition the words of a corpus (word ids, an iterable of chunks, or bigram counts) into classes with a tree.
+    """Partition the words of a corpus into classes, and merge the classes into a binary tree. The corpus is an array of
+    word ids, an iterable of such arrays, or bigram counts.
 
     `alone` lists ids that get a class of their own. `max_class_size` limits the number of words of a class. Words rarer
     than `min_count` (by default, unseen words) share one class of unlimited size. `seed` breaks ties in frequency.

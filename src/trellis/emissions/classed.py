@@ -130,8 +130,9 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """Symbols in C classes [V]. The symbols of the largest class are predicted by one product with all symbols. The
-    other classes have predictors of their own. Every function therefore costs O(V k) per sequence."""
+    """Symbols in C classes [V]. To predict, all symbols are computed with the distribution of the largest class; those
+    of the other classes are then replaced. The other classes have predictors of their own. Every function therefore
+    costs O(V k) per sequence."""
 
     def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
         self.likelihoods, self.classes, self.num_classes = likelihoods, classes, num_classes

@@ -171,9 +171,10 @@ def counts(
     """Expected starts, transitions and visits under p(z | x), summed over the batch, and the last state distribution.
     With `per_sequence`, the log-likelihood [B] and the starts [B, K] are those of each sequence.
 
-    `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue from the
-    distribution `carried`, which is one step before `prior`. For these, the transition into their first step is counted
-    instead of a start. This requires that transitions do not vary with time."""
+    `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue an
+    earlier batch: `carried` is the state distribution at the last step of that batch, and `prior` is the same
+    distribution one transition later. For these, the transition into their first step is counted instead of a start.
+    This requires that transitions do not vary with time."""
     transition = transition if isinstance(transition, TimeVarying) else countable(transition)
     chain = live_chain(prior, transition, potentials, lengths)
 
