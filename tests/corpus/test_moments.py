@@ -71,3 +71,10 @@ def test_what_cannot_be_counted_is_told() -> None:
     with pytest.raises(TrellisError, match="4,294,967,296 words are too many"):
         check_sizes(np.zeros(5, int), np.array([2**32 - 1]), 1)
     assert check_sizes(np.zeros(5, int), np.array([2**31]), 1) == 2**31 + 1
+
+
+def test_dask_wraps_around_by_default() -> None:
+    pytest.importorskip("dask")
+    text, rows = np.array([0, 1, 2, 1, 0]), np.arange(3)
+    one, other = count_moments(text, rows, 2), count_with_dask(text, rows, 2)
+    assert [lag.toarray().tolist() for lag in one.lags] == [lag.toarray().tolist() for lag in other.lags]

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
@@ -130,3 +131,19 @@ def test_bounds_that_underflow_prove_nothing() -> None:
     found = search(chain, torch.tensor([[0, -1, -1, 1]]))
     assert not found.proved
     assert found.log_probs[0] > -2500
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_word_between_two_gaps(seed: int) -> None:
+    """Many sentences whose best filling neither the posteriors nor the Viterbi path find, with a gap at the end."""
+    chain, tokens, *_ = problem(seed, 40, 3, 4, 5)
+    tokens[:, 1].clamp_(min=0)
+    tokens[:, [0, 2]] = -1
+    matrix, emission = chain.transition.dense(), chain.emission.dense().exp().T
+    found = search(chain, tokens)
+    assert found.proved.all()
+    for b, prior in enumerate(chain.prior.probs):
+        joint = sentences(prior.numpy(), matrix.expand(2, -1, -1).numpy(), emission.numpy())
+        best = joint[:, tokens[b, 1]].max()
+        np.testing.assert_allclose(joint[tuple(found.tokens[b].tolist())], best, rtol=EXACT)
+        np.testing.assert_allclose(found.log_probs[b].exp(), best, rtol=EXACT)
