@@ -72,6 +72,16 @@ def test_more_text_gets_more_states() -> None:
     assert large[-1] == 65536
 
 
+def test_short_texts_and_large_models_on_a_gpu_get_dropout() -> None:
+    def dropout(tokens: int) -> list[bool]:
+        found = [one.options for one in candidates(WORDS._replace(tokens=tokens, gpu=True))]
+        return ["model.dropout" in one for one in found if one.get("model.params") == "neural"]
+
+    assert all(dropout(200_000))
+    assert dropout(1_000_000) == sorted(dropout(1_000_000), reverse=True)
+    assert {True, False} == {*dropout(1_000_000)}
+
+
 def test_a_slow_machine_gets_fewer_epochs_then_a_smaller_model() -> None:
     quick, slow, slower = (pick(WORDS, per_token) for per_token in (1e-6, 8e-5, 1e-3))
     assert quick["model.states"] == slow["model.states"]

@@ -214,7 +214,8 @@ def of_large_nets(facts: Facts) -> Iterator[Candidate]:
             "train.average": 0.999,
             "train.warmup": 200,
         }
-        options |= {"model.dropout": "state", "model.dropout_rate": 0.5} if states >= 16384 else {}
+        if states >= 16384 or facts.tokens <= 300_000:
+            options |= {"model.dropout": "state", "model.dropout_rate": 0.5}
         reason = f"{facts.tokens:,} tokens on a GPU: nets over embeddings, {states:,} states"
         epochs = int(np.clip(24e6 / facts.tokens, 2, 24))
         yield Candidate(options, epochs, min(epochs, 6), reason)
