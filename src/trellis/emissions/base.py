@@ -43,8 +43,9 @@ class Emission(ABC):
 
     @abstractmethod
     def statistics(self, observations: Any, visits: Tensor) -> Tensor:
-        """Sufficient statistics, computed from expected visits [N, k] of the rows of the potentials. They are one
-        tensor that can be added and scaled; the emission chooses its layout."""
+        """Sufficient statistics, computed from `visits` [N, k]: how often each state is expected to emit the
+        observation of each row of the potentials. They are one tensor that can be added and scaled; the emission
+        chooses its layout."""
 
     @abstractmethod
     def maximised(self, statistics: Tensor, prior: Any) -> Self:

@@ -17,7 +17,8 @@ SUMMED = 1 << 24  # sums of scores and log-probabilities in memory at a time
 
 
 class Entry(ABC):
-    """Transitions from R states of one model into the K states of another, such as the states kept by dropout."""
+    """Transitions from R states into K states, which may be other states: for example, into the K states that dropout
+    keeps."""
 
     num_states: int  # K
 
@@ -80,7 +81,7 @@ class Countable(Transition):
     @abstractmethod
     def expected(self, left: Tensor, right: Tensor) -> Tensor:
         """The statistics of expected transitions left(z) A(z, z') right(z'), summed over leading dimensions:
-        [..., K], [..., K] -> [K, K] for a dense transition. Divided by A, this is the gradient of left' A right."""
+        [..., K], [..., K] -> [K, K] for a dense transition. Divided elementwise by A, this is the gradient of the product of left, A and right with respect to A."""
 
     @abstractmethod
     def collect(self, before: Tensor, after: Tensor, pairs: Tensor) -> Tensor:
