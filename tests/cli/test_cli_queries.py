@@ -74,10 +74,11 @@ def test_records_are_independent_sequences(place: Path, tmp_path: Path, caplog: 
     fasta = str(place / "train.fasta")
     given = trellis.train(fasta, states=2, epochs=1, order="streams").model
     assert given.about["order"] == "streams"
-    assert not caplog.messages
+    assert "batches.order" not in caplog.text
     corpus = trellis.read_corpus(fasta)
     assert trellis.train(corpus, family="lstm", dim=2, epochs=1).model.about["order"] == "sentences"
-    assert caplog.messages == ["batches.order = sentences: the records of a fasta file are independent sequences"]
+    noted = [message for message in caplog.messages if message.startswith("batches.order")]
+    assert noted == ["batches.order = sentences: the records of a fasta file are independent sequences"]
     (tmp_path / "x.csv").write_text("user,event\n" + "u,a\nu,b\nv,a\n" * 20)
     chosen = trellis.train(tmp_path / "x.csv", family="bigram", column="user:event").model.about
     assert (chosen["order"], chosen["reader"], chosen["column"]) == ("sentences", "csv", "user:event")
