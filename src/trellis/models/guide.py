@@ -67,7 +67,7 @@ class Guide:
         self, pad: int | None = None, attention_mask: Tensor | None = None, seed: int | None = None
     ) -> Processor:
         """A logits processor for one call of `generate` of `transformers`. Prompts of different lengths are padded on
-        the left. Padding is the token `pad`, or wherever the attention mask [B, T] is zero.
+        the left. To mark the padding, pass its token id as `pad`, or the attention mask [B, T], which is zero there.
 
         With a seed, the processor samples the next token itself and excludes all others. This is several times faster
         than correcting the scores of all tokens. Do not combine a seed with beams, temperature or top-p."""
