@@ -126,11 +126,12 @@ def evaluate(
 
     `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, it is the name
     of a tagged data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test
-    split of its training corpus. If that corpus is a file, it must have been used on this machine before, for training
-    or as `data`: a model file from elsewhere cannot make Trellis open arbitrary files. `reader` is "text", "fasta",
-    "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or "word_tag"); by default, the reader is chosen by the
-    suffix of the file. If no reader has this suffix, the file is read in the same way as the training text. With
-    `open_vocabulary`, the result also has `open_bits_per_character`, for which unknown words are spelled out.
+    split of its training corpus. If that corpus is a file, it is opened only if it was used on this machine before, for
+    training or as `data`. (Its path is stored in the model file, and a downloaded model must not be able to open
+    arbitrary files.) `reader` is "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or
+    "word_tag"); by default, the reader is chosen by the suffix of the file. If no reader has this suffix, the file is
+    read in the same way as the training text. With `open_vocabulary`, the result also has `open_bits_per_character`,
+    for which unknown words are spelled out.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model

@@ -27,8 +27,9 @@ class AlignedHMM(ConstrainedHMM):
     def align_to(self, other: Any, X: Any = None, lengths: Any = None) -> Self:
         """Renumber the states so that state i matches state i of `other`, and return self.
 
-        States are compared by the Bhattacharyya distance of their emissions. If X is given, they are compared by how
-        often they occur together instead: the sum over X of the product of their posteriors."""
+        States are compared by the Bhattacharyya distance of their emissions. If X is given, a state of this model and a
+        state of `other` are instead compared by the sum over X of the product of their posteriors, that is, by how
+        often both models are in these states at the same time."""
         self._check_fitted()
         other._check_fitted()
         if other.n_components != self.n_components:

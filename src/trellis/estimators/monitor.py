@@ -26,7 +26,8 @@ class ConvergenceMonitor:
         self.iter = 0
 
     def report(self, log_prob: float) -> None:
-        """Record the log-likelihood before the update of an iteration; if `verbose`, print it to stderr."""
+        """Record the log-likelihood of an iteration, which is that of the parameters before its update. If `verbose`,
+        print it to stderr."""
         gain = log_prob - self.history[-1] if self.history else math.nan
         if self.verbose:
             print(f"{self.iter + 1:>10d} {log_prob:>16.8f} {gain:>+16.8f}", file=sys.stderr)

@@ -81,7 +81,7 @@ class SequenceModel(ABC):
 
     @abstractmethod
     def reset(self, state: Any, where: Tensor) -> Any:
-        """The state of the first B sequences. Where the mask `where` [B] is true, it is the initial state."""
+        """The state of the first B sequences of `state`. Those for which the mask `where` [B] is true begin anew."""
 
     @abstractmethod
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:

@@ -43,7 +43,8 @@ class Sampled(NamedTuple):
 
 
 class Conditioned:
-    """The distribution of a model over sentences that satisfy a constraint. All queries are exact.
+    """The distribution of a model over sentences that satisfy a constraint. All queries are exact, except that the
+    search of `best` may reach its limit (see `proved`).
 
     A `prompt` is the beginning of a sentence. The constraint applies to the whole sentence, prompt included. Sentences
     have `least` to `most` words. With `complete=False`, they are streams of exactly `most` tokens, in which <eos> is a

@@ -133,8 +133,8 @@ def compare(
 
     - `ngram`: an n-gram model of that order, estimated from the training text of the first model
     - `dynamic`: each model under dynamic evaluation, in which its weights adapt to the text
-    - `interpolate`: the linear mixture of all models above
-    - `cache`: the mixture of all models above with a unigram cache, in which recent words are more probable
+    - `interpolate`: the linear mixture of all these models: those passed, the n-gram model and the dynamic ones
+    - `cache`: the linear mixture of the same models and a unigram cache, in which recent words are more probable
 
     With `open_vocabulary`, unknown words are spelled out, and the vocabularies may differ.
 
