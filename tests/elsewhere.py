@@ -126,6 +126,7 @@ def pretended_gpu() -> Iterator[None]:
         with (
             mock.patch("torch.cuda.is_available", return_value=True),
             mock.patch("torch.cuda.device_count", return_value=1),
+            mock.patch("torch.cuda.mem_get_info", return_value=(1 << 33, 1 << 33)),
             mock.patch("torch.cuda.is_current_stream_capturing", return_value=False),
             mock.patch("torch.backends.cudnn.is_acceptable", return_value=False),
             mock.patch.object(optional, "import_module", without_triton),

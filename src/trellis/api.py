@@ -130,8 +130,8 @@ def evaluate(
     training or as `data`. (Its path is stored in the model file, and a downloaded model must not be able to open
     arbitrary files.) `reader` is "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or
     "word_tag"); by default, the reader is chosen by the suffix of the file. If no reader has this suffix, the file is
-    read in the same way as the training text. With `open_vocabulary`, the result also has `open_bits_per_character`,
-    for which unknown words are spelled out.
+    read in the same way as the training text. With `open_vocabulary`, the result also has `open_bits_per_character`: an
+    unknown word costs the bits of <unk> plus those of its spelling under a character model.
 
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model

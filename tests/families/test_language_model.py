@@ -59,7 +59,7 @@ def test_the_mixture_is_that_of_an_evaluation() -> None:
         trained.model.num_parameters() + ngram.num_parameters(),
     )
     for split in ("valid", "test"):
-        expected = trellis.compare([trained.model, ngram], corpus, split, mix=True)[-1]
+        expected = trellis.compare([trained.model, ngram], corpus, split, interpolate=True)[-1]
         assert row[split] == pytest.approx(expected.perplexity, rel=EXACT)
         assert row[split] != trained.scores.rows[-1][split]
 

@@ -96,7 +96,7 @@ def test_log_messages_are_escaped(run: Path, capsys: pytest.CaptureFixture[str])
 
 def test_a_text_that_only_the_model_names_is_not_read(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = run.parent / "secret" / "text.txt"
-    for arguments in (["eval", str(run)], ["eval", str(run), "--mix"], ["eval", str(run), "--open"]):
+    for arguments in (["eval", str(run)], ["eval", str(run), "--ngram"], ["eval", str(run), "--open"]):
         assert command(*arguments) == 2
         assert "--data" in capsys.readouterr().err
     assert not cache_entries()

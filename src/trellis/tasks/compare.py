@@ -128,15 +128,15 @@ def compare(
 ) -> list[Row]:
     """Compare language models, given as models or files, on a text that is given as in `evaluate`.
 
-    Returns a row per model. The following options add rows. Their weights and settings are fitted or chosen on the
-    validation split.
+    Returns a row per model. These options add rows:
 
     - `ngram`: an n-gram model of that order, estimated from the training text of the first model
     - `dynamic`: each model under dynamic evaluation, in which its weights adapt to the text
     - `interpolate`: the linear mixture of all these models: those passed, the n-gram model and the dynamic ones
     - `cache`: the linear mixture of the same models and a unigram cache, in which recent words are more probable
 
-    With `open_vocabulary`, unknown words are spelled out, and the vocabularies may differ.
+    Mixture weights, the decay of the cache and the settings of dynamic evaluation are chosen on the validation split.
+    With `open_vocabulary`, the vocabularies may differ: unknown words are spelled out by a character model.
 
     >>> models = [trellis.train(["a b", "b a"] * 20, family=family).model for family in ("unigram", "bigram")]
     >>> first, second = trellis.compare(models, ["a b", "b a"] * 20)
