@@ -142,6 +142,6 @@ def test_defaults_of_a_vocabulary() -> None:
     ],
 )
 def test_invalid_vocabularies(vocab: Vocabulary) -> None:
-    with pytest.raises(ValueError, match="invalid|distinct"):
+    with pytest.raises(ValueError, match=r"invalid|distinct"):
         vocab.check()
     Vocabulary(["a", "<eos>"], [1, 1]).check()
