@@ -280,7 +280,8 @@ class PersistedModel(ABC):
     ) -> Conditioned:
         """The distribution over sentences of `least` to `most` words (by default at most 100), given that they satisfy
         a constraint. Its methods compute the probability of the constraint, samples, next words and the most probable
-        sentence. With `complete=False`, the constraint applies to running text of exactly `most` tokens.
+        sentence. With `complete=False`, the constraint applies to a stream of exactly `most` tokens, in which `<eos>`
+        is a token like any other.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> ends_in_a = model.constrain(trellis.constraints.ends("a"), most=20)
