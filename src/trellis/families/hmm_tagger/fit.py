@@ -74,7 +74,7 @@ def fit(job: Job) -> Fitted:
     config, texts = job.config, job.corpus
     torch.manual_seed(config.seed)
     tagged, rare = texts["train"], config.model.rare
-    lexicon = Lexicon.choose(tagged.words, tagged.tags, texts.untagged, rare, config.model.min_kind)
+    lexicon = Lexicon.choose(tagged.words, tagged.tags, rare, config.model.min_kind)
     split = both_ways(lexicon, texts, rare)
     model = new_tagger(config, lexicon, split).to(job.device)
     if texts.untagged:
