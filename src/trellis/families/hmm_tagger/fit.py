@@ -78,7 +78,7 @@ def fit(job: Job) -> Fitted:
     split = both_ways(lexicon, texts, rare)
     model = new_tagger(config, lexicon, split).to(job.device)
     if texts.untagged:
-        first = replace(job, corpus=replace(texts, untagged=[]), folder=job.folder and job.folder / FIRST)
+        first = replace(job, corpus=replace(texts, untagged=[], weight=1), folder=job.folder and job.folder / FIRST)
         state = fit_on(both_ways(lexicon, first.corpus, rare), model, first)
         if state.interrupted:
             return Fitted(model, state)
