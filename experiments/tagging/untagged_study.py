@@ -1,4 +1,4 @@
-"""`python -m experiments.tagging.untagged_study`: what untagged text adds to an HMM tagger, by the amount of tagged text.
+"""`python -m experiments.tagging.untagged_study`: what untagged text adds to an HMM tagger, by amount of tagged text.
 
 The tags of every n-th sentence of UD-EWT are used, beginning with several sentences: each beginning is another sample
 of tagged text. A tagger of the tagged sentences alone is compared with one that also reads all other sentences, without
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from scipy.stats import binomtest
@@ -16,6 +17,7 @@ from scipy.stats import binomtest
 from trellis.config import RunConfig, load_config, run_config
 from trellis.corpus.tagged import Tagged
 from trellis.families.hmm_tagger.fit import Texts, fit, read
+from trellis.families.hmm_tagger.model import HMMTagger
 from trellis.options import to_tables
 from trellis.storage import write_text
 from trellis.tasks.tagging import compare_tags, score_tags, word_counts
@@ -23,7 +25,7 @@ from trellis.training.fit import Job
 
 FOLDER = Path(__file__).parent
 FOUND = FOLDER / "untagged.json"
-EVERY = (10, 100)  # the tags of one sentence in so many
+EVERY = (100, 10)  # the tags of one sentence in so many
 SAMPLES = 3  # of tagged text
 
 
@@ -35,25 +37,30 @@ def sample(texts: Texts, every: int, first: int) -> Texts:
     return replace(texts, splits=texts.splits | {"train": tagged}, untagged=others, weight=every)
 
 
+def tags(config: RunConfig, texts: Texts) -> list[list[str]]:
+    """The tags of the test text by a new tagger."""
+    tagger = fit(Job(config, texts, "cpu")).model
+    assert isinstance(tagger, HMMTagger)
+    return tagger.tag(texts["test"].words)
+
+
 def compare(config: RunConfig, texts: Texts) -> dict[str, Any]:
     """Accuracies on the test text with and without untagged text, and the tokens that only one tagger gets right."""
     test, known = texts["test"], word_counts(texts["train"])
-    alone, both = (
-        fit(Job(config, chosen, "cpu")).model.tag(test.words) for chosen in (replace(texts, untagged=[], weight=1), texts)
-    )
-    found = compare_tags(test, alone, both)
-    scores = {name: score_tags(test, tags, known=known) for name, tags in (("alone", alone), ("both", both))}
+    alone, both = (tags(config, chosen) for chosen in (replace(texts, untagged=[], weight=1), texts))
+    apart = compare_tags(test, alone, both)
+    scores = {name: score_tags(test, found, known=known) for name, found in (("alone", alone), ("both", both))}
     return {
         **{name: 100.0 * score.accuracy for name, score in scores.items()},
         **{f"{name}_oov": 100.0 * score.buckets["oov"].f1 for name, score in scores.items()},
-        "only_alone": found.only_first,
-        "only_both": found.only_second,
+        "only_alone": apart.only_first,
+        "only_both": apart.only_second,
     }
 
 
 def pooled(samples: list[dict[str, Any]]) -> dict[str, float]:
     """Means over samples, and the exact binomial test on the tokens of all samples together."""
-    means = {name: sum(one[name] for one in samples) / len(samples) for name in ("alone", "both", "alone_oov", "both_oov")}
+    means = {name: mean(one[name] for one in samples) for name in ("alone", "both", "alone_oov", "both_oov")}
     lost, won = (sum(one[name] for one in samples) for name in ("only_alone", "only_both"))
     return {**means, "only_alone": lost, "only_both": won, "p": float(binomtest(won, won + lost).pvalue)}
 
