@@ -43,9 +43,7 @@ class Lexicon:
     tags: list[str]
 
     @classmethod
-    def choose(
-        cls, sentences: Sequence[Sentence], tags: Iterable[Sentence], rare: int = 2, common: int = 5
-    ) -> Lexicon:
+    def choose(cls, sentences: Sequence[Sentence], tags: Iterable[Sentence], rare: int = 2, common: int = 5) -> Lexicon:
         """A lexicon with all words of the tagged sentences, and the spelling classes with at least `common` tokens of
         rare words. A rare word is one seen at most `rare` times.
 
