@@ -1,4 +1,4 @@
-"""`python -m experiments run|table|plot NAME`: train runs without a result, print tables, draw plots."""
+"""`python -m experiments run|table|plot NAME`: train runs without a result, print tables, draw plots; `claims`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments import plots, running, tables
+from experiments import claims as papers, plots, running, tables
 from experiments.analyses import describe
 from experiments.experiment import Experiment, find
 from trellis.cli import arguments as cli
@@ -57,6 +57,11 @@ def plot(args: argparse.Namespace) -> int:
     return 0
 
 
+def claims(args: argparse.Namespace) -> int:
+    print(papers.page())
+    return 0
+
+
 def find_whole(name: str) -> Experiment:
     experiment, chosen = find(name)
     if chosen is not None:
@@ -86,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     showing = command(table, "print the tables, with published figures next to ours; computes nothing")
     showing.add_argument("name", metavar="NAME")
     showing.add_argument("--format", choices=tuple(tables.FORMATS), default="text")
+    command(claims, "print docs/papers.md: every claim of the papers, with our figures and verdicts")
     plotting = command(plot, "plot the figures of the tables")
     plotting.add_argument("name", metavar="NAME")
     plotting.add_argument("--format", choices=plots.FORMATS, default="svg")

@@ -53,7 +53,7 @@ def run_one(experiment: Experiment, run: str, seed: int, options: Options) -> Re
         source=source_hash(),
         errors=outcome.errors,
     )
-    write_result(result_path(options.out, run, seed), result)
+    write_result(result_path(options.out, run, seed), result, config)
     return result
 
 

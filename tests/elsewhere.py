@@ -50,6 +50,9 @@ class Elsewhere(Tensor):
     def data_ptr(self) -> int:
         return self.inner.data_ptr()
 
+    def __deepcopy__(self, memo: Any) -> Elsewhere:
+        return Elsewhere(self.inner.clone())
+
     def numpy(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a tensor of the GPU was given to NumPy")
 

@@ -75,16 +75,9 @@ def test_a_symbol_is_a_word_with_its_tag() -> None:
         chosen.symbols([])
 
 
-def test_words_of_untagged_text_that_are_not_rare_are_known_too() -> None:
-    chosen = lexicon(untagged=[["pigs", "pigs", "fly"]])
-    assert "pigs" in chosen.vocab.index
-    assert "fly" not in chosen.vocab.index
-
-
-def test_only_tagged_text_counts_as_tagged() -> None:
-    chosen = lexicon(untagged=[["pigs", "pigs", "cat", "the"]])
+def test_counts_are_of_words_alone() -> None:
+    chosen = lexicon()
     assert chosen.tagged_counts == {"the": 3, "dog": 3, "a": 1, "barking": 1, "cat": 1, "mewing": 1, "Bob": 1}
-    assert chosen.vocab.counts[chosen.vocab.index["the"]] == 4
 
 
 def test_the_kind_of_every_word() -> None:

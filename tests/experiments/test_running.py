@@ -107,7 +107,7 @@ def test_all_runs_each_in_a_process_of_its_own(toys: Path, capsys: pytest.Captur
         "experiments: broken.0 failed: 4 states cannot be divided among 3 Brown classes; try model.states = 3.\n"
     )
     assert read(toys, "large.0")["hardware"]["jobs"] == 2
-    assert sorted(path.name for path in (toys / "results").iterdir()) == ["large.0.json", "small.0.json"]
+    assert sorted(path.name for path in (toys / "results").iterdir()) == ["defaults", "large.0.json", "small.0.json"]
 
 
 def test_a_failed_analysis_does_not_lose_the_training(

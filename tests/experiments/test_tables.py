@@ -31,9 +31,8 @@ def put(toys: Path, run: str, seed: int, overrides: tuple[str, ...] = (), **figu
     """A result as if it had been run."""
     config = find(str(toys))[0].config(run, overrides, seed)
     path = toys / "results" / f"{run}.{seed}.json"
-    write_result(
-        path, Result(run, seed, "", to_tables(config), {**figures}, {}, {"device": "toy", "torch": "2"}, "0f", {})
-    )
+    hardware = {"device": "toy", "torch": "2"}
+    write_result(path, Result(run, seed, "", to_tables(config), {**figures}, {}, hardware, "0f", {}), config)
     return path
 
 
@@ -110,7 +109,7 @@ def test_hyperparameters_are_those_of_the_toml(toys: Path) -> None:
     [
         ("{", "is not the result of a run"),
         ("[1]", "is not the result of a run"),
-        ('{"schema": 1, "run": "small"}', "is not the result of a run"),
+        ('{"schema": 2, "run": "small"}', "is not the result of a run"),
         ('{"run": "small"}', "from an older Trellis"),
     ],
 )

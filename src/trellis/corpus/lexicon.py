@@ -41,33 +41,24 @@ class Lexicon:
 
     vocab: Vocabulary
     tags: list[str]
-    tagged: Sequence[int] | None = None  # [V]: tagged occurrences of each word; None: every occurrence is tagged
 
     @classmethod
-    def choose(
-        cls,
-        sentences: Sequence[Sentence],
-        tags: Iterable[Sentence],
-        untagged: Sequence[Sentence] = (),
-        rare: int = 2,
-        common: int = 5,
-    ) -> Lexicon:
-        """A lexicon with all words of the tagged sentences, the words of the untagged text that are not rare, and the
-        spelling classes with at least `common` tokens of rare words. A rare word is one seen at most `rare` times."""
-        texts = [*sentences, *untagged]
-        seen = Counter(chain.from_iterable(texts))
+    def choose(cls, sentences: Sequence[Sentence], tags: Iterable[Sentence], rare: int = 2, common: int = 5) -> Lexicon:
+        """A lexicon with all words of the tagged sentences, and the spelling classes with at least `common` tokens of
+        rare words. A rare word is one seen at most `rare` times.
+
+        Untagged text has no part in this: tags say nothing about words and spelling classes that occur only there, and
+        a word that is common only there would train no spelling class."""
+        seen = Counter(chain.from_iterable(sentences))
         kinds = Counter(
             kind
-            for sentence in texts
+            for sentence in sentences
             for place, word in enumerate(sentence)
             if seen[word] <= rare
             for kind in kinds_of(word, place == 0)
         )
-        known = Counter(chain.from_iterable(sentences))
-        counts = {word: count for word, count in seen.items() if word in known or count > rare}
-        counts |= {kind: count for kind, count in kinds.items() if count >= common} | {EOS: len(texts)}
-        vocab = Vocabulary.choose(counts)
-        return cls(vocab, [EOS, *sorted(set(chain.from_iterable(tags)))], [known[word] for word in vocab.words])
+        counts = {**seen, **{kind: count for kind, count in kinds.items() if count >= common}, EOS: len(sentences)}
+        return cls(Vocabulary.choose(counts), [EOS, *sorted(set(chain.from_iterable(tags)))])
 
     def kind(self, word: str, first: bool = False) -> int:
         """The id of the word's most specific spelling class that is in the vocabulary, or else the id of <unk>."""
@@ -103,9 +94,9 @@ class Lexicon:
 
     @property
     def tagged_counts(self) -> dict[str, int]:
-        """The count of each word in the tagged text. Words that do not occur in it are omitted."""
-        counts = self.vocab.counts if self.tagged is None else self.tagged
-        return {word: count for word, count in zip(self.vocab.words, counts, strict=True) if count}
+        """The count of each word in the tagged text."""
+        pairs = zip(self.vocab.words, self.vocab.counts, strict=True)
+        return {word: count for word, count in pairs if word not in (EOS, UNK) and not word.startswith(KIND)}
 
     @property
     def numbers(self) -> dict[str, int]:

@@ -74,12 +74,12 @@ def fit(job: Job) -> Fitted:
     config, texts = job.config, job.corpus
     torch.manual_seed(config.seed)
     tagged, rare = texts["train"], config.model.rare
-    lexicon = Lexicon.choose(tagged.words, tagged.tags, texts.untagged, rare, config.model.min_kind)
-    split = both_ways(lexicon, texts, rare)
-    model = new_tagger(config, lexicon, split).to(job.device)
+    lexicon = Lexicon.choose(tagged.words, tagged.tags, rare, config.model.min_kind)
+    split, alone = (both_ways(lexicon, given, rare) for given in (texts, replace(texts, untagged=[], weight=1)))
+    model = new_tagger(config, lexicon, split, alone).to(job.device)
     if texts.untagged:
         first = replace(job, corpus=replace(texts, untagged=[]), folder=job.folder and job.folder / FIRST)
-        state = fit_on(both_ways(lexicon, first.corpus, rare), model, first)
+        state = fit_on(alone, model, first)
         if state.interrupted:
             return Fitted(model, state)
     state = fit_on(split, model, job)
@@ -157,8 +157,8 @@ def both_ways(lexicon: Lexicon, texts: Texts, rare: int) -> Split:
     return as_split([lexicon.symbols(*pair, rare=hidden) for hidden in (0, rare) for pair in pairs])
 
 
-def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
-    """An untrained model, with initial tags of the states as in `states_of_tags`."""
+def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split, tagged: Split) -> HMMTagger:
+    """An untrained model of a text, with initial tags of the states as in `states_of_tags` of its tagged part."""
     size = len(lexicon.vocab)
     given = cast(HMMTaggerConfig, config.model)
     model = replace(given, states=given.states or len(lexicon.tags))
@@ -166,7 +166,7 @@ def new_tagger(config: RunConfig, lexicon: Lexicon, split: Split) -> HMMTagger:
     support = SUPPORTS[model.emission](words, model, config.seed)
     if isinstance(support, Partition):
         support = Partition(with_kinds(support.word_class, lexicon, model.rare), support.counts)
-    tags = states_of_tags(split.tokens, lexicon, model, support)
+    tags = states_of_tags(tagged.tokens, lexicon, model, support)
     return HMMTagger.assemble(lexicon, model, config.seed, support, tags)
 
 

@@ -30,7 +30,7 @@ from trellis.types import Batch
 
 SURENESS = 4.0  # initial difference between the logits of a state's own tag and of the others
 TOKENS = 1 << 13  # sentences decoded at a time
-TAGGED = "tagged"  # the tensor of word counts in the tagged text
+OLDER = {"tagged"}  # tensors of older files that are no longer needed
 WORDS = slice(1, None)  # the tags of words: all but that of <eos>
 
 
@@ -106,28 +106,21 @@ class HMMTagger(HMM, Tagger):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"tags": self.lexicon.tags}
 
-    def tensors(self) -> dict[str, Tensor]:
-        tagged = self.lexicon.tagged
-        return super().tensors() | ({} if tagged is None else {TAGGED: torch.tensor(tagged)})
-
     @classmethod
     def check_saved(cls, saved: Saved) -> None:
         super().check_saved(saved)
         words, tags = len(saved.vocab), check_labels("tags", saved.settings["tags"])
-        own = {name for name in saved.tensors if not name.startswith(INNER)} - {TAGGED}
+        own = {name for name in saved.tensors if not name.startswith(INNER)} - OLDER
         if own != {"tag_logits", "kinds"}:
             raise ValueError(f"its tensors are {', '.join(sorted(own))}")
         check_indices("kinds", saved.tensors["kinds"], (words,), -1, words)
         if len(saved.tensors["tag_logits"]) != len(tags) or tags[:1] != [EOS] or saved.vocab.unk is None:
             raise ValueError("the tags do not match the tensors")
-        if TAGGED in saved.tensors:
-            check_indices(TAGGED, saved.tensors[TAGGED], (words,), 0, 1 << 63)
 
     @classmethod
     def restore(cls, saved: Saved) -> HMMTagger:
         vocab, settings, tensors, _ = saved
-        tagged = tensors[TAGGED].tolist() if TAGGED in tensors else None
-        lexicon = Lexicon(vocab, list(settings["tags"]), tagged)
+        lexicon = Lexicon(vocab, list(settings["tags"]))
         return cls(lexicon, TaggedParams.restore(vocab.words, settings, tensors)).eval()
 
 

@@ -1,0 +1,26 @@
+"""The study of untagged text: which sentences have tags, and how samples are pooled."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.tagging.untagged_study import pooled, sample
+from taggers import texts
+
+
+def test_every_sentence_is_read_once() -> None:
+    whole = texts()
+    found = [sample(whole, 10, first) for first in range(10)]
+    assert all(one.weight == 10 and len(one["train"]) == 6 and len(one.untagged) == 54 for one in found)
+    again = [line for one in found for line in one["train"].words]
+    assert sorted(again) == sorted(whole["train"].words)
+    assert sorted([*found[3]["train"].words, *found[3].untagged]) == sorted(whole["train"].words)
+    assert found[3]["test"] is whole["test"]
+
+
+def test_samples_are_pooled() -> None:
+    one = {"alone": 80.0, "both": 82.0, "alone_oov": 50.0, "both_oov": 50.0, "only_alone": 1, "only_both": 5}
+    other = one | {"both": 84.0, "only_alone": 0, "only_both": 4}
+    found = pooled([one, other])
+    assert (found["both"], found["only_alone"], found["only_both"]) == (83.0, 1, 9)
+    assert found["p"] == pytest.approx(2 * (1 + 10) / 2**10)
