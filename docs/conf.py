@@ -84,9 +84,11 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 
 def link_outside(app: Any, page: str, source: list[str]) -> None:
-    """Link to the page of a file next to docs/, such as CHANGELOG.md, where the site has one."""
+    """Link to the site's own page of a file outside docs/; on a code host, the link leads to the file."""
+    up = "../" * page.count("/")
+    source[0] = re.sub(rf"\]\({up}\.\./examples/tutorials/(\w+)\.py", rf"]({up}tutorials/\1.rst", source[0])
     for name in ("CHANGELOG", "CONTRIBUTING"):
-        source[0] = source[0].replace(f"](../{name}.md", f"](project/{name.lower()}.md")
+        source[0] = source[0].replace(f"]({up}../{name}.md", f"]({up}project/{name.lower()}.md")
 
 
 def setup(app: Any) -> None:

@@ -66,7 +66,8 @@ with trellis.figure_style():
 # %%
 # Look at the states
 # ------------------
-# A state is a distribution over words. The most informative states are those whose words differ most from the average.
+# A state is a distribution over words. `<eos>` is the end of a line, and `<unk>` stands for words that occur only once
+# in the training text. The most informative states are those whose words differ most from the average.
 
 for state in model.states(8, words=6):
     print(f"{state.occupancy:5.1%}", " ".join(word for word, _ in state.words))

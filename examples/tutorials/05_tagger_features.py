@@ -76,6 +76,9 @@ for name, representations in features.items():
     print(f"{name:20} accuracy {scores[name].accuracy:.1%}, on unknown words {oov.correct / oov.gold:.1%}")
 
 # %%
+# The made-up language is regular, so the gain is larger than on real text. :doc:`/tagging` has figures for real text:
+# the posteriors of an HMM with 80 states save 17 % of the errors on unknown words of GENIA.
+#
 # How much labelled text does this save?
 
 sizes = [10, 30, 100, 300]
