@@ -41,6 +41,7 @@ html_title = f"Trellis {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_use_index = False
 html_theme_options = {"navigation_with_keys": True}
 mathmpl_fontsize = 11.0
 mathmpl_srcset = ["2x"]
@@ -57,6 +58,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
+    "write_computation_times": False,
     "reset_modules": ("matplotlib",),
 }
 
