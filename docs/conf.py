@@ -89,8 +89,7 @@ def link_outside(app: Any, page: str, source: list[str]) -> None:
     """Link to the site's own page of a file outside docs/; on a code host, the link leads to the file."""
     up = "../" * page.count("/")
     source[0] = re.sub(rf"\]\({up}\.\./examples/tutorials/(\w+)\.py", rf"]({up}tutorials/\1.rst", source[0])
-    for name in ("CHANGELOG", "CONTRIBUTING"):
-        source[0] = source[0].replace(f"]({up}../{name}.md", f"]({up}project/{name.lower()}.md")
+    source[0] = re.sub(rf"\]\({up}\.\./([A-Z_]+\.md)", rf"]({up}project/\1", source[0])
 
 
 def setup(app: Any) -> None:
