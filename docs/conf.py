@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import trellis
+from trellis.progress import set_quiet
 
+set_quiet()  # tutorials show results, not how fast this machine computed them
 ROOT = Path(__file__).parent.parent
 project, author, copyright = "Trellis", "The Trellis developers", "the Trellis developers"
 version = release = trellis.__version__
@@ -86,7 +88,9 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 
 def link_outside(app: Any, page: str, source: list[str]) -> None:
-    """Link to the site's own page of a file outside docs/; on a code host, the link leads to the file."""
+    """Link to the site's own page of a file outside docs/; on a code host, the link leads to the file. A link whose
+    text is the name of a page gets the title of the page instead."""
+    source[0] = re.sub(r"\[[\w/-]+\.md\]\(", "[](", source[0])
     up = "../" * page.count("/")
     source[0] = re.sub(rf"\]\({up}\.\./examples/tutorials/(\w+)\.py", rf"]({up}tutorials/\1.rst", source[0])
     source[0] = re.sub(rf"\]\({up}\.\./([A-Z_]+\.md)", rf"]({up}project/\1", source[0])
