@@ -239,6 +239,22 @@ def test_selection_and_plots(kind: str) -> None:
     assert chosen[0].best.n_components == chosen[1].best.n_components
 
 
+@pytest.mark.parametrize("make", [list, tuple, iter])
+def test_figures_of_language_models(make: Callable[[Any], Any], model: Any, tmp_path: Path) -> None:
+    figure = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed").Figure()
+    ids = model.vocab.encode(["the", "cat"])
+    for text in ("the cat", ids, torch.tensor(ids)):
+        assert len(trellis.plot_trellis(model, text, ax=figure.subplots()).get_xticklabels()) == 3
+    rows = trellis.compare([model, model], TEXT)
+    assert len(trellis.plot_comparison(make(rows), ax=figure.subplots()).lines) == 2
+    trained = trellis.train(TEXT, tmp_path / "run", **SMALL | {"epochs": 2})
+    for run in (trained, trained.run, str(trained.run)):
+        assert len(trellis.plot_training(run, ax=figure.subplots()).lines) == 2
+    for width in ("page", 3, np.float64(3)):
+        with trellis.figure_style(width):
+            assert pytest.importorskip("matplotlib").rcParams["pdf.fonttype"] == 42
+
+
 @pytest.mark.parametrize("kind", ["tuple", "array", "column"])
 def test_filters_and_forecasts(kind: str) -> None:
     fitted = trellis.CategoricalHMM(2, random_state=0, n_iter=2).fit(SYMBOLS)

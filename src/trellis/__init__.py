@@ -58,6 +58,12 @@ if TYPE_CHECKING:
     from trellis.families.ngram.model import NGram as NGram
     from trellis.models.guide import guide as guide
     from trellis.registry import Family as Family
+    from trellis.report.figures import (
+        figure_style as figure_style,
+        plot_comparison as plot_comparison,
+        plot_training as plot_training,
+        plot_trellis as plot_trellis,
+    )
     from trellis.tasks.scores import Scores as Scores
     from trellis.training.callbacks import Callback as Callback, TensorBoard as TensorBoard
     from trellis.training.run import Trained as Trained
@@ -81,6 +87,7 @@ _HOMES = {
     "families.ngram.model": "NGram",
     "models.guide": "guide",
     "registry": "Family",
+    "report.figures": "figure_style plot_comparison plot_training plot_trellis",
     "tasks.scores": "Scores",
     "training.callbacks": "Callback TensorBoard",
     "training.run": "Trained",

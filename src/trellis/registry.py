@@ -28,7 +28,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Family:
-    """A model family, such as `hmm`. Every component is an import string "package.module:name".
+    """A model family, such as `hmm`. Its components are import strings "package.module:name".
 
     >>> from trellis.registry import find_family
     >>> find_family("lds").title
@@ -51,6 +51,8 @@ class Family:
     order: str = "streams"  # default order of the batches
     data: str = "trellis.config:DataConfig"  # the options of [data]
     train: str = "trellis.config:TrainConfig"  # the options of [train]
+    use: str = ""  # what its models are for, in the model card
+    limits: str = ""  # what is approximate or missing, in the model card
 
     def load(self, part: str) -> Any:
         """Import a component."""

@@ -4,9 +4,12 @@ axes."""
 from typing import Any
 
 import numpy as np
+import torch
 
-from trellis.errors import TrellisError
 from trellis.estimators.inputs import Array
+from trellis.report.figures import axes_or_new
+from trellis.report.format import text as shown
+from trellis.report.heatmap import likeness_order
 
 
 def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax: Any = None) -> Any:
@@ -35,23 +38,49 @@ def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax
     return axes
 
 
-def plot_transitions(model: Any, *, ax: Any = None) -> Any:
+def plot_transitions(model: Any, *, n: int = 20, ax: Any = None) -> Any:
     """Plot the transition matrix as a heat map. With up to 20 states, the values are shown too.
+
+    For an HMM language model, the matrix has the `n` most informative states, labelled with their most probable words
+    and ordered so that similar states are adjacent.
 
     >>> from matplotlib.figure import Figure
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 2, 2])
     >>> len(trellis.plot_transitions(model, ax=Figure().subplots()).texts)
     4
+    >>> language_model = trellis.load("demo")
+    >>> len(trellis.plot_transitions(language_model, n=3, ax=Figure().subplots()).texts)
+    9
     """
-    model._check_fitted()
-    axes, matrix = axes_or_new(ax), np.asarray(model.transmat_)
+    is_language_model = hasattr(model, "states")
+    names, matrix = informative_states(model, n) if is_language_model else fitted_states(model)
+    axes = axes_or_new(ax)
     axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1)
     if len(matrix) <= 20:
         for (row, column), value in np.ndenumerate(matrix):
-            shade = "white" if value > 0.5 else "black"
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=shade)
-    axes.set(xlabel="to state", ylabel="from state", xticks=range(len(matrix)), yticks=range(len(matrix)))
+            shade = "white" if value > 0.5 else "black" if value >= 0.005 else "0.75"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=shade, fontsize="x-small")
+    axes.set(xlabel="to state", ylabel="from state")
+    axes.set_xticks(range(len(names)), labels=names, rotation=90 if is_language_model else 0)
+    axes.set_yticks(range(len(names)), labels=names)
     return axes
+
+
+def fitted_states(model: Any) -> tuple[list[str], Array]:
+    """The names and the transition matrix of an estimator."""
+    model._check_fitted()
+    matrix = np.asarray(model.transmat_)
+    return [str(state) for state in range(len(matrix))], matrix
+
+
+def informative_states(model: Any, n: int) -> tuple[list[str], Array]:
+    """The most probable words of the most informative states of a language model, and p(z' | z) between the states."""
+    found = model.states(n, 1)
+    chosen = torch.tensor([one.state for one in found], device=model.device)
+    with torch.no_grad():
+        matrix = model.parts().transition.rows(chosen)[:, chosen].double().cpu().numpy()
+    order = likeness_order(matrix)
+    return [shown(found[z].words[0][0]) for z in order], matrix[np.ix_(order, order)]
 
 
 def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -> Any:
@@ -71,14 +100,6 @@ def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -
     axes.set(xlabel="step", ylabel="posterior probability", ylim=(0.0, 1.0), xlim=(0, max(1, len(posterior) - 1)))
     axes.legend()
     return axes
-
-
-def axes_or_new(ax: Any) -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise TrellisError("Plots need matplotlib; install it with: pip install 'trellis-hmm[plots]'.") from error
-    return plt.subplots()[1] if ax is None else ax
 
 
 def colour(state: int) -> str:

@@ -81,8 +81,12 @@ class Curves(NamedTuple):
 
 
 def read_curves(path: Path) -> Curves:
-    """The curves of a metrics.jsonl: finite points only."""
-    lines = list(_json_lines(path)) if path.exists() else []
+    """The curves of a metrics.jsonl."""
+    return curves_of(list(_json_lines(path)) if path.exists() else [])
+
+
+def curves_of(lines: list[dict[str, float | str | None]]) -> Curves:
+    """The curves of logged metrics: finite points only."""
     curves = {name: list(_points(lines, f"{name}_ppl")) for name in ("train", "valid")}
     moments = [Moment(*(_number(line, name) for name in Moment._fields)) for line in lines]
     whole_ones = [moment for moment in moments if all(map(math.isfinite, moment))]

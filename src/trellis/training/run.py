@@ -21,6 +21,7 @@ from trellis.errors import TrellisError, within_limits
 from trellis.models.base import PersistedModel
 from trellis.models.files import CONFIG, FILE, LAST, UNTRAINED, save_model
 from trellis.options import to_toml
+from trellis.report.card import write_card
 from trellis.report.page import write_report
 from trellis.storage import as_path, claimed, clear_partial, write_text
 from trellis.tasks.scores import Scores
@@ -132,13 +133,14 @@ def versions() -> dict[str, str]:
 
 
 def save(trained: Trained, folder: Path) -> None:
-    """Write the model, its results and a report."""
+    """Write the model, its results, a report and a model card."""
     model, about, scores = trained.model, trained.model.about, cast(Scores, trained.scores)
     save_model(folder / FILE, model)
     results = {"schema": SCHEMA, "family": model.family, "corpus": about["corpus"], "training": trained.training}
     results["run"] = about["run"]
     write_text(folder / RESULTS, json.dumps(results | {"scores": asdict(scores)}, indent=1) + "\n")
     write_report(folder, model, scores)
+    write_card(folder, model, scores)
     (folder / UNTRAINED).unlink(missing_ok=True)
 
 

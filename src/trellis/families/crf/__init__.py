@@ -5,6 +5,8 @@ from trellis.registry import Family
 FAMILY = Family(
     name="crf",
     title="CRF tagger",
+    use="Tagging of tokenised text like the training text.",
+    limits="Tags of words that do not occur in the training text depend on spelling, context and added features.",
     config="trellis.families.crf.config:CRFTaggerConfig",
     data="trellis.config:TaggedDataConfig",
     train="trellis.families.crf.config:CRFTrainConfig",

@@ -5,6 +5,8 @@ from trellis.registry import Family
 FAMILY = Family(
     name="hmm",
     title="Hidden Markov model",
+    use="Scoring, infilling and sampling of text, constrained generation, and features of words in context.",
+    limits="Inference is exact. Training finds a local optimum. Text is less fluent than that of neural models.",
     config="trellis.families.hmm.config:HMMConfig",
     model="trellis.families.hmm.model:HMM",
     build="trellis.families.hmm.model:build",

@@ -6,6 +6,8 @@ from trellis.registry import Family
 FAMILY = Family(
     name="hmm-tagger",
     title="HMM tagger",
+    use="Tagging of tokenised text like the training text, and the queries of an HMM language model.",
+    limits="Inference is exact. Training finds a local optimum. Unknown words are tagged by their spelling alone.",
     config="trellis.families.hmm_tagger.config:HMMTaggerConfig",
     data="trellis.families.hmm_tagger.config:PartlyTaggedConfig",
     model="trellis.families.hmm_tagger.model:HMMTagger",

@@ -5,6 +5,8 @@ from trellis.registry import Family
 FAMILY = Family(
     name="lds",
     title="Linear dynamical system",
+    use="Vectors of words in context.",
+    limits="Words are treated as Gaussian vectors, so the model has no perplexity. Training is approximate (ASOS).",
     config="trellis.families.lds.config:LDSConfig",
     train="trellis.families.lds.config:LDSTrainConfig",
     model="trellis.families.lds.model:LDS",

@@ -7,6 +7,8 @@ from trellis.registry import Family
 LSTM = Family(
     name="lstm",
     title="LSTM",
+    use="A neural baseline, and scoring or sampling of text.",
+    limits="The model has no hidden states that can be queried: no posteriors, infilling or constraints.",
     config="trellis.families.neural.config:LSTMConfig",
     model="trellis.families.neural.rnn:LSTM",
     build="trellis.families.neural.build:lstm",

@@ -7,6 +7,8 @@ from trellis.registry import Family
 FAMILY = Family(
     name="ngram",
     title="n-gram model",
+    use="A baseline, and scoring or sampling of text.",
+    limits="The model has no memory beyond its last words, and it memorises frequent phrases of its text.",
     config="trellis.families.ngram.config:NGramConfig",
     train="trellis.config:FitConfig",
     model="trellis.families.ngram.model:NGram",
