@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from trellis import distributed
 from trellis.config import BatchConfig, RunConfig
 from trellis.corpus import Batches, Documents, Sentences, Split, Streams
+from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
 from trellis.models.files import UNTRAINED, save_model
 from trellis.registry import resolve
-from trellis.tasks.lm import READINGS, evaluate
+from trellis.tasks.lm import evaluate_together
 from trellis.training.callbacks import Callback
 from trellis.training.checkpoint import BEST, load_weights
 from trellis.training.loop import fit
@@ -51,6 +55,8 @@ class Fitted:
 def directly(job: Job) -> Fitted:
     """Call the learner, a function of the job."""
     config = job.config
+    if distributed.size() > 1:
+        raise not_together(config)
     return resolve(config.family.learners[config.train.learner])(job)
 
 
@@ -60,11 +66,12 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
     model = (build or config.family.load("build"))(config, corpus).to(job.device)
-    text = with_samples(corpus["train"], corpus.vocab, config, job.device)
+    with distributed.one_at_a_time("samples"):
+        text = with_samples(corpus["train"], corpus.vocab, config, job.device)
     batches = BATCHES[config.batches.order](text, config.batches, config.seed)
-    read = READINGS[config.batches.order]
-    state = fit_steps(job, model, batches, lambda: evaluate(model, read(corpus["valid"])).perplexity)
-    if not state.interrupted:
+    measure = partial(evaluate_together, model, config.batches.order, corpus["valid"])
+    state = fit_steps(job, model, batches, lambda: measure().perplexity)
+    if not state.interrupted and distributed.is_first():
         model.finish(corpus["train"])
     return Fitted(model, state)
 
@@ -74,15 +81,29 @@ def fit_steps(
 ) -> TrainState:
     """Run the training loop and load the weights with the lowest validation measure."""
     config = job.config.train
-    if job.folder is not None:
-        save_model(job.folder / UNTRAINED, model, dict(job.about))  # with a checkpoint, the model of an unfinished run
     make_learner = resolve(job.config.family.learners[config.learner])
+    if distributed.size() > 1 and not make_learner.runs_together:
+        raise not_together(job.config)
+    batches.share()
+    if job.folder is not None and distributed.is_first():
+        save_model(job.folder / UNTRAINED, model, dict(job.about))  # with a checkpoint, the model of an unfinished run
     learner = make_learner(model, config, config.total_steps(len(batches)))
     state = fit(learner, batches, measure, config, job.folder, job.resume, name, job.callbacks)
     best = state.weights
-    if job.folder is not None and (job.folder / BEST).exists():
-        best = load_weights(job.folder / BEST, model.device)
+    if job.folder is not None:
+        best = distributed.from_first(partial(best_weights, job.folder / BEST, model.device))
     if best is not None:
         model.load_state_dict(best)
     model.eval()
     return state
+
+
+def best_weights(path: Path, device: torch.device) -> dict[str, Tensor] | None:
+    """The weights of a checkpoint; None if there is none."""
+    return load_weights(path, device) if path.exists() else None
+
+
+def not_together(config: RunConfig) -> TrellisError:
+    """The error for a learner that runs in one process only."""
+    what = f"train.learner = {config.train.learner!r} of the family {config.model.family}"
+    return TrellisError(f"{what} runs in one process; start it without torchrun.")

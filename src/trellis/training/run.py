@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 
-from trellis import __version__
+from trellis import __version__, distributed
 from trellis.config import RunConfig, load_config, seconds_of
 from trellis.corpus import Corpus
 from trellis.corpus.cache import trust_source
@@ -36,7 +36,8 @@ FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of `train`: the model, its scores (None if training was interrupted), its metrics and its run folder.
+    """The result of `train`: the model, its scores (None if training was interrupted, and in all processes of a job but
+    the first), its metrics and its run folder.
 
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> [line["epoch"] for line in trained.history]
@@ -51,7 +52,7 @@ class Trained:
 
     @property
     def interrupted(self) -> bool:
-        return self.scores is None
+        return self.training.get("outcome") == "interrupted"
 
 
 def train(
@@ -65,15 +66,20 @@ def train(
     """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
-    report."""
+    report. Under torchrun, all processes train one model; the first one evaluates it and writes. After a restart by
+    torchrun, the run is resumed."""
+    distributed.join()
     family, device = config.family, choose_device(config.device)
+    resume = resume or distributed.was_restarted()
     if data is None:
         trust_source(config.data.source)
     folder = None if folder is None else as_path(folder)
-    corpus = family.load("read")(config, data)
+    with distributed.one_at_a_time("corpus"):
+        corpus = family.load("read")(config, data)
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
-    config = with_order(with_choice(config, corpus, device, folder if resume else None), corpus)
+    before = folder if resume else None
+    config = with_order(distributed.from_first(lambda: with_choice(config, corpus, device, before)), corpus)
     check_size(config, corpus, device)
     with within_limits(), nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
@@ -86,7 +92,7 @@ def train(
         fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks, about))
         model, state = fitted.model, fitted.state
         state.seconds, state.outcome = state.seconds or time.perf_counter() - begun, state.outcome or "fitted"
-        if state.interrupted:
+        if state.interrupted or not distributed.is_first():
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
         if teacher := about.get("teacher"):
@@ -145,6 +151,9 @@ def save(trained: Trained, folder: Path) -> None:
 @contextmanager
 def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
     """Lock the run folder and write its configuration."""
+    if not distributed.is_first():
+        yield
+        return
     with claimed(folder):
         check_folder(config, folder, resume)
         clear_partial(folder)
