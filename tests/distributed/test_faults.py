@@ -61,7 +61,8 @@ def test_a_killed_process_ends_the_job_with_a_sentence_and_nothing_is_lost(tmp_p
 
     first, second = together(2, train_and_die)
     assert EMLearner.step is step
-    assert second is None and isinstance(first, TrellisError)
+    assert second is None
+    assert isinstance(first, TrellisError)
     assert str(first) == "Another process of this job has ended; continue from the last checkpoint with --resume."
     together(2, lambda: train(tmp_path / "killed"))
     together(2, lambda: train(tmp_path / "whole"))
@@ -100,4 +101,5 @@ def test_torchrun_restarts_a_killed_job(tmp_path: Path) -> None:
     assert result.stderr.count("trellis: Another process of this job has ended") == 1
     assert result.stdout.count("Model and report written to") == 1
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert len(lines) == 1 and (tmp_path / "run" / "model.safetensors").exists()
+    assert len(lines) == 1
+    assert (tmp_path / "run" / "model.safetensors").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from trellis.corpus import Documents, Sentences, Streams
 from trellis.errors import TrellisError
 from trellis.tasks import lm
 from trellis.training import fit
+from trellis.transitions import Softmax, softmax, stripes
 
 EXACT, ROUNDING = 1e-10, 1e-6  # EM; gradient steps, in which Adam divides by gradients that are zero but for rounding
 WORDS = ["the", "a", "dog", "cat", "man", "sees", "runs", "sleeps", "red", "big"]
@@ -47,7 +49,11 @@ def in_float64(config: Any, corpus: Any) -> Any:
 def train_all(cases: dict[str, dict[str, Any]] = CASES) -> dict[str, dict[str, torch.Tensor]]:
     """The parameters of every case, trained in float64."""
     torch.set_num_threads(1)
-    with mock.patch.object(fit, "by_steps", functools.partial(fit.by_steps, build=in_float64)):
+    patches = [(fit, "by_steps", functools.partial(fit.by_steps, build=in_float64))]
+    patches += [(softmax, "LARGEST_MATRIX", 0), (stripes, "FEWEST", 2)]  # normalisers in stripes
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(mock.patch.object(*patch))
         models = {name: trellis.train(TEXT, **SHORT | options).model for name, options in cases.items()}
     return {name: dict(model.params.state_dict()) | {"draws": model.dropout.draws} for name, model in models.items()}
 
@@ -118,7 +124,8 @@ def test_only_touched_rows_are_sent() -> None:
     wanted_few[1::97] += 1
     wanted_many[0] = 2.0
     for few, sent_few, many, sent_many in together(2, add):
-        assert torch.equal(few, wanted_few) and torch.equal(many, wanted_many)
+        assert torch.equal(few, wanted_few)
+        assert torch.equal(many, wanted_many)
         assert sent_few < 2000 < 20_000 <= sent_many
 
 
@@ -140,3 +147,27 @@ def test_one_process_needs_no_connection() -> None:
     assert distributed.largest(1.0, 2.0) == (1.0, 2.0)
     assert distributed.from_first(lambda: 3) == 3
     assert distributed.share_of(7) == slice(0, 7)
+
+
+def test_row_normalisers_in_stripes_equal_those_of_one_process() -> None:
+    """Each process has a loss of its own rows; the sum of their gradients is that of one process."""
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randn(11, 4, generator=generator, dtype=torch.float64) for _ in range(2)]
+    weights = torch.rand(3, 11, generator=generator, dtype=torch.float64)
+
+    def gradients(*own: torch.Tensor) -> list[torch.Tensor]:
+        queries, keys = (value.clone().requires_grad_() for value in values)
+        norms = Softmax(queries, keys).log_norm
+        (norms * sum(own)).sum().backward()
+        return [norms.detach(), queries.grad, keys.grad]
+
+    def shared() -> tuple[list[torch.Tensor], int]:
+        with mock.patch.object(stripes, "FEWEST", 2), distributed.stepping():
+            norms, *found = gradients(weights[distributed.rank()])
+        return [norms, *(distributed.add_up(grad) for grad in found)], distributed.bytes_sent()
+
+    wanted = gradients(*weights)
+    for found, sent in together(3, shared):
+        assert sent > 0
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
