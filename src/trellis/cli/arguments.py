@@ -63,9 +63,7 @@ def add_text(parser: argparse.ArgumentParser) -> None:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--jobs", type=positive, default=1, metavar="N", help="number of processes (default 1)"
-    )
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="number of processes (default 1)")
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
