@@ -52,8 +52,8 @@ class Batches(ABC):
     def __iter__(self) -> Iterator[Batch]:
         while self.position < len(self):
             self.position += 1
-            windows = self._windows(self.position - 1)
-            yield self._own_batch(windows) if self.shared else _batch(self.split.tokens, windows)
+            text, windows = self._text(self.position - 1), self._windows(self.position - 1)
+            yield self._own_batch(text, windows) if self.shared else _batch(text, windows)
         self.epoch, self.position = self.epoch + 1, 0
 
     def share(self) -> Self:
@@ -74,14 +74,18 @@ class Batches(ABC):
         """The rows of this process among those that continue from batch to batch."""
         return distributed.share_of(self.rows())
 
-    def _own_batch(self, windows: Windows) -> Batch:
+    def _text(self, position: int) -> np.ndarray:
+        """The tokens to which the windows of batch `position` refer."""
+        return self.split.tokens
+
+    def _own_batch(self, text: np.ndarray, windows: Windows) -> Batch:
         """The rows of this process; if none is left for it, the first row, marked as idle. What is known statically is
         that of all rows, so that all processes compute in the same way."""
         count = len(windows.starts)
         begin, end, _ = (self.own_rows() if self.rows() else distributed.share_of(count)).indices(count)
         idle = begin >= end
         chosen = slice(0, 1) if idle else slice(begin, end)
-        batch = _batch(self.split.tokens, Windows(*(field[chosen] for field in windows)))
+        batch = _batch(text, Windows(*(field[chosen] for field in windows)))
         equal = bool((windows.lengths == windows.lengths[0]).all())
         total = int(windows.lengths.sum())
         return batch._replace(equal_lengths=equal, all_fresh=_all_fresh(windows), total=total, idle=idle)

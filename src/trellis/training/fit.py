@@ -12,6 +12,7 @@ from torch import Tensor
 from trellis import distributed
 from trellis.config import BatchConfig, RunConfig
 from trellis.corpus import Batches, Documents, Sentences, Split, Streams
+from trellis.corpus.shards import open_shards
 from trellis.errors import TrellisError
 from trellis.models.base import PersistedModel
 from trellis.models.files import UNTRAINED, save_model
@@ -66,14 +67,24 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
     model = (build or config.family.load("build"))(config, corpus).to(job.device)
-    with distributed.one_at_a_time("samples"):
-        text = with_samples(corpus["train"], corpus.vocab, config, job.device)
-    batches = BATCHES[config.batches.order](text, config.batches, config.seed)
+    with distributed.one_at_a_time("batches"):
+        batches = training_batches(config, corpus, job.device)
     measure = partial(evaluate_together, model, config.batches.order, corpus["valid"])
     state = fit_steps(job, model, batches, lambda: measure().perplexity)
     if not state.interrupted and distributed.is_first():
         model.finish(corpus["train"])
     return Fitted(model, state)
+
+
+def training_batches(config: RunConfig, corpus: Any, device: str) -> Batches:
+    """Batches of the training split, of samples of a teacher too, or of shards in its place."""
+    order, given = config.batches.order, config.batches
+    if not config.data.shards:
+        text = with_samples(corpus["train"], corpus.vocab, config, device)
+        return BATCHES[order](text, given, config.seed)
+    if order != "streams" or getattr(config.train, "teacher", ""):
+        raise TrellisError('data.shards needs batches.order = "streams" and no train.teacher.')
+    return open_shards(config.data.shards, corpus.vocab, corpus.recipe, given.lanes, given.window, config.seed)
 
 
 def fit_steps(
