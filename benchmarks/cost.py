@@ -1,4 +1,4 @@
-"""The cost of training on several GPUs, predicted from measured steps: time per step, hours and euros (docs/scale.md)."""
+"""The cost of training on several GPUs, predicted from measured steps: time per step, hours and euros."""
 
 from __future__ import annotations
 

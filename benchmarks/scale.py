@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.report import emit
 
 BENCH = "scale"
-WORDS, LANES, WINDOW = 10_000, 64, 32
+WORDS, LANES, WINDOW = 10_000, 128, 64
 WARM_UP, STEPS, QUICK = 3, 12, 4
 CASES: dict[str, dict[str, Any]] = {
     "em, 256 states": {"states": 256, "learner": "em"},

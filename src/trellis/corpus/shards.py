@@ -23,8 +23,9 @@ from trellis.storage import write_text
 
 
 class Shards(Batches):
-    """Batches of a text in shards. In each epoch the shards have a new random order. A shard is read by `lanes` parallel
-    streams, as by `Streams`, from a random offset, at which windows begin; rows are fresh where a shard begins.
+    """Batches of a text in shards. In each epoch the shards have a new random order. A shard is read by `lanes`
+    parallel streams, as by `Streams`, from a random offset on, so that windows differ between epochs. Rows are fresh
+    where a shard begins.
 
     The order and the offsets depend only on the seed and the epoch, so that a run can be resumed within a shard."""
 

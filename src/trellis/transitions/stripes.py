@@ -19,7 +19,7 @@ class Striped(torch.autograd.Function):
     the queries and keys. The gradients of the weights, which are summed in turn, are then complete."""
 
     @staticmethod
-    def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:  # type: ignore[override]
+    def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:
         own = distributed.share_of(len(queries))
         with torch.enable_grad():
             stripe, known = queries[own].detach().requires_grad_(), keys.detach().requires_grad_()
@@ -30,7 +30,7 @@ class Striped(torch.autograd.Function):
         return distributed.add_up(whole)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         grad = distributed.add_up(grad.contiguous().clone())
         stripe, keys = torch.autograd.grad(ctx.made, ctx.inputs, grad[ctx.own])
         queries = stripe.new_zeros(len(grad), stripe.shape[1])
