@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -103,3 +104,21 @@ def test_torchrun_restarts_a_killed_job(tmp_path: Path) -> None:
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 1
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_signal_to_one_process_stops_all_with_a_checkpoint(tmp_path: Path) -> None:
+    step = EMLearner.step
+
+    def signalled(self, batch):
+        if distributed.rank() == 1 and self.steps == dying.AT:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, batch)
+
+    def train_and_signal() -> str:
+        EMLearner.step = signalled  # type: ignore[method-assign]
+        return train(tmp_path / "stopped")
+
+    assert together(2, train_and_signal) == ["interrupted"] * 2
+    together(2, lambda: train(tmp_path / "stopped"))
+    together(2, lambda: train(tmp_path / "whole"))
+    assert_same(tmp_path / "stopped", tmp_path / "whole")

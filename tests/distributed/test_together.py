@@ -171,3 +171,22 @@ def test_row_normalisers_in_stripes_equal_those_of_one_process() -> None:
         assert sent > 0
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_other_families_run_together() -> None:
+    tagged = [[(word, word[0]) for word in line.split()] for line in TEXT[:60]]
+    given = {"epochs": 1, "device": "cpu"}
+    networks = {"dim": 4, "net_dropout": 0.0, "lanes": 4, "window": 8, "ngram": 0}
+
+    def train() -> list[dict[str, torch.Tensor]]:
+        torch.set_num_threads(1)
+        models = [
+            trellis.train(TEXT, family="lstm", **given | networks).model,
+            trellis.train(tagged, family="hmm-tagger", states=6, learner="em", **given).model,
+        ]
+        return [model.state_dict() for model in models]
+
+    alone = train()
+    for found in together(2, train):
+        for one, other in zip(found, alone, strict=True):
+            assert all(torch.allclose(one[name], value, rtol=1e-3, atol=1e-4) for name, value in other.items())

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from trellis.errors import TrellisError
 
-A, B = TypeVar("A"), TypeVar("B")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def total_with_dask(count: Callable[[A], B], items: Iterable[A], plus: Callable[[Any, Any], Any] = add) -> B:
