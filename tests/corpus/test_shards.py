@@ -95,6 +95,13 @@ def test_a_shard_that_is_too_short_or_missing_says_so(folder: Path, vocab) -> No
         shards_of(folder / "none", vocab)
 
 
+def test_what_cannot_read_shards_says_so(folder: Path) -> None:
+    with pytest.raises(TrellisError, match="does not read shards"):
+        trellis.train(["a b"] * 40, family="bigram", shards=str(folder))
+    with pytest.raises(TrellisError, match=r"batches\.order"):
+        trellis.train(["a b"] * 40, states=2, shards=str(folder), order="sentences")
+
+
 def test_training_on_shards(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "held.txt").write_text("".join(" ".join(WORDS[n % 8 :]) + "\n" for n in range(60)))
     given = {"states": 2, "epochs": 2, "lanes": LANES, "window": WINDOW, "ngram": 0, "device": "cpu"}

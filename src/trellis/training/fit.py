@@ -23,7 +23,7 @@ from trellis.training.checkpoint import BEST, load_weights
 from trellis.training.loop import fit
 from trellis.training.metrics import VALID_PPL
 from trellis.training.state import TrainState
-from trellis.training.teacher import with_samples
+from trellis.training.teacher import teacher_of, with_samples
 
 BATCHES: dict[str, Callable[[Split, BatchConfig, int], Batches]] = {
     "streams": lambda split, config, seed: Streams(split, config.lanes, config.window, seed, config.rotate),
@@ -58,6 +58,8 @@ def directly(job: Job) -> Fitted:
     config = job.config
     if distributed.size() > 1:
         raise not_together(config)
+    if getattr(config.data, "shards", ""):
+        raise TrellisError(f"data.shards: the family {config.family.name} does not read shards; remove it.")
     return resolve(config.family.learners[config.train.learner])(job)
 
 
@@ -82,7 +84,7 @@ def training_batches(config: RunConfig, corpus: Any, device: str) -> Batches:
     if not config.data.shards:
         text = with_samples(corpus["train"], corpus.vocab, config, device)
         return BATCHES[order](text, given, config.seed)
-    if order != "streams" or getattr(config.train, "teacher", ""):
+    if order != "streams" or teacher_of(config):
         raise TrellisError('data.shards needs batches.order = "streams" and no train.teacher.')
     return open_shards(config.data.shards, corpus.vocab, corpus.recipe, given.lanes, given.window, config.seed)
 

@@ -44,10 +44,13 @@ def ngrams_of_files(
     paths: Sequence[Path], vocab: Vocabulary, config: DataConfig, order: int
 ) -> tuple[Trie, list[np.ndarray]]:
     """`count_ngrams` of files, counted by dask; contexts do not cross sentences."""
-    given = {"vocab": vocab, "recipe": recipe_for(paths, config)}
-    return count_orders(
-        vocab, order, lambda trie: total_with_dask(partial(count_order_of_file, trie=trie, **given), paths, merge)
-    )
+    recipe = recipe_for(paths, config)
+
+    def count(trie: Trie | None) -> Counted:
+        work = partial(count_order_of_file, trie=trie, vocab=vocab, recipe=recipe)
+        return total_with_dask(work, paths, merge)
+
+    return count_orders(vocab, order, count)
 
 
 def count_orders(
