@@ -22,7 +22,7 @@ from trellis.transitions import Softmax, softmax, stripes
 
 EXACT, ROUNDING = 1e-10, 1e-6  # EM; gradient steps, in which Adam divides by gradients that are zero but for rounding
 WORDS = ["the", "a", "dog", "cat", "man", "sees", "runs", "sleeps", "red", "big"]
-TEXT = [" ".join(np.random.default_rng(n).choice(WORDS, 3 + n % 9)) for n in range(150)]
+TEXT = [" ".join(np.random.default_rng(n).choice(WORDS, 3 + n % 9)) for n in range(100)]
 SHORT = {"epochs": 2, "device": "cpu", "lanes": 5, "window": 6, "tokens": 90, "ngram": 0}
 CASES: dict[str, dict[str, Any]] = {
     "em, streams": {"states": 4, "learner": "em", "order": "streams"},
