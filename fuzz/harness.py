@@ -20,11 +20,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from numba.core.event import Listener, register
+
 from trellis import extensions
 from trellis.errors import TrellisError
 from trellis.progress import set_quiet
 
-SLOW = 20  # seconds that a case may take on an idle machine
+SLOW = 20  # seconds of CPU time that a case may take, without compilation
+WAITING = 5  # the wall time of a case, at most, in units of SLOW
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the process has mapped before the first case
 LONGEST = 50_000  # characters of a message
 EXIT_CODES = 0, 2
@@ -48,7 +51,7 @@ class FindingError(Exception):
 
 
 class Slow(BaseException):
-    """A case took more than SLOW seconds."""
+    """A case took too long."""
 
 
 @dataclass
@@ -129,7 +132,7 @@ def random_of(name: str, seed: int, number: int) -> Random:
 def try_case(name: str, target: Fuzzed, seed: int, number: int, out: Outcome, most: int) -> None:
     """Run one case and classify how it ends."""
     reset_peak()
-    begun = time.monotonic()
+    begun = CLOCK.seconds()
     try:
         with limited_time():
             target.case(random_of(name, seed, number))
@@ -140,7 +143,7 @@ def try_case(name: str, target: Fuzzed, seed: int, number: int, out: Outcome, mo
             found(name, seed, number, out, f"{wrong}: {str(error)[:200]!r}", place(error))
     except (Exception, Slow) as error:
         found(name, seed, number, out, f"{type(error).__name__}: {str(error)[:300]}", place(error))
-    out.slowest = max(out.slowest, time.monotonic() - begun)
+    out.slowest = max(out.slowest, CLOCK.seconds() - begun)
     memory = peak_memory()
     out.peak = max(out.peak, memory)
     if memory > most:
@@ -170,16 +173,43 @@ def place(error: BaseException) -> str:
     return type(error).__name__ + "".join(f" {Path(frame.filename).name}:{frame.lineno}" for frame in own[-2:])
 
 
+class Clock(Listener):
+    """CPU time of this process without compilation: it depends neither on other processes nor on what is compiled."""
+
+    def __init__(self) -> None:
+        self.depth, self.compiled, self.begun = 0, 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        if self.depth == 0:
+            self.begun = time.process_time()
+        self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            self.compiled += time.process_time() - self.begun
+
+    def seconds(self) -> float:
+        return (self.begun if self.depth else time.process_time()) - self.compiled
+
+
+CLOCK = Clock()
+register("numba:compile", CLOCK)
+
+
 @contextmanager
 def limited_time() -> Any:
-    """Raise `Slow` after SLOW seconds, or later if other processes share the machine."""
+    """Raise `Slow` after SLOW seconds of CPU time, or after WAITING times as long on the wall clock."""
+    begun, latest = CLOCK.seconds(), time.monotonic() + WAITING * SLOW
 
     def ring(*_: Any) -> None:
-        raise Slow(f"more than {SLOW} seconds")
+        left = min(begun + SLOW - CLOCK.seconds(), latest - time.monotonic())
+        if left <= 0:
+            raise Slow(f"more than {SLOW} seconds")
+        signal.setitimer(signal.ITIMER_REAL, left)
 
-    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
     signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, SLOW * max(1.0, busy))
+    signal.setitimer(signal.ITIMER_REAL, SLOW)
     try:
         yield
     finally:

@@ -86,6 +86,21 @@ def test_a_hang(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert "Slow" in capsys.readouterr().err
 
 
+def test_neither_compilation_nor_a_busy_machine_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_for(seconds: float) -> None:
+        harness.CLOCK.on_start(None)
+        begun = time.process_time()
+        while time.process_time() - begun < seconds:
+            sum(range(1000))
+        harness.CLOCK.on_end(None)
+
+    monkeypatch.setattr(harness, "SLOW", 0.1)
+    before = harness.CLOCK.seconds()
+    assert harness.run("toy", target(lambda random: compile_for(0.3)), 0, 60.0, 1) == 0
+    assert harness.CLOCK.seconds() - before < 0.3
+    assert harness.run("toy", target(lambda random: time.sleep(0.2)), 0, 60.0, 1) == 0
+
+
 def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     peaks = iter([100 << 20, 150 << 20, 201 << 20])
     monkeypatch.setattr(harness, "peak_memory", lambda: next(peaks))

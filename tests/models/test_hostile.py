@@ -204,6 +204,13 @@ def test_weights_of_features_out_of_order(tmp_path: Path) -> None:
     rejected(contents, "do not match the labels")
 
 
+def test_a_tagger_names_its_template(tmp_path: Path) -> None:
+    save_model(tmp_path / FILE, MODELS["crf"](), {})
+    contents = Contents(tmp_path / FILE)
+    contents.settings["config"]["template"] = ""  # valid in a configuration, which leaves the choice to the training
+    rejected(contents, "no feature template")
+
+
 def test_probabilities_above_one(tmp_path: Path) -> None:
     model = MODELS["ngram"]()
     for name, change in (("log_probs", 0.1), ("log_probs", -1e-3), ("backoffs", 3.0)):

@@ -211,6 +211,8 @@ class CRFTagger(Tagger):
         check_pairs(pairs, len(names), len(check_labels("labels", labels)))
         crf = rebuilt(lambda: CRF(len(labels), len(names), len(weights["dense"]), pairs=pairs), weights)
         config, index = build(CRFTaggerConfig, settings["config"]), {name: i for i, name in enumerate(names)}
+        if config.template not in TEMPLATES:
+            raise ValueError("the settings name no feature template")
         tagger = cls(config, labels, vocab, index, settings["scales"], crf, files=files)
         tagger.check_widths()
         return tagger
