@@ -64,6 +64,11 @@ def was_restarted() -> bool:
     return size() > 1 and attempt() != "0"
 
 
+def job() -> str:
+    """A name that the attempts of a job have in common: that of the job, and the torchrun that started this process."""
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {os.getppid()}"
+
+
 def is_joined() -> bool:
     """Whether the processes of this job are connected."""
     if size() == 1:

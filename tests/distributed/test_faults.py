@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dying
+import pytest
 import torch
 from processes import together
 from test_together import TEXT
@@ -20,6 +21,7 @@ from trellis import distributed
 from trellis.errors import TrellisError
 from trellis.learning.em import EMLearner
 from trellis.storage import load_tensors
+from trellis.training import run
 from trellis.training.checkpoint import LAST
 
 ROUNDING = 1e-5  # of float32
@@ -122,3 +124,14 @@ def test_a_signal_to_one_process_stops_all_with_a_checkpoint(tmp_path: Path) -> 
     together(2, lambda: train(tmp_path / "stopped"))
     together(2, lambda: train(tmp_path / "whole"))
     assert_same(tmp_path / "stopped", tmp_path / "whole")
+
+
+def test_a_restart_resumes_only_what_the_same_job_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / run.JOB).write_text(distributed.job())
+    assert not run.was_begun(tmp_path)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run.was_begun(tmp_path)
+    assert not run.was_begun(None)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
+    assert not run.was_begun(tmp_path)

@@ -59,9 +59,7 @@ class GradientLearner:
         tensors = {"tokens": batch.tokens, "lengths": batch.lengths, "fresh": batch.fresh}
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
         if batch.total is not None:
-            torch.manual_seed(
-                (self.seed + self.steps) % 2**63
-            )  # torch's dropout may draw more in one process than another
+            torch.manual_seed((self.seed + self.steps) % 2**63)  # dropout may draw more numbers in some processes
             tensors["total"] = torch.tensor(batch.total)
         choice = batch.equal_lengths, batch.all_fresh, batch.idle
         made = self.run(tensors, choice, steady=batch.equal_lengths)

@@ -95,7 +95,7 @@ def fit_steps(
     """Run the training loop and load the weights with the lowest validation measure."""
     config = job.config.train
     make_learner = resolve(job.config.family.learners[config.learner])
-    if distributed.size() > 1 and not make_learner.runs_together:
+    if distributed.size() > 1 and not getattr(make_learner, "runs_together", False):
         raise not_together(job.config)
     batches.share()
     if job.folder is not None and distributed.is_first():
@@ -104,16 +104,16 @@ def fit_steps(
     state = fit(learner, batches, measure, config, job.folder, job.resume, name, job.callbacks)
     best = state.weights
     if job.folder is not None:
-        best = distributed.from_first(partial(best_weights, job.folder / BEST, model.device))
+        best = distributed.from_first(partial(best_weights, job.folder / BEST))
     if best is not None:
         model.load_state_dict(best)
     model.eval()
     return state
 
 
-def best_weights(path: Path, device: torch.device) -> dict[str, Tensor] | None:
+def best_weights(path: Path) -> dict[str, Tensor] | None:
     """The weights of a checkpoint; None if there is none."""
-    return load_weights(path, device) if path.exists() else None
+    return load_weights(path) if path.exists() else None
 
 
 def not_together(config: RunConfig) -> TrellisError:

@@ -29,6 +29,7 @@ from trellis.training.fit import Job
 from trellis.training.teacher import about_teacher
 
 RESULTS, SCHEMA, TEST = "results.json", 1, "test"
+JOB = ".job"  # the file that names the job of several processes
 COPIES, FLOAT = 3, 4  # parameters, their counts or gradients, and new ones or moments; bytes of a float32
 logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
@@ -70,10 +71,10 @@ def train(
     torchrun, the run is resumed."""
     distributed.join()
     family, device = config.family, choose_device(config.device)
-    resume = resume or distributed.was_restarted()
     if data is None:
         trust_source(config.data.source)
     folder = None if folder is None else as_path(folder)
+    resume = resume or distributed.from_first(lambda: was_begun(folder))
     with distributed.one_at_a_time("corpus"):
         corpus = family.load("read")(config, data)
     if not config.eval.test:
@@ -158,7 +159,15 @@ def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
         check_folder(config, folder, resume)
         clear_partial(folder)
         write_text(folder / CONFIG, to_toml(config))
+        if distributed.size() > 1:
+            write_text(folder / JOB, distributed.job())
         yield
+
+
+def was_begun(folder: Path | None) -> bool:
+    """Whether an earlier attempt of this job, which torchrun has restarted, began the run in the folder."""
+    known = folder is not None and distributed.was_restarted() and (folder / JOB).exists()
+    return known and (cast(Path, folder) / JOB).read_text() == distributed.job()
 
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
