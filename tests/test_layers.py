@@ -13,27 +13,28 @@ import pytest
 import trellis
 
 ROOT = Path(trellis.__file__).parent
-TOOLS = {"errors", "extensions", "options", "registry", "config", "devices", "progress", "storage"}
+TOOLS = {"errors", "distributed", "extensions", "options", "registry", "config", "devices", "progress", "storage"}
 CORE = {"types", "kernels", "dirichlet", "transitions", "emissions", "parts"}
 MAY_IMPORT = {  # from the lowest to the highest
     "errors": set(),
+    "distributed": {"errors"},
     "extensions": set(),
     "options": {"errors", "extensions"},
     "registry": {"errors", "extensions", "options"},
     "config": {"errors", "options", "registry"},
-    "devices": {"errors"},
+    "devices": {"errors", "distributed"},
     "storage": {"errors"},
     "progress": {"errors"},
     "constraints": {"errors"},
     "kernels": set(),
-    "types": {"kernels"},
+    "types": {"kernels", "distributed"},
     "dirichlet": {"kernels"},
-    "transitions": {"types", "kernels", "dirichlet"},
+    "transitions": {"types", "kernels", "dirichlet", "distributed"},
     "emissions": {"types", "kernels", "dirichlet", "devices", "errors"},
     "parts": {"types", "dirichlet", "transitions", "emissions", "errors"},
     "engines": {"types", "kernels", "transitions", "errors"},
     "inference": {"constraints", "devices", "errors", "engines"} | CORE,
-    "learning": {"config", "errors", "inference", "options"} | CORE,
+    "learning": {"config", "distributed", "errors", "inference", "options"} | CORE,
     "corpus": {"types", "kernels"} | TOOLS,
     "models": {"constraints", "corpus", "inference"} | CORE | TOOLS,
     "tasks": {"corpus", "learning", "models"} | CORE | TOOLS,  # dynamic evaluation learns

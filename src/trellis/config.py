@@ -42,6 +42,7 @@ class DataConfig(Options):
     max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
     test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
+    shards: str = option("", "files to train on in place of the training split, read as a stream: a folder or pattern")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trellis import distributed
 from trellis.errors import TrellisError
 
 LARGEST = 2**63 - 1  # of an integer
@@ -54,7 +55,7 @@ def choose_device(device: str | torch.device) -> str:
     if name == "cpu":
         return name
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() and not Forked.lost_gpu else "cpu"
+        return _own_gpu() if torch.cuda.is_available() and not Forked.lost_gpu else "cpu"
     if name != "cuda" and not re.fullmatch(r"cuda:\d+", name):
         raise TrellisError(f"device is {name!r}; use auto, cpu or cuda.")
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -63,7 +64,18 @@ def choose_device(device: str | torch.device) -> str:
         raise TrellisError(FORKED)
     if name.startswith("cuda:") and int(name[5:]) >= torch.cuda.device_count():
         raise TrellisError(f"device is {name!r}, but torch finds {torch.cuda.device_count()} GPUs (from cuda:0).")
-    return name
+    return _own_gpu() if name == "cuda" else name
+
+
+def _own_gpu() -> str:
+    """The GPU of this process: cuda or, if several processes share a machine, one for each."""
+    if distributed.size() == 1:
+        return "cuda"
+    if (number := distributed.local_rank()) >= (count := torch.cuda.device_count()):
+        raise TrellisError(
+            f"This machine has {count} GPUs: start at most {count} processes on it, or use device = cpu."
+        )
+    return f"cuda:{number}"
 
 
 @contextmanager

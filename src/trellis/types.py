@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.kernels.rows import take
 
 
@@ -18,10 +19,17 @@ class Batch(NamedTuple):
     fresh: Tensor  # [B] bool: this row begins a new sequence, so its carried-over state is reset
     equal_lengths: bool = False  # known statically: every length is T
     all_fresh: bool | None = None  # known statically: all rows are fresh (True) or none is (False)
+    total: int | None = None  # tokens in the rows of all processes, if this process has some of them
+    idle: bool = False  # there was no row left for this process: it repeats another's, which must not count
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens, in all processes."""
+        return int(self.lengths.sum()) if self.total is None else self.total
 
     def to(self, device: torch.device) -> Batch:
         tokens, lengths, fresh = (field.to(device, non_blocking=True) for field in self[:3])
-        return Batch(tokens, lengths, fresh, self.equal_lengths, self.all_fresh)
+        return self._replace(tokens=tokens, lengths=lengths, fresh=fresh)
 
 
 class Belief(NamedTuple):
@@ -121,3 +129,9 @@ class Counts(NamedTuple):
     def plus(self, other: Counts, scale: float = 1.0) -> Counts:
         """self + scale * other."""
         return Counts(*(a + scale * b for a, b in zip(self, other, strict=True)))
+
+    def over_processes(self, idle: bool = False) -> Counts:
+        """The sums over all processes of a job; those of an idle process do not count."""
+        if not distributed.is_joined():
+            return self
+        return Counts(*(distributed.add_up_rows(torch.zeros_like(c) if idle else c.contiguous()) for c in self))

@@ -62,9 +62,15 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
 
 
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="number of processes (default 1)")
+
+
 def add_input(parser: argparse.ArgumentParser) -> None:
     """The options of `records_of` and `chunks_of`."""
-    parser.add_argument("-i", "--input", type=Path, metavar="FILE", help="a file or .gz file (default: standard input)")
+    parser.add_argument("-i", "--input", type=Path, metavar="FILE", help="a file or .gz file, or a folder or "
+                        "quoted pattern of such files, in the order of their names (default: standard input)"
+                        )  # fmt: skip
     parser.add_argument("--reader", metavar="NAME", help="text, fasta, csv or arrow (default: by the suffix of --input "
                         "or else that of the training text)")  # fmt: skip
     parser.add_argument("--column", metavar="NAME", help="column of sequences (default: as in the training text)")
@@ -73,12 +79,13 @@ def add_input(parser: argparse.ArgumentParser) -> None:
 
 def records_of(args: argparse.Namespace, model: Any) -> Records:
     """The sentences given as arguments, or the records of a file or of standard input, read as the model reads."""
-    from trellis.corpus.records import given_records, read_records
+    from trellis.corpus.records import files_of, given_records, read_files
     from trellis.models.reading import recipe_of
 
     if not args.text:
         path = None if str(args.input) == "-" else args.input
-        return read_records(path, recipe_of(model, path, args.reader, args.column))
+        paths = files_of(path)
+        return read_files(paths, recipe_of(model, paths[0], args.reader, args.column))
     if args.input is not None:
         raise TrellisError("Pass sentences as arguments or a file with --input, not both.")
     if any(0xD800 <= ord(c) < 0xE000 for text in args.text for c in text):

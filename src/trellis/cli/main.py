@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import NoReturn
 
-from trellis import __version__
+from trellis import __version__, distributed
 from trellis.cli import commands
 from trellis.errors import TrellisError, printable, within_limits
 from trellis.extensions import COMMANDS, entries
@@ -88,12 +88,13 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(found, argv)
     handler = logging.StreamHandler()
     handler.setFormatter(Escaped("%(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.ERROR if args.quiet else logging.INFO)
-    set_quiet(args.quiet)
+    logging.basicConfig(handlers=[handler], level=log_level(args.quiet))
+    set_quiet(args.quiet or not distributed.is_first())
     try:
         with within_limits():
             answer = found[args.command].run(args)
-            answer.write(args.json)
+            if distributed.is_first():
+                answer.write(args.json)
     except TrellisError as error:
         fail(str(error), 2)
     except BrokenPipeError:
@@ -110,6 +111,12 @@ class Escaped(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
+def log_level(quiet: bool) -> int:
+    """Of several processes, only the first logs."""
+    return logging.ERROR if quiet or not distributed.is_first() else logging.INFO
+
+
 def fail(sentence: str, code: int) -> None:
-    print(f"trellis: {printable(sentence)}", file=sys.stderr)
+    if distributed.speaks_first():
+        print(f"trellis: {printable(sentence)}", file=sys.stderr)
     sys.exit(code)

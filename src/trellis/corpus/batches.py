@@ -5,12 +5,13 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.corpus.encode import Split
 from trellis.errors import TrellisError
 from trellis.types import Batch
@@ -33,6 +34,7 @@ class Batches(ABC):
             raise TrellisError("The split is empty: it has no tokens to batch.")
         self.split = split
         self.epoch = self.position = 0
+        self.shared = False  # among the processes of a job
 
     @property
     def tokens(self) -> int:
@@ -50,8 +52,43 @@ class Batches(ABC):
     def __iter__(self) -> Iterator[Batch]:
         while self.position < len(self):
             self.position += 1
-            yield _batch(self.split.tokens, self._windows(self.position - 1))
+            text, windows = self._text(self.position - 1), self._windows(self.position - 1)
+            yield self._own_batch(text, windows) if self.shared else _batch(text, windows)
         self.epoch, self.position = self.epoch + 1, 0
+
+    def share(self) -> Self:
+        """Give each process of the job its own rows of every batch."""
+        count = distributed.size()
+        if 0 < self.rows() < count:
+            raise TrellisError(
+                f"A batch has {self.rows()} rows for {count} processes; raise batches.lanes, or use fewer."
+            )
+        self.shared = count > 1
+        return self
+
+    def rows(self) -> int:
+        """The largest number of rows that continue from batch to batch; 0 if none do."""
+        return 0
+
+    def own_rows(self) -> slice:
+        """The rows of this process among those that continue from batch to batch."""
+        return distributed.share_of(self.rows())
+
+    def _text(self, position: int) -> np.ndarray:
+        """The tokens to which the windows of batch `position` refer."""
+        return self.split.tokens
+
+    def _own_batch(self, text: np.ndarray, windows: Windows) -> Batch:
+        """The rows of this process; if none is left for it, the first row, marked as idle. What is known statically is
+        that of all rows, so that all processes compute in the same way."""
+        count = len(windows.starts)
+        begin, end, _ = (self.own_rows() if self.rows() else distributed.share_of(count)).indices(count)
+        idle = begin >= end
+        chosen = slice(0, 1) if idle else slice(begin, end)
+        batch = _batch(text, Windows(*(field[chosen] for field in windows)))
+        equal = bool((windows.lengths == windows.lengths[0]).all())
+        total = int(windows.lengths.sum())
+        return batch._replace(equal_lengths=equal, all_fresh=_all_fresh(windows), total=total, idle=idle)
 
     def windows(self) -> Iterator[Windows]:
         """The windows of every batch in the current epoch, in order."""
@@ -83,9 +120,13 @@ def _batch(tokens: np.ndarray, windows: Windows) -> Batch:
     inside = steps < windows.lengths[:, None]
     ids = tokens[np.where(inside, windows.starts[:, None] + steps, 0) % tokens.size]
     padded = np.where(inside, ids, 0).astype(np.int64)
-    all_fresh = bool(windows.fresh[0]) if (windows.fresh == windows.fresh[0]).all() else None
     lengths, fresh = torch.from_numpy(windows.lengths.astype(np.int64)), torch.from_numpy(windows.fresh)
-    return Batch(torch.from_numpy(padded), lengths, fresh, bool(inside.all()), all_fresh)
+    return Batch(torch.from_numpy(padded), lengths, fresh, bool(inside.all()), _all_fresh(windows))
+
+
+def _all_fresh(windows: Windows) -> bool | None:
+    """Whether all rows are fresh, or none; None if some are."""
+    return bool(windows.fresh[0]) if (windows.fresh == windows.fresh[0]).all() else None
 
 
 class Streams(Batches):
@@ -101,6 +142,9 @@ class Streams(Batches):
         self.window, self.seed, self.rotate = window, seed, rotate
         lanes = min(lanes, self.tokens)
         self.bounds = np.arange(lanes + 1) * self.tokens // lanes
+
+    def rows(self) -> int:
+        return len(self.bounds) - 1
 
     def __len__(self) -> int:
         return -(-int(np.diff(self.bounds).min()) // self.window)
@@ -155,6 +199,9 @@ class Documents(Batches):
         self.lengths = np.diff(split.documents)
         self.lanes = min(lanes, self.lengths.size)
         self._schedule = lru_cache(maxsize=1)(self._schedule_of_epoch)
+
+    def rows(self) -> int:
+        return self.lanes
 
     def __len__(self) -> int:
         return self._schedule(self.epoch)[0].starts.size

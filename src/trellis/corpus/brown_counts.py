@@ -40,6 +40,13 @@ def count_bigrams(tokens: np.ndarray | Iterable[np.ndarray], vocab_size: int | N
     return BigramCounts(totals, parts.total())
 
 
+def with_pair(one: BigramCounts, other: BigramCounts, last: int, first: int) -> BigramCounts:
+    """The counts of two consecutive texts over the same vocabulary, and of the bigram where they meet."""
+    size = len(one.words)
+    between = _pairs(np.array([last]), np.array([first]), size)
+    return BigramCounts(one.words + other.words, one.bigrams + other.bigrams + between)
+
+
 def average_mutual_information(bigrams: sparse.csr_array, assignment: np.ndarray) -> float:
     """Average mutual information in nats between the classes of adjacent words: Σ p(c, d) log p(c, d) / p(c) p(d)."""
     table = class_table(bigrams, assignment, int(assignment.max()) + 1)

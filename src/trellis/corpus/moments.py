@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add, attrgetter
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from trellis.corpus.dask import total_with_dask
 from trellis.errors import TrellisError
 
 CHUNK = 1 << 22  # pairs counted at a time
@@ -80,23 +81,15 @@ def count_moments(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: boo
 
 def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: bool = True) -> Moments:
     """`count_moments` with chunks distributed by dask; needs the extra `dask`."""
-    try:
-        from dask import compute, delayed
-    except ImportError as error:
-        raise TrellisError("Counting on several machines needs dask: pip install 'trellis-hmm[dask]'.") from error
     total, _ = len(tokens), check_sizes(tokens, rows, lags)
-    chunks = [(begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK)]
-    parts = [
-        delayed(count_chunk)(np.asarray(read(tokens, begin, end + lags, circular)), end - begin, rows, lags, circular)
-        for begin, end in chunks
-    ]
-    while len(parts) > 1:
-        parts = [delayed(reduce)(add, some) for some in batched(parts, 2)]
-    return compute(parts[0])[0]
+    bounds = ((begin, min(begin + CHUNK, total)) for begin in range(0, total, CHUNK))
+    chunks = ((np.asarray(read(tokens, begin, end + lags, circular)), end - begin) for begin, end in bounds)
+    return total_with_dask(partial(count_chunk, rows=rows, lags=lags, circular=circular), chunks)
 
 
-def count_chunk(words: np.ndarray, length: int, rows: np.ndarray, lags: int, circular: bool) -> Moments:
-    """Counts of the first `length` words, paired with up to `lags` words beyond them."""
+def count_chunk(chunk: tuple[np.ndarray, int], rows: np.ndarray, lags: int, circular: bool) -> Moments:
+    """Counts of the first words of a chunk, whose number is given, paired with up to `lags` words beyond them."""
+    words, length = chunk
     found, size = found_rows(rows, words), int(rows.max()) + 1
     pairs = [count_pairs(found[: length + lag], length, lag, size) for lag in range(1, lags + 1)]
     return Moments(rows, np.bincount(found[:length], minlength=size), pairs, circular)

@@ -1,5 +1,6 @@
 """Records of a file or of standard input, in chunks, as they arrive."""
 
+import glob
 import select
 import sys
 from collections import deque
@@ -81,6 +82,25 @@ def read_records(path: Path | None, recipe: Recipe) -> Records:
         return Records(_read_by_file(path, recipe), "Sentence")
     lines = Arriving(path, recipe)
     return Records(records(lines, recipe, name), idle=lines.idle)
+
+
+def files_of(path: Path | None) -> list[Path | None]:
+    """The files that a path names, sorted: itself, those of a folder, or those that match a pattern such as x-*.gz."""
+    if path is None or path.is_file() or not (path.is_dir() or any(mark in str(path) for mark in "*?[")):
+        return [path]
+    found = path.rglob("*") if path.is_dir() else map(Path, glob.iglob(str(path), recursive=True))
+    files = sorted(file for file in found if file.is_file() and not file.name.startswith("."))
+    if not files:
+        raise TrellisError(f"There are no files in {path}." if path.is_dir() else f"No file matches {path}.")
+    return [*files]
+
+
+def read_files(paths: Sequence[Path | None], recipe: Recipe) -> Records:
+    """The records of several files, one after another, as a stream."""
+    if len(paths) == 1:
+        return read_records(paths[0], recipe)
+    unit = read_records(paths[0], recipe).unit
+    return Records((record for path in paths for record in read_records(path, recipe)), unit)
 
 
 def _read_by_file(path: Path | None, recipe: Recipe) -> Iterator[Record]:

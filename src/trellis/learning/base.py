@@ -33,6 +33,10 @@ class Learner(Protocol):
     def rate(self) -> float:
         """The learning rate or step size of the last step, for logging."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether the last batch had no row for this process."""
+
     def step(self, batch: Batch) -> StepResult:
         """Learn from one batch."""
 

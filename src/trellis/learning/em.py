@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,7 +109,9 @@ class EMLearner:
     """Batch EM: accumulates expected counts over an epoch and re-estimates the parameters at its end.
 
     On sentences this is exact Baum-Welch. On the windows of a stream, the state distribution is carried forward, but
-    smoothing ends at the end of each window."""
+    smoothing ends at the end of each window. Processes share the rows of a batch and add up their counts."""
+
+    runs_together: ClassVar[bool] = True  # in several processes
 
     def __init__(self, model: Any, config: TrainConfig, total_steps: int = 0) -> None:
         if not isinstance(model.params, Maximisable) or model.dropout.draws_anything:
@@ -120,15 +122,16 @@ class EMLearner:
         self.model, self.params = model.eval(), model.params
         self.prior = Prior.same(config.pseudocount)
         self.rate = 1.0
-        self.steps = 0
+        self.steps, self.idle = 0, False
         self.totals: Counts | None = None
         self.carried: Any = None
 
     def step(self, batch: Batch) -> StepResult:
-        tokens = int(batch.lengths.sum())
+        tokens = batch.num_tokens
         counts, self.carried = self.model.counts(batch.to(self.model.device), self.carried)
+        counts = counts.over_processes(batch.idle)
         self.absorb(counts, tokens)
-        self.steps += 1
+        self.steps, self.idle = self.steps + 1, batch.idle
         return StepResult(counts.log_likelihood, tokens)
 
     def absorb(self, counts: Counts, tokens: int) -> None:

@@ -4,17 +4,19 @@ import math
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.config import TrainConfig
 from trellis.errors import TrellisError
 from trellis.learning.adamw import AdamW
 from trellis.learning.average import WeightAverage
 from trellis.learning.base import GradientModel, StepResult, under, wrong_checkpoint
 from trellis.learning.graph import Graphed
+from trellis.learning.reduction import Gradients
 from trellis.learning.schedule import make_schedule
 from trellis.types import Batch
 
@@ -23,8 +25,11 @@ class GradientLearner:
     """Minimises −log-likelihood per token; the state is carried over between batches without gradient.
 
     A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
-    is not finite. On a GPU, a whole step runs as one CUDA graph.
+    is not finite. On a GPU, a whole step runs as one CUDA graph. Processes share the rows of a batch and add up their
+    gradients.
     """
+
+    runs_together: ClassVar[bool] = True  # in several processes
 
     def __init__(self, model: GradientModel, config: TrainConfig, total_steps: int = 0) -> None:
         self.model = model.train()
@@ -39,21 +44,26 @@ class GradientLearner:
         self.schedule = make_schedule(config, total_steps)
         self.average = WeightAverage(weights, config.average) if config.average else None
         self.max_norm = config.clip or math.inf
-        self.total_steps, self.steps = total_steps, 0
+        self.total_steps, self.steps, self.idle = total_steps, 0, False
         self.rate = self.schedule.rate(0)
         self.belief: dict[str, Tensor] = {}
         self.stage: object = None
+        self.gradients, self.seed = Gradients(weights), torch.initial_seed()
         self.run = Graphed(self.update, self.device)
 
     def step(self, batch: Batch) -> StepResult:
         """One gradient step on the batch's mean negative log-likelihood."""
-        tokens = int(batch.lengths.sum())
+        tokens = batch.num_tokens
         self.prepare()
         belief = {} if batch.all_fresh else self.belief
         tensors = {"tokens": batch.tokens, "lengths": batch.lengths, "fresh": batch.fresh}
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
-        made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=batch.equal_lengths)
-        self.steps += 1
+        if batch.total is not None:
+            torch.manual_seed((self.seed + self.steps) % 2**63)  # dropout may draw more numbers in some processes
+            tensors["total"] = torch.tensor(batch.total)
+        choice = batch.equal_lengths, batch.all_fresh, batch.idle
+        made = self.run(tensors, choice, steady=batch.equal_lengths)
+        self.steps, self.idle = self.steps + 1, batch.idle
         self.belief = under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)
 
@@ -74,17 +84,19 @@ class GradientLearner:
 
     def update(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
         """One training step, entirely on the device."""
-        equal_lengths, all_fresh = choice
+        equal_lengths, all_fresh, idle = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = under("belief.", given)
         self.optimizer.zero_grad()
         carried = self.model.state_from_tensors(belief) if belief else None
-        log_likelihood, state = self.model.log_likelihood(batch, carried)
-        tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
-        (-log_likelihood / tokens).backward()
+        with distributed.stepping(), self.gradients.summed():
+            log_likelihood, state = self.model.log_likelihood(batch, carried)
+            tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
+            log_likelihood = log_likelihood * 0 if idle else log_likelihood
+            (-log_likelihood / given.get("total", tokens)).backward()
         norm = self.optimizer.update(self.max_norm, self.average)
         after = {} if state is None else _plain(self.model.state_to_tensors(state))
-        log_likelihood = log_likelihood.detach().double().where(norm.isfinite(), math.nan)
+        log_likelihood = distributed.add_up(log_likelihood.detach().double()).where(norm.isfinite(), math.nan)
         return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
 
     def end_epoch(self) -> None:

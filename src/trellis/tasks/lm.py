@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.config import DataConfig
 from trellis.corpus import Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
@@ -94,6 +95,25 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True)
     if not tokens:
         raise TrellisError("Nothing to evaluate: the split has no tokens.")
     return Evaluation(total, tokens, batches.split.num_characters if isinstance(batches, Batches) else None)
+
+
+def evaluate_together(model: LanguageModel, order: str, split: Split) -> Evaluation:
+    """The log-likelihood of a split, computed by all processes of a job.
+
+    Sentences and documents are divided among them. Of a stream, each process reads a part, after the last WINDOW tokens
+    before it, which set its state but are not counted."""
+    if not distributed.is_joined():
+        return evaluate(model, READINGS[order](split))
+    if order == "streams":
+        own = distributed.share_of(split.tokens.size)
+        begin = max(0, own.start - WINDOW)
+        part = split._replace(tokens=split.tokens[begin : own.stop])
+        total = in_text_order(model, READINGS[order](part))[own.start - begin :].sum() if part.tokens.size else 0.0
+    else:
+        scored = token_log_probs(model, READINGS[order](split).share())
+        total = sum(float(log_probs.sum(dtype=torch.float64)) for batch, log_probs in scored if not batch.idle)
+    summed = distributed.add_up(torch.tensor(float(total), dtype=torch.float64))
+    return Evaluation(float(summed), split.tokens.size)
 
 
 def in_text_order(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.corpus import Batches
 from trellis.errors import TrellisError
 from trellis.learning.base import Learner
@@ -20,41 +21,70 @@ from trellis.training.state import TrainState
 logger = logging.getLogger(__name__)
 
 FORMAT, SCHEMA = "trellis.checkpoint", 2
+CARRIED = "belief."  # tensors with one row for each sequence that continues in the next batch
 
 
 def save_checkpoint(path: Path, learner: Learner, batches: Batches, state: TrainState) -> None:
-    """Save everything needed to resume training exactly."""
+    """Save everything needed to resume training exactly, in any number of processes."""
     details = {
         "state": state.to_json(),
         "learner": learner.state_json(),
         "batches": batches.state(),
         "threads": torch.get_num_threads(),
+        "processes": distributed.size(),
     }
+    tensors = learner.state_tensors() | _random_state()
+    if distributed.is_joined():
+        tensors = _with_all_rows(tensors, learner)
+    if not distributed.is_first():
+        return
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "training": json.dumps(details)}
-    save_tensors(path, learner.state_tensors() | _random_state(), metadata)
+    save_tensors(path, tensors, metadata)
+
+
+def _with_all_rows(tensors: dict[str, Tensor], learner: Learner) -> dict[str, Tensor]:
+    """The state with the carried rows of all processes, in their order."""
+    own = {name: value.cpu() for name, value in tensors.items() if name.startswith(CARRIED)}
+    parts = [part for part in distributed.from_all({} if learner.idle else own) if part]
+    return tensors | {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+
+
+def _with_own_rows(tensors: dict[str, Tensor], batches: Batches) -> dict[str, Tensor]:
+    """The state with the carried rows of this process; if it has none, with the first."""
+
+    def own(rows: Tensor) -> Tensor:
+        chosen = rows[batches.own_rows()]
+        return chosen if len(chosen) else rows[:1]
+
+    carried = {name: own(rows) for name, rows in tensors.items() if name.startswith(CARRIED)}
+    rest = {name: value for name, value in tensors.items() if name not in carried}
+    return rest | (carried if batches.rows() else {})
 
 
 def restore_checkpoint(path: Path, learner: Learner, batches: Batches) -> TrainState:
     """Restore the learner, batches and random generators, and return the state of the loop."""
-    details = read_details(path)
+    details, tensors = distributed.from_first(lambda: (read_details(path), _read_tensors(path)))
+    with intact(path):
+        if distributed.is_joined():
+            tensors = _with_own_rows(tensors, batches)
+        return _restore(path, details, tensors, learner, batches)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors = load_tensors(path, checked=True)
+        return load_tensors(path, checked=True)
     except TrellisError as error:
         raise TrellisError(f"{error}{_advice(path)}") from error
-    with intact(path):
-        return _restore(path, details, tensors, learner, batches)
 
 
 def _restore(
     path: Path, details: dict[str, Any], tensors: dict[str, Tensor], learner: Learner, batches: Batches
 ) -> TrainState:
-    if details["threads"] != torch.get_num_threads():
-        logger.warning(
-            "%s was trained with %d threads and resumes with %d; results may differ in the last digits.",
-            path.parent,
-            details["threads"],
-            torch.get_num_threads(),
-        )
+    before = {"threads": details["threads"], "processes": details.get("processes", 1)}
+    now = {"threads": torch.get_num_threads(), "processes": distributed.size()}
+    for what in (name for name in now if now[name] != before[name]):
+        given = path.parent, before[what], what, now[what]
+        logger.warning("%s was trained with %d %s and resumes with %d; results may differ in the last digits.", *given)
     learner.restore(tensors, details["learner"])
     batches.restore(details["batches"])
     _restore_random_state(tensors)
@@ -114,12 +144,19 @@ def _advice(path: Path) -> str:
 
 
 def _random_state() -> dict[str, Tensor]:
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    devices = [torch.cuda.get_rng_state(device) for device in _devices()]
     return {"random.cpu": torch.get_rng_state()} | {f"random.cuda.{i}": state for i, state in enumerate(devices)}
 
 
 def _restore_random_state(tensors: dict[str, Tensor]) -> None:
     torch.set_rng_state(tensors["random.cpu"])
-    for device in range(torch.cuda.device_count()):
-        if f"random.cuda.{device}" in tensors:
-            torch.cuda.set_rng_state(tensors[f"random.cuda.{device}"], device)
+    for number, device in enumerate(_devices()):
+        if f"random.cuda.{number}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"random.cuda.{number}"], device)
+
+
+def _devices() -> list[int]:
+    """The GPUs whose generators are saved: all, or that of this process if there are several processes."""
+    if not torch.cuda.is_available():
+        return []
+    return [torch.cuda.current_device()] if distributed.is_joined() else [*range(torch.cuda.device_count())]

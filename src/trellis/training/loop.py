@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from trellis import distributed
 from trellis.config import TrainConfig
 from trellis.corpus import Batches
 from trellis.devices import fitting_memory
@@ -27,6 +29,7 @@ from trellis.training.state import TrainState
 
 logger = logging.getLogger(__name__)
 
+METRICS = "metrics.jsonl"
 LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
 SHORTEST_WINDOW = 1e-9  # seconds
 SMALLER = "use fewer sequences or tokens per batch (batches.lanes, window or tokens), or fewer states"
@@ -57,7 +60,7 @@ def fit(
     total = config.total_steps(len(batches)) or None
     with (
         _caught_signals() as signals,
-        MetricsFile(run_dir and run_dir / "metrics.jsonl", state.lines) as metrics,
+        MetricsFile(run_dir and run_dir / METRICS if distributed.is_first() else None, state.lines) as metrics,
         progress("train", total, "steps") as bar,
     ):
         bar.advance(state.step)
@@ -65,17 +68,19 @@ def fit(
         state.outcome, state.history = run.limit(), metrics.history
         moments = run.steps()
         while not state.outcome:
-            run.after_step(epoch_ended=next(moments), interrupted=bool(signals))
+            run.after_step(epoch_ended=next(moments), signalled=bool(signals))
     if state.interrupted and run_dir is not None:
-        logger.warning("Stopped by %s at step %d; resume continues from %s.", signals[0], state.step, run_dir / LAST)
+        name = signals[0] if signals else "a signal to another process"
+        logger.warning("Stopped by %s at step %d; resume continues from %s.", name, state.step, run_dir / LAST)
     return state
 
 
 def _begin(learner: Learner, batches: Batches, run_dir: Path, resume: bool) -> TrainState:
     """The initial state: that of the last checkpoint if resuming from one."""
-    clear_partial(run_dir)
     checkpoint = run_dir / LAST
-    if not checkpoint.exists():
+    if distributed.is_first():
+        clear_partial(run_dir)
+    if not distributed.from_first(checkpoint.exists):
         return TrainState()
     if not resume:
         raise TrellisError(f"{run_dir} already contains a training run; resume it, or choose another folder.")
@@ -99,7 +104,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.saved_step = self.resumed_step = self.state.step
-        self.clock = self.saved_time = time.monotonic()
+        self.clock, self.saved_seconds = time.monotonic(), self.state.seconds
 
     def steps(self) -> Iterator[bool]:
         """Train indefinitely; yield after each step whether it ended an epoch."""
@@ -121,10 +126,11 @@ class _Run:
         first = 0 < self.state.step == self.resumed_step
         return intact(self.run_dir / LAST) if first and self.run_dir is not None else nullcontext()
 
-    def after_step(self, epoch_ended: bool, interrupted: bool) -> None:
+    def after_step(self, epoch_ended: bool, signalled: bool) -> None:
         """Evaluate, report and save when due, and check the stopping rules."""
         config, state = self.config, self.state
-        state.window_seconds += self._tick()
+        elapsed, interrupted = self._tick(signalled)
+        state.window_seconds += elapsed
         for callback in self.callbacks:
             callback.on_step(state)
         finished = self.limit()
@@ -132,7 +138,7 @@ class _Run:
             self._evaluate()
         elif _due(state.step, config.log_every):
             self._report(valid=None)
-        late = 0 < config.checkpoint_seconds <= self.clock - self.saved_time
+        late = 0 < config.checkpoint_seconds <= state.seconds - self.saved_seconds
         if self.saved_step < state.step and (interrupted or late or _due(state.step, config.checkpoint_steps)):
             self._save(LAST)
         state.outcome = finished or self.limit() or ("interrupted" if interrupted else "")
@@ -152,7 +158,7 @@ class _Run:
         """Evaluate on the validation set, then save: `best` first, so that `last` never refers to a missing `best`."""
         self._checked_loss()
         with self.learner.evaluated():
-            valid = self.evaluate()
+            valid = distributed.from_first(partial(float, self.evaluate()))
         self._tick()
         if math.isnan(valid):
             raise self._broken(f"{self.measure} is nan")
@@ -189,7 +195,7 @@ class _Run:
             weights = under("model.", self.learner.state_tensors())
             self.state.weights = {key: value.detach().clone() for key, value in weights.items()}
         self._tick()
-        self.saved_step, self.saved_time = self.state.step, self.clock
+        self.saved_step, self.saved_seconds = self.state.step, self.state.seconds
 
     def _checked_loss(self) -> float:
         """The train loss of the current window; raises if any step in it was not finite."""
@@ -205,12 +211,14 @@ class _Run:
         saved = saved if checkpoint is not None and checkpoint.exists() else "no checkpoint has been written yet"
         return TrellisError(f"{steps}{reason}; {saved}; {advice}.")
 
-    def _tick(self) -> float:
-        """Add the time since the last call to the total, and return it; only steps count towards the speed."""
-        elapsed = time.monotonic() - self.clock
-        self.clock += elapsed
+    def _tick(self, signalled: bool = False) -> tuple[float, bool]:
+        """Add the time since the last call to the total. Returns this time, and whether a signal has arrived, both the
+        largest over all processes; only steps count towards the speed."""
+        own = time.monotonic() - self.clock
+        self.clock += own
+        elapsed, interrupted = distributed.largest(own, signalled)
         self.state.seconds += elapsed
-        return elapsed
+        return elapsed, bool(interrupted)
 
 
 def _due(step: int, every: int) -> bool:

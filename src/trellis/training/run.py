@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 
-from trellis import __version__
+from trellis import __version__, distributed
 from trellis.config import RunConfig, load_config, seconds_of
 from trellis.corpus import Corpus
 from trellis.corpus.cache import trust_source
@@ -30,6 +30,7 @@ from trellis.training.fit import Job
 from trellis.training.teacher import about_teacher
 
 RESULTS, SCHEMA, TEST = "results.json", 1, "test"
+JOB = ".job"  # the file that names the job of several processes
 COPIES, FLOAT = 3, 4  # parameters, their counts or gradients, and new ones or moments; bytes of a float32
 logger = logging.getLogger(__name__)
 FROZEN = "data", "model", "batches"  # sections that must not change on resuming
@@ -37,7 +38,8 @@ FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of `train`: the model, its scores (None if training was interrupted), its metrics and its run folder.
+    """The result of `train`: the model, its scores (None if training was interrupted, and in all processes of a job but
+    the first), its metrics and its run folder.
 
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> [line["epoch"] for line in trained.history]
@@ -52,7 +54,7 @@ class Trained:
 
     @property
     def interrupted(self) -> bool:
-        return self.scores is None
+        return self.training.get("outcome") == "interrupted"
 
 
 def train(
@@ -66,15 +68,20 @@ def train(
     """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
-    report."""
+    report. Under torchrun, all processes train one model; the first one evaluates it and writes. After a restart by
+    torchrun, the run is resumed."""
+    distributed.join()
     family, device = config.family, choose_device(config.device)
     if data is None:
         trust_source(config.data.source)
     folder = None if folder is None else as_path(folder)
-    corpus = family.load("read")(config, data)
+    resume = resume or distributed.from_first(lambda: was_begun(folder))
+    with distributed.one_at_a_time("corpus"):
+        corpus = family.load("read")(config, data)
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
-    config = with_order(with_choice(config, corpus, device, folder if resume else None), corpus)
+    before = folder if resume else None
+    config = with_order(distributed.from_first(lambda: with_choice(config, corpus, device, before)), corpus)
     check_size(config, corpus, device)
     with within_limits(), nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
@@ -87,7 +94,7 @@ def train(
         fitted = family.load("fit")(Job(config, corpus, device, folder, resume, callbacks, about))
         model, state = fitted.model, fitted.state
         state.seconds, state.outcome = state.seconds or time.perf_counter() - begun, state.outcome or "fitted"
-        if state.interrupted:
+        if state.interrupted or not distributed.is_first():
             return Trained(model, None, state.history, folder, state.summary())
         scores = family.load("evaluate")(model, corpus, config)
         if teacher := about.get("teacher"):
@@ -147,11 +154,22 @@ def save(trained: Trained, folder: Path) -> None:
 @contextmanager
 def run_folder(folder: Path, config: RunConfig, resume: bool) -> Iterator[None]:
     """Lock the run folder and write its configuration."""
+    if not distributed.is_first():
+        yield
+        return
     with claimed(folder):
         check_folder(config, folder, resume)
         clear_partial(folder)
         write_text(folder / CONFIG, to_toml(config))
+        if distributed.size() > 1:
+            write_text(folder / JOB, distributed.job())
         yield
+
+
+def was_begun(folder: Path | None) -> bool:
+    """Whether an earlier attempt of this job, which torchrun has restarted, began the run in the folder."""
+    known = folder is not None and distributed.was_restarted() and (folder / JOB).exists()
+    return known and (cast(Path, folder) / JOB).read_text() == distributed.job()
 
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:

@@ -12,6 +12,7 @@ from trellis.kernels.pairs import block_probabilities
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, Transition, invert
 from trellis.transitions.dense import Dense
+from trellis.transitions.stripes import in_stripes
 from trellis.transitions.tiled import Tiled, add
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
@@ -44,8 +45,11 @@ class SoftmaxEntry(Tiled, Entry):
     def log_norm(self) -> Tensor:
         """n [R]; zero for a row that is masked completely."""
         with torch.set_grad_enabled(self.trained):  # whoever asks first, perhaps without a gradient
-            norms = row_logsumexp(self.queries, self.keys, self.mask, self.dtype, self.low)
+            norms = self.normalisers(self.queries, self.keys)
             return norms if self.mask is None else norms.masked_fill(norms == -torch.inf, 0.0)
+
+    def normalisers(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return row_logsumexp(queries, keys, self.mask, self.dtype, self.low)
 
     @property
     def trained(self) -> bool:
@@ -79,7 +83,13 @@ class SoftmaxEntry(Tiled, Entry):
 
 
 class Softmax(SoftmaxEntry, Samplable):
-    """The square case: from all states [K, d] to all states [K, d]."""
+    """The square case: from all states [K, d] to all states [K, d]. Processes that train together share the
+    normalisers."""
+
+    def normalisers(self, queries: Tensor, keys: Tensor) -> Tensor:
+        if self.mask is not None or not self.trained:
+            return super().normalisers(queries, keys)
+        return in_stripes(queries, keys, super().normalisers)
 
     def columns(self, states: Tensor) -> Tensor:
         """A[:, states]: [n] -> [K, n]."""

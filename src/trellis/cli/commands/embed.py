@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trellis.cli.arguments import TOKENS, add_text, chunks_of, positive
+from trellis.cli.arguments import TOKENS, add_jobs, add_text, chunks_of, positive
 from trellis.cli.console import Answer, Block, Lines, Note, Rows, Table
 from trellis.cli.features import FORMATS, VECTOR, check_format, flat, nested, word2vec, write_features
+from trellis.cli.jobs import each_chunk
 
 SUMMARY = "compute contextual features of every token"
 EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
@@ -17,6 +19,7 @@ EXAMPLE = "trellis embed runs/demo -o features.jsonl < text"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
+    add_jobs(parser)
     parser.add_argument(
         "--what", choices=("posterior", "filtered", "viterbi", "smoothed", "type"), help="the kind of features"
     )
@@ -59,12 +62,18 @@ def run(args: argparse.Namespace) -> Answer:
 
 def token_chunks(args: argparse.Namespace, model: Any) -> Iterator[list[dict[str, Any]]]:
     """Rows of tokens; a chunk of sentences has about as many numbers as a batch of inference."""
-    from trellis.models.reading import token_rows, with_spans
     from trellis.models.text import ENTRIES
 
-    for chunk in chunks_of(args, model, max(1, min(TOKENS, ENTRIES // model.width))):
-        placed = [with_spans(model, one, args.pretokenized) for one in chunk]
-        yield list(token_rows(model, placed, args.what, args.top or 0))
+    chunks = chunks_of(args, model, max(1, min(TOKENS, ENTRIES // model.width)))
+    return each_chunk(partial(rows_of, args, model), chunks, args.jobs, model.device.type)
+
+
+def rows_of(args: argparse.Namespace, model: Any, chunk: list[Any]) -> list[dict[str, Any]]:
+    """The rows of the tokens of some sentences."""
+    from trellis.models.reading import token_rows, with_spans
+
+    placed = [with_spans(model, one, args.pretokenized) for one in chunk]
+    return list(token_rows(model, placed, args.what, args.top or 0))
 
 
 def example_row(model: Any, what: str | None, top: int) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trellis.cli.arguments import add_text, chunks_of
+from trellis.cli.arguments import add_jobs, add_text, chunks_of
 from trellis.cli.console import Answer, Rows, Table
+from trellis.cli.jobs import each_chunk
 from trellis.report.format import COLUMNS, Column, log_prob
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ TOKEN = {0: COLUMNS["token"], 1: Column("log p", log_prob)}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
+    add_jobs(parser)
     parser.add_argument("--tokens", action="store_true", help="also print log p of every token")
 
 
@@ -29,7 +32,8 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.models.files import load
 
     model = load(args.model, LanguageModel, args.device)
-    return Answer(Rows((scored(model, chunk, args.tokens) for chunk in chunks_of(args, model)), tables))
+    work = partial(scored, model, tokens=args.tokens)
+    return Answer(Rows(each_chunk(work, chunks_of(args, model), args.jobs, model.device.type), tables))
 
 
 def scored(model: LanguageModel, chunk: list[Sentence], tokens: bool) -> list[dict[str, Any]]:

@@ -70,8 +70,10 @@ def run_of(args: argparse.Namespace, tables: dict[str, Any]) -> RunConfig:
 def trained(result: Trained, folder: Path) -> Answer:
     """The scores of a finished run and where its report is, or how to resume an interrupted run."""
     data: dict[str, Any] = {"run": str(folder), "training": result.training}
-    if result.scores is None:
+    if result.interrupted:
         return Answer(data, [Note(f"Interrupted; continue with: trellis train --run {folder} --resume")], 130)
+    if result.scores is None:  # another process of this job writes the results
+        return Answer(data)
     corpus = result.model.about["corpus"]
     blocks: list[Block] = [
         Note(corpus),

@@ -30,6 +30,8 @@ class StepwiseVariationalLearner(GradientLearner):
     transitions are re-estimated. The emissions take a few steps on their term of the bound: iterative scaling towards
     the running counts; or, on the batch alone, Adam or L-BFGS with the proximal term |step|^2 / (2 lr)."""
 
+    runs_together = False
+
     def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         if not model.has_bound:
             raise TrellisError(f'A {model.params.combine} needs gradient training; set train.learner = "gradient".')

@@ -8,15 +8,21 @@ its count, if it begins a sentence, so that nothing precedes it). Then
 where c' is c without its first word, D[1], D[2], D[3+] are estimated for each order, and p(x) falls back on 1 / V.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.config import DataConfig
 from trellis.corpus import Split, Vocabulary
+from trellis.corpus.counting import recipe_for, tokens_of_file
+from trellis.corpus.dask import total_with_dask
 from trellis.corpus.moments import Sums
+from trellis.corpus.recipe import Recipe
 from trellis.errors import TrellisError
 from trellis.families.ngram.trie import NONE, Trie
 
@@ -31,18 +37,47 @@ def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: b
     sentences, <eos> occurs only as the first word of an n-gram, where it marks the sentence's beginning, or the
     last."""
     check_order(split, order, cross_sentences)
-    counts = [np.zeros(len(vocab), np.int64)]
-    for text in chunks(vocab, split, 0):
-        counts[0] += np.bincount(text[0], minlength=len(vocab))
-    trie = Trie.of_words(len(vocab))
-    for k in range(2, order + 1):
-        runs = Sums(merge, size=lambda run: run[0].size)
-        for text in chunks(vocab, split, k - 1):
-            runs.add(keys_of(trie, text, vocab, cross_sentences))
-        keys, seen = runs.total()
+    return count_orders(vocab, order, partial(count_order, split=split, vocab=vocab, cross_sentences=cross_sentences))
+
+
+def ngrams_of_files(
+    paths: Sequence[Path], vocab: Vocabulary, config: DataConfig, order: int
+) -> tuple[Trie, list[np.ndarray]]:
+    """`count_ngrams` of files, counted by dask; contexts do not cross sentences."""
+    recipe = recipe_for(paths, config)
+
+    def count(trie: Trie | None) -> Counted:
+        work = partial(count_order_of_file, trie=trie, vocab=vocab, recipe=recipe)
+        return total_with_dask(work, paths, merge)
+
+    return count_orders(vocab, order, count)
+
+
+def count_orders(
+    vocab: Vocabulary, order: int, count: Callable[[Trie | None], Counted]
+) -> tuple[Trie, list[np.ndarray]]:
+    """n-grams up to an order; `count` returns those that extend the n-grams of a trie by a word (None: the words)."""
+    counts, trie = [np.zeros(len(vocab), np.int64)], Trie.of_words(len(vocab))
+    words, seen = count(None)
+    counts[0][words] = seen
+    for _ in range(2, order + 1):
+        keys, seen = count(trie)
         trie = trie.grow(torch.from_numpy(keys))
         counts.append(seen)
     return trie, counts
+
+
+def count_order(trie: Trie | None, split: Split, vocab: Vocabulary, cross_sentences: bool) -> Counted:
+    """The n-grams of a text of the next order after the trie's."""
+    runs = Sums(merge, size=lambda run: run[0].size)
+    for text in chunks(vocab, split, len(trie.sizes) if trie else 0):
+        runs.add(keys_of(trie, text, vocab, cross_sentences) if trie else np.unique(text.numpy(), return_counts=True))
+    return runs.total()
+
+
+def count_order_of_file(path: Path, trie: Trie | None, vocab: Vocabulary, recipe: Recipe) -> Counted:
+    tokens = np.concatenate([vocab.encode(words) for words in tokens_of_file(path, recipe)])
+    return count_order(trie, Split(tokens, np.zeros(1), np.zeros(1)), vocab, cross_sentences=False)
 
 
 def check_order(split: Split, order: int, cross_sentences: bool) -> None:

@@ -1,0 +1,99 @@
+"""Training in several processes under torchrun: time and bytes per step, against one process of one thread."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import emit
+
+BENCH = "scale"
+WORDS, LANES, WINDOW = 10_000, 128, 64
+WARM_UP, STEPS, QUICK = 3, 12, 4
+CASES: dict[str, dict[str, Any]] = {
+    "em, 256 states": {"states": 256, "learner": "em"},
+    "stepwise em, 256 states": {"states": 256, "learner": "stepwise-em"},
+    "neural, 4,096 states": {
+        "states": 4096, "learner": "gradient", "params": "neural", "emission": "brown", "classes": 64, "dim": 128,
+        "dropout": "state", "dropout_rate": 0.5, "factored": True, "tying": "but-out",
+    },
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser("benchmarks scale", description=__doc__)
+    parser.add_argument("--processes", type=int, nargs="+", default=[2], help="numbers of processes besides 1")
+    parser.add_argument("--quick", action="store_true", help="few steps")
+    chosen = parser.parse_args(argv)
+    steps = QUICK if chosen.quick else STEPS
+    for case in CASES:
+        alone = measured(case, 1, steps)
+        for size in chosen.processes:
+            several = measured(case, size, steps)
+            for metric in ("seconds", "cpu_seconds"):
+                efficiency = alone[metric] / several[metric] / (size if metric == "seconds" else 1)
+                more = {"processes": size, "efficiency": efficiency, "load": os.getloadavg()[0]}
+                emit(BENCH, case, metric, several[metric], "one process", alone[metric], efficiency, "s/step", **more)
+            ratio = several["model_bytes"] / several["bytes"]
+            more = {"processes": size}
+            emit(BENCH, case, "sent", several["bytes"], "model", several["model_bytes"], ratio, "bytes/step", **more)
+
+
+def measured(case: str, size: int, steps: int) -> dict[str, float]:
+    """Figures of a training step, from processes of one thread each."""
+    torchrun = f"torch.distributed.run --standalone --nproc-per-node={size} -m benchmarks.scale"
+    command = [sys.executable, "-m", *torchrun.split(), json.dumps({"case": case, "steps": steps})]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def worker(job: dict[str, Any]) -> None:
+    """Train on random words, and print the figures of the median step."""
+    import torch
+
+    from trellis import distributed
+    from trellis.config import with_settings
+    from trellis.corpus import Corpus, Split, Streams, Vocabulary
+    from trellis.registry import resolve
+
+    distributed.join()
+    torch.set_num_threads(1)
+    random, words = np.random.default_rng(0), np.arange(WORDS)
+    length = LANES * WINDOW * (WARM_UP + job["steps"] + 1)
+    tokens = random.choice(words, length, p=(weights := 1 / (words + 5.0)) / weights.sum()).astype(np.int32)
+    split = Split(tokens, np.array([0, length]), np.array([0, length]))
+    counts = np.bincount(tokens, minlength=WORDS).tolist()
+    vocab = Vocabulary(["<eos>", "<unk>", *(f"w{n}" for n in range(2, WORDS))], counts)
+    config = with_settings("hmm", {"device": "cpu", "order": "streams"} | CASES[job["case"]])
+    torch.manual_seed(0)
+    model = config.family.load("build")(config, Corpus(vocab, {"train": split}, ""))
+    batches = Streams(split, LANES, WINDOW).share()
+    learner = resolve(config.family.learners[config.train.learner])(model, config.train, len(batches))
+    found = [figures(learner, batch) for batch in batches][WARM_UP:]
+    seconds, cpu, sent = np.median(found, 0).tolist()
+    cpu = sum(distributed.from_all(cpu))
+    size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    if distributed.is_first():
+        print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "bytes": sent, "model_bytes": size}))
+
+
+def figures(learner: Any, batch: Any) -> tuple[float, float, int]:
+    """Seconds, seconds of the processor, and bytes of a step."""
+    from trellis import distributed
+
+    before = time.perf_counter(), time.process_time(), distributed.bytes_sent()
+    learner.step(batch)
+    after = time.perf_counter(), time.process_time(), distributed.bytes_sent()
+    return tuple(b - a for a, b in zip(before, after, strict=True))  # type: ignore[return-value]
+
+
+if __name__ == "__main__":
+    worker(json.loads(sys.argv[1]))

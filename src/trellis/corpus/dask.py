@@ -1,0 +1,27 @@
+"""Sums by dask: on the threads of this machine, or on the machines of a `dask.distributed.Client`, if there is one.
+
+A task is repeated if its machine is lost. Results do not depend on the order in which tasks end."""
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import add
+from typing import Any, TypeVar
+
+from trellis.errors import TrellisError
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def total_with_dask(count: Callable[[A], B], items: Iterable[A], plus: Callable[[Any, Any], Any] = add) -> B:
+    """The sum of count(item), in the order of the items; needs the extra `dask`."""
+    try:
+        from dask import compute, delayed
+    except ImportError as error:
+        raise TrellisError("Counting on several machines needs dask: pip install 'trellis-hmm[dask]'.") from error
+    parts: list[Any] = [delayed(count)(item) for item in items]
+    if not parts:
+        raise TrellisError("There is nothing to count; pass at least one file.")
+    while len(parts) > 1:
+        parts = [delayed(reduce)(plus, parts[begin : begin + 2]) for begin in range(0, len(parts), 2)]
+    return compute(parts[0])[0]

@@ -1,0 +1,69 @@
+"""Gradients summed over the processes of a job."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from trellis import distributed
+
+BUCKET = 1 << 23  # bytes that are summed in one message
+
+
+class Gradients:
+    """Sums the gradients of weights over all processes, in buckets, while the backward pass still computes others.
+
+    All processes must compute gradients of the same weights."""
+
+    def __init__(self, weights: Sequence[nn.Parameter]) -> None:
+        self.buckets: list[list[nn.Parameter]] = []
+        for weight in reversed(weights) if distributed.is_joined() else ():  # they arrive roughly in this order
+            if not self.buckets or not _fits(self.buckets[-1], weight):
+                self.buckets.append([])
+            self.buckets[-1].append(weight)
+        self.arrived: set[Tensor] = set()
+        self.sums: list[Callable[[], None]] = []  # one for each bucket that was sent
+
+    @contextmanager
+    def summed(self) -> Iterator[None]:
+        """A context for a backward pass, after which the gradients are sums over all processes."""
+        hooks = [weight.register_post_accumulate_grad_hook(self.arrive) for bucket in self.buckets for weight in bucket]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        while len(self.sums) < len(self.buckets):
+            self.send()
+        for finish in self.sums:
+            finish()
+        self.arrived, self.sums = set(), []
+
+    def arrive(self, weight: Tensor) -> None:
+        """Send the buckets that are complete, in order."""
+        self.arrived.add(weight)
+        while len(self.sums) < len(self.buckets) and self.arrived.issuperset(self.buckets[len(self.sums)]):
+            self.send()
+
+    @torch.no_grad()
+    def send(self) -> None:
+        """Begin to sum the next bucket."""
+        grads = [weight.grad for weight in self.buckets[len(self.sums)] if weight.grad is not None]
+        if not grads:
+            self.sums.append(lambda: None)
+            return
+        flat = torch.cat([grad.flatten() for grad in grads])
+        wait = distributed.begin_sum(flat)
+
+        def finish() -> None:
+            wait()
+            pieces = flat.split([grad.numel() for grad in grads])
+            torch._foreach_copy_(grads, [p.view_as(grad) for p, grad in zip(pieces, grads, strict=True)])
+
+        self.sums.append(finish)
+
+
+def _fits(bucket: list[nn.Parameter], weight: nn.Parameter) -> bool:
+    size = sum(one.numel() for one in (*bucket, weight)) * weight.element_size()
+    return bucket[0].dtype is weight.dtype and size <= BUCKET

@@ -1,0 +1,45 @@
+"""Row normalisers of a softmax, with each process of a job computing a stripe of the rows."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from trellis import distributed
+
+FEWEST = 1 << 15  # rows below which every process computes all of them
+
+Norms = Callable[[Tensor, Tensor], Tensor]  # (queries [R, d], keys [S, d]) -> [R]
+
+
+class Striped(torch.autograd.Function):
+    """norms(queries, keys) [R] of which this process computes its stripe and gathers the others.
+
+    The gradients of the normalisers are summed over all processes, and each process propagates those of its stripe to
+    the queries and keys. The gradients of the weights, which are summed in turn, are then complete."""
+
+    @staticmethod
+    def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:
+        own = distributed.share_of(len(queries))
+        with torch.enable_grad():
+            stripe, known = queries[own].detach().requires_grad_(), keys.detach().requires_grad_()
+            made = norms(stripe, known)
+        ctx.own, ctx.made, ctx.inputs = own, made, (stripe, known)
+        whole = made.new_zeros(len(queries))
+        whole[own] = made.detach()
+        return distributed.add_up(whole)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad = distributed.add_up(grad.contiguous().clone())
+        stripe, keys = torch.autograd.grad(ctx.made, ctx.inputs, grad[ctx.own])
+        queries = stripe.new_zeros(len(grad), stripe.shape[1])
+        queries[ctx.own] = stripe
+        return queries, keys, None
+
+
+def in_stripes(queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:
+    """norms(queries, keys), shared by the processes of a job while all of them take a training step."""
+    if not distributed.is_stepping() or len(queries) < FEWEST:
+        return norms(queries, keys)
+    return Striped.apply(queries, keys, norms)
