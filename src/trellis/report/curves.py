@@ -82,14 +82,14 @@ class Curves(NamedTuple):
 
 def read_curves(path: Path) -> Curves:
     """The curves of a metrics.jsonl: finite points only."""
-    lines = list(_json_lines(path)) if path.exists() else []
+    lines = list(json_lines(path)) if path.exists() else []
     curves = {name: list(_points(lines, f"{name}_ppl")) for name in ("train", "valid")}
     moments = [Moment(*(_number(line, name) for name in Moment._fields)) for line in lines]
     whole_ones = [moment for moment in moments if all(map(math.isfinite, moment))]
     return Curves({name: points for name, points in curves.items() if points}, whole_ones)
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, float | str | None]]:
+def json_lines(path: Path) -> Iterator[dict[str, float | str | None]]:
     """Every complete line; the last may be truncated if a run was killed."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:

@@ -1,0 +1,174 @@
+"""The map of states: groups of states placed by t-SNE, and the states of each group around its centre by PCA."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from trellis.errors import TrellisError
+from trellis.storage import load_tensors, read_metadata, save_tensors
+
+logger = logging.getLogger(__name__)
+FILE, FORMAT, SCHEMA = "map.safetensors", "trellis.map", 1
+DIMENSIONS = 32  # of the principal components that distances are computed in
+MOST_CENTRES = 1_000  # points of one t-SNE
+FEWEST, FEW = 12, 300  # points below which PCA replaces t-SNE; points below which exact t-SNE is faster
+PERPLEXITY = 15.0
+STATES_PER_GROUP = 12  # if a model has no classes
+SPREAD = 0.45  # the radius of the largest group, as a share of the mean distance between neighbouring centres
+SMALLEST = 1e-9
+WORTH_KEEPING = 1.0  # seconds; a layout that is computed faster is not written to disk
+Report = Callable[[float], None]
+
+
+class Layout(NamedTuple):
+    """Positions in a square around 0 of K states in C groups."""
+
+    points: np.ndarray  # [K, 2]
+    centres: np.ndarray  # [C, 2]
+    groups: np.ndarray  # [K]
+
+
+def place_states(vectors: np.ndarray, groups: np.ndarray | None = None, report: Report = lambda done: None) -> Layout:
+    """The layout of states with vectors [K, d]. Without `groups` [K], similar states are grouped by k-means."""
+    reduced = principal(vectors, DIMENSIONS)
+    report(0.1)
+    if groups is None:
+        groups = clusters(reduced, -(-len(reduced) // STATES_PER_GROUP))
+        if len(reduced) <= MOST_CENTRES:
+            points = place_centres(reduced)
+            return scaled(points, group_means(points, groups), groups)
+    report(0.3)
+    centres = place_centres(group_means(reduced, groups))
+    report(0.8)
+    sizes = np.bincount(groups, minlength=len(centres))
+    radius = SPREAD * nearest_distance(centres) * np.sqrt(sizes / sizes.max())
+    points, order = np.empty((len(reduced), 2)), np.argsort(groups, kind="stable")
+    for group, members in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+        points[members] = centres[group] + radius[group] * in_disc(principal(reduced[members], 2))
+    report(1.0)
+    return scaled(points, centres, groups)
+
+
+def scaled(points: np.ndarray, centres: np.ndarray, groups: np.ndarray) -> Layout:
+    """A layout in the square from -1 to 1."""
+    middle = (points.max(0) + points.min(0)) / 2
+    scale = max(float(np.abs(points - middle).max()), SMALLEST)
+    found = (((some - middle) / scale).astype(np.float32) for some in (points, centres))
+    return Layout(*found, groups.astype(np.int64))
+
+
+def group_means(vectors: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The mean vector of each group: [C, d]; zero for an empty one."""
+    sizes = np.bincount(groups)
+    means = np.zeros((len(sizes), vectors.shape[1]))
+    np.add.at(means, groups, vectors)
+    return means / np.maximum(sizes, 1)[:, None]
+
+
+def principal(vectors: np.ndarray, dimensions: int) -> np.ndarray:
+    """The first principal components of vectors [n, d]: [n, min(n, d, dimensions)], padded to two columns."""
+    centred = np.asarray(vectors, np.float64) - np.mean(vectors, 0, dtype=np.float64)
+    values, axes = np.linalg.eigh(centred.T @ centred)
+    axes = axes[:, np.argsort(-values, kind="stable")[: min(dimensions, *centred.shape)]]
+    signs = np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
+    found = centred @ (axes * np.where(signs == 0, 1.0, signs))
+    return np.pad(found, ((0, 0), (0, max(0, 2 - found.shape[1]))))
+
+
+def in_disc(points: np.ndarray) -> np.ndarray:
+    """Points [n, 2] scaled to a disc of radius 1; ranks rather than distances, so that outliers do not squeeze the
+    others."""
+    distance = np.hypot(*points.T)
+    rank = np.empty(len(points))
+    rank[np.argsort(distance, kind="stable")] = np.arange(1, len(points) + 1)
+    radius = np.sqrt((rank - 0.5) / max(1, len(points))) if len(points) > 1 else np.zeros(len(points))
+    return points / np.maximum(distance, SMALLEST)[:, None] * radius[:, None]
+
+
+def place_centres(means: np.ndarray) -> np.ndarray:
+    """The centres of groups [C, 2]. Too many for one t-SNE are grouped themselves."""
+    if len(means) > MOST_CENTRES:
+        return place_states(means, clusters(means, MOST_CENTRES // 4)).points.astype(np.float64)
+    if len(means) < FEWEST:
+        return principal(means, 2)[:, :2]
+    from sklearn.manifold import TSNE
+
+    perplexity = min(PERPLEXITY, (len(means) - 1) / 3)
+    method = "exact" if len(means) < FEW else "barnes_hut"
+    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=0, method=method)
+    return tsne.fit_transform(means.astype(np.float32)).astype(np.float64)
+
+
+def nearest_distance(points: np.ndarray) -> float:
+    """The mean distance to the nearest other point; 1 for a single point."""
+    if len(points) < 2:
+        return 1.0
+    from scipy.spatial import cKDTree
+
+    return float(cKDTree(points).query(points, k=2)[0][:, 1].mean()) or 1.0
+
+
+def clusters(vectors: np.ndarray, n: int) -> np.ndarray:
+    """Groups of similar vectors, by k-means, numbered by the order of their first member: [n]."""
+    if n < 2 or len(vectors) <= n:
+        return np.zeros(len(vectors), np.int64) if n < 2 else np.arange(len(vectors))
+    from sklearn.cluster import MiniBatchKMeans
+
+    labels = MiniBatchKMeans(n, random_state=0, n_init=1, batch_size=4096).fit_predict(vectors)
+    _, first, labels = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty_like(first)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return rank[labels]
+
+
+def keep_layout(folder: Path | None, vectors: np.ndarray, groups: np.ndarray | None, report: Report) -> Layout:
+    """Compute a layout, and write it beside the model if that took long."""
+    begun = time.monotonic()
+    layout = place_states(vectors, groups, report)
+    if folder is not None and time.monotonic() - begun > WORTH_KEEPING:
+        try:
+            about = {"format": FORMAT, "schema": str(SCHEMA), "vectors": fingerprint(vectors)}
+            save_tensors(folder / FILE, layout._asdict(), about)
+        except TrellisError as error:
+            logger.info(f"The map of states was not kept: {error}")
+    return layout
+
+
+def kept_layout(folder: Path | None, vectors: np.ndarray) -> Layout | None:
+    """The layout beside the model, if there is one, it is intact, and it is that of these vectors."""
+    file = None if folder is None else folder / FILE
+    if file is None or not file.is_file():
+        return None
+    try:
+        about = read_metadata(file)
+        if (about.get("format"), about.get("schema")) != (FORMAT, str(SCHEMA)):
+            return None
+        if about.get("vectors") != fingerprint(vectors):
+            return None
+        found = load_tensors(file, checked=True)
+        layout = Layout(*(found[name].numpy() for name in Layout._fields))
+    except (TrellisError, ValueError, LookupError):
+        return None
+    return layout if is_sound(layout, len(vectors)) else None
+
+
+def is_sound(layout: Layout, states: int) -> bool:
+    """Whether a layout read from disk has the right shapes and finite positions."""
+    points, centres, groups = layout
+    shapes = points.shape == (states, 2) and centres.ndim == 2 and centres.shape[1] == 2 and groups.shape == (states,)
+    if not shapes or points.dtype.kind != "f" or centres.dtype.kind != "f" or groups.dtype.kind != "i":
+        return False
+    inside = 0 <= int(groups.min(initial=0)) and int(groups.max(initial=0)) < len(centres)
+    return bool(inside and np.isfinite(points).all() and np.isfinite(centres).all())
+
+
+def fingerprint(vectors: np.ndarray) -> str:
+    """A hash of the vectors of states."""
+    return hashlib.sha256(np.ascontiguousarray(vectors).tobytes()).hexdigest()[:32]
