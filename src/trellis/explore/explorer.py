@@ -73,7 +73,7 @@ class Explorer:
         """The tokens at the beginning of the validation text whose surprisal differs most, in context."""
         models = [one.model for one in self.views]
         texts = [Text(model.vocab, shortened(load_split(model, None, "valid"), COMPARED_TOKENS)) for model in models]
-        require_same(*texts, *(one.name for one in self.views))
+        require_same(texts[0], texts[1], self.views[0].name, self.views[1].name)
         pairs = zip(models, texts, strict=True)
         bits = np.array([in_bits(in_text_order(model, reading_of(model)(text.split))) for model, text in pairs])
         worst = np.argsort(-np.nan_to_num(np.abs(bits[0] - bits[1])), kind="stable")[:MOST_DIFFERENCES]

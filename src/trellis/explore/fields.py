@@ -127,7 +127,9 @@ def read_fields(fields: Sequence[Field], given: Mapping[str, Any]) -> dict[str, 
     names = [field.name for field in fields]
     unknown = next((name for name in given if name not in names), None)
     if unknown is not None:
-        raise TrellisError(f"The field {shown(unknown)} is not recognised; the fields are {', '.join(names) or 'none'}.")
+        raise TrellisError(
+            f"The field {shown(unknown)} is not recognised; the fields are {', '.join(names) or 'none'}."
+        )
     missing = next((field.name for field in fields if field.default is REQUIRED and field.name not in given), None)
     if missing is not None:
         raise TrellisError(f"The field {missing!r} is missing.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from trellis.tasks.lm import Evaluation, check_source, data_of
 
 LONGEST_SENTENCE = 100  # tokens
 MOST_TOKENS = 300  # of a text
+EXAMPLES, SAMPLES, SHORT = 3, 20, 16  # examples to show, out of so many samples of at most SHORT tokens
 
 
 class LanguageViews(Views):
@@ -30,6 +32,14 @@ class LanguageViews(Views):
         except TrellisError:
             return False
         return "data" in self.model.about and data_of(self.model).source != "-"
+
+    @cached_property
+    def examples(self) -> list[str]:
+        """Sampled sentences of moderate length, preferably without unknown words."""
+        found = [one for one in self.model.sample(SAMPLES, SHORT, 1) if self.log_prob(one) is not None]
+        unknown = "<unk>"
+        found.sort(key=lambda one: (one.count(unknown), abs(len(one.split()) - SHORT // 2)))
+        return [one for one in found if one.strip()][:EXAMPLES]
 
     def words_of(self, text: str, gap: str | None = None) -> tuple[np.ndarray, list[str], list[bool]]:
         """The ids of a text's words, the words as typed, and which of them are in the vocabulary."""
@@ -62,7 +72,9 @@ class LanguageViews(Views):
     def sample(self, n: int, seed: int, prompt: str) -> Answer:
         """Sampled sentences, with their log-probabilities."""
         if prompt:
-            raise TrellisError(f"Samples of a {self.model.name} model cannot begin with a prompt: prompts are for HMMs.")
+            raise TrellisError(
+                f"Samples of a {self.model.name} model cannot begin with a prompt: prompts are for HMMs."
+            )
         sentences = self.model.sample(n, LONGEST_SENTENCE, seed)
         items = [{"text": one, "log_prob": self.log_prob(one)} for one in sentences]
         return {"items": items, "command": command("trellis", "sample", self.name, "-n", n, "--seed", seed)}

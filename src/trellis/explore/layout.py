@@ -60,8 +60,8 @@ def scaled(points: np.ndarray, centres: np.ndarray, groups: np.ndarray) -> Layou
     """A layout in the square from -1 to 1."""
     middle = (points.max(0) + points.min(0)) / 2
     scale = max(float(np.abs(points - middle).max()), SMALLEST)
-    found = (((some - middle) / scale).astype(np.float32) for some in (points, centres))
-    return Layout(*found, groups.astype(np.int64))
+    placed, centred = (((some - middle) / scale).astype(np.float32) for some in (points, centres))
+    return Layout(placed, centred, groups.astype(np.int64))
 
 
 def group_means(vectors: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -27,7 +27,11 @@ def document(version: str) -> dict[str, Any]:
 
 def operation(endpoint: Endpoint) -> dict[str, Any]:
     """One request: its parameters or body, and its responses."""
-    found: dict[str, Any] = {"operationId": endpoint.name, "summary": endpoint.summary, "responses": responses(endpoint)}
+    found: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "responses": responses(endpoint),
+    }
     if endpoint.method == "GET":
         return found | {"parameters": [parameter(endpoint, field) for field in endpoint.fields]}
     required = [field.name for field in endpoint.fields if field.default is REQUIRED]

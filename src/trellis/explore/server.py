@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -24,6 +23,7 @@ from trellis.explore.explorer import Explorer
 from trellis.explore.guard import LOOPBACK, Guard, refused
 from trellis.explore.openapi import document
 from trellis.explore.turns import Busy, Turns
+from trellis.explore.views import encoded
 
 LARGEST_BODY = 1 << 16  # bytes
 BODY_SECONDS = 10.0  # to send a body
@@ -57,7 +57,7 @@ def application(
     routes.append(Route("/api/openapi.json", lambda request: JSONResponse(description)))
     routes += [Route(path, sender(*file)) for path, file in static_files().items()]
     errors: Any = {404: not_found, 405: wrong_method}
-    guard = Middleware(Guard, hosts=hosts, token=token)  # type: ignore[arg-type]
+    guard = Middleware(Guard, hosts=hosts, token=token)
     return Starlette(routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lifespan)
 
 
@@ -127,21 +127,6 @@ async def body_of(request: Request) -> bytes:
     except ClientDisconnect:
         raise TrellisError("The client has gone away.") from None
     return bytes(body)
-
-
-def encoded(answer: dict[str, Any]) -> tuple[int, bytes]:
-    """The status of an answer, 202 while it is being computed, and its JSON; infinities and NaN become null."""
-    status = 202 if answer.get("ready") is False else 200
-    return status, json.dumps(finite(answer), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
-
-
-def finite(value: Any) -> Any:
-    """A JSON value without infinities and NaN, which JSON lacks."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:

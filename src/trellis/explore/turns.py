@@ -34,7 +34,9 @@ class Turns:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self.seconds)
         except TimeoutError:
-            raise Busy(f"There was no answer within {self.seconds:g} seconds; ask something smaller, or wait.") from None
+            raise Busy(
+                f"There was no answer within {self.seconds:g} seconds; ask something smaller, or wait."
+            ) from None
 
     def done(self, future: Future[Any]) -> None:
         self.waiting -= 1

@@ -22,6 +22,7 @@ from trellis.report.page import METRICS
 T = TypeVar("T")
 Turn = Callable[[Callable[[], T]], T]  # runs a function when no other query uses the model
 RESULTS = "results.json"
+MOST_FREQUENT = 100  # words considered as examples
 TIMES = "step", "epoch", "tokens", "seconds"
 Answer = dict[str, Any]
 
@@ -55,7 +56,19 @@ class Views:
             "views": [*self.views, *["training"] * bool(self.metrics())],
             "facts": [[text(key), text(value)] for key, value in self.facts()],
             "scores": self.scores(),
+            "examples": self.examples,
         }
+
+    @property
+    def examples(self) -> list[str]:
+        """Sentences to begin with."""
+        return []
+
+    def frequent_words(self) -> list[str]:
+        """The words of the vocabulary, the most frequent first, without markers such as <eos>."""
+        vocab = self.model.vocab
+        pairs = sorted(zip(vocab.counts, vocab.words, strict=True), key=lambda pair: -pair[0])
+        return [word for _, word in pairs[:MOST_FREQUENT] if not (word.startswith("<") and word.endswith(">"))]
 
     def facts(self) -> Iterable[tuple[str, str]]:
         """Names and values, as text."""
@@ -148,3 +161,18 @@ def quoted(word: str) -> str:
         return shlex.quote(word)
     escaped = word.replace("\\", "\\\\").replace("'", "\\'")
     return f"$'{text(escaped)}'"
+
+
+def encoded(answer: dict[str, Any]) -> tuple[int, bytes]:
+    """The status of an answer, 202 while it is being computed, and its JSON; infinities and NaN become null."""
+    status = 202 if answer.get("ready") is False else 200
+    return status, json.dumps(finite(answer), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def finite(value: Any) -> Any:
+    """A JSON value without infinities and NaN, which JSON lacks."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list | tuple) else value

@@ -44,9 +44,7 @@ def run(args: argparse.Namespace) -> Answer:
 
         from trellis.explore.server import application
     except ImportError as error:
-        raise TrellisError(
-            "The explorer needs starlette and uvicorn: pip install 'trellis-hmm[explore]'."
-        ) from error
+        raise TrellisError("The explorer needs starlette and uvicorn: pip install 'trellis-hmm[explore]'.") from error
     from trellis.explore.explorer import Explorer
     from trellis.explore.guard import LOOPBACK
 

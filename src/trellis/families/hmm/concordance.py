@@ -90,4 +90,3 @@ def text_of(model: HMM) -> Split:
         return load_split(model, None, "valid")
     except TrellisError:
         return load_split(model, None, "train")
-

@@ -132,10 +132,10 @@ def state_lines(model: HMM, states: list[int], best: Tensor) -> list[Line]:
 def next_words(model: HMM, row: Tensor, best: Tensor) -> list[Follower]:
     """p(next state) [K], summed over the states that share their most probable word [K]."""
     found = []
-    for word, prob, count, main in merged_by_word(row, best, len(model.vocab), FOLLOWERS):
-        which = f"state {main}" if count == 1 else f"{whole(count)} states, mainly {main}"
-        name = model.vocab.words[word]
-        found.append(Follower(name, prob, f"state-{main}", f"{which}: {probability(prob)}"))
+    for one in merged_by_word(row, best, len(model.vocab), FOLLOWERS):
+        which = f"state {one.main}" if one.states == 1 else f"{whole(one.states)} states, mainly {one.main}"
+        name = model.vocab.words[one.word]
+        found.append(Follower(name, one.prob, f"state-{one.main}", f"{which}: {probability(one.prob)}"))
     return found
 
 

@@ -19,9 +19,12 @@ from trellis.families.hmm.lattice import WORDS, state_words
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters.neural import NeuralParams
 from trellis.families.hmm.states import merged_by_word
-from trellis.models.base import Ranked
 
-MOST_WORDS, MOST_ROWS, MOST_CONTEXTS = 200, 12, 12  # of one state: words; predecessors, successors, neighbours; contexts
+MOST_WORDS, MOST_ROWS, MOST_CONTEXTS = (
+    200,
+    12,
+    12,
+)  # of one state: words; predecessors, successors, neighbours; contexts
 SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
 DIGITS = 5  # of positions and occupancies on the map
@@ -68,7 +71,7 @@ class StateViews(LanguageViews):
         params = self.model.params
         with torch.no_grad():
             if isinstance(params, NeuralParams):
-                return params.embed("out").float()
+                return params.embed("out").detach().float()
             _, transition, emission = self.model.parts()
             by_words = torch.randn(len(self.model.vocab), SKETCH, generator=seeded(0)).to(self.model.device)
             by_states = torch.randn(self.model.num_states, SKETCH, generator=seeded(1)).to(self.model.device)
@@ -179,10 +182,14 @@ class StateViews(LanguageViews):
     def merged(self, probs: Tensor) -> list[Answer]:
         """A distribution over states [K], summed over states with the same most probable word."""
         found = merged_by_word(probs, self.best_words, len(self.model.vocab), MOST_ROWS)
-        labels = {one["id"]: one["label"] for one in self.named(torch.tensor([one.main for one in found]).to(probs.device))} if found else {}
+        labels = (
+            {one["id"]: one["label"] for one in self.named(torch.tensor([one.main for one in found]).to(probs.device))}
+            if found
+            else {}
+        )
         return [
             {"id": one.main, "label": labels[one.main], "word": self.model.vocab.words[one.word], "prob": one.prob,
-             "count": one.count}
+             "count": one.states}
             for one in found
         ]  # fmt: skip
 
@@ -197,7 +204,9 @@ class StateViews(LanguageViews):
         sizes = torch.bincount(groups, minlength=n).tolist()
         labels = self.class_labels(groups, n)
         rows = zip(labels, sizes, shares.tolist(), strict=True)
-        items = [{"id": c, "label": label, "states": size, "occupancy": share} for c, (label, size, share) in enumerate(rows)]
+        items = [
+            {"id": c, "label": label, "states": size, "occupancy": share} for c, (label, size, share) in enumerate(rows)
+        ]
         return {"items": items, "ready": True}
 
     def groups(self) -> Tensor | None:
@@ -215,7 +224,9 @@ class StateViews(LanguageViews):
         shares.index_add_(0, groups * size + self.best_words, self.occupancy.float() + 1e-12)
         top = shares.view(n, size).topk(min(WORDS, size))
         rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [", ".join(self.model.vocab.decode([i for i, p in zip(ids, ps, strict=True) if p > 0])) for ids, ps in rows]
+        return [
+            ", ".join(self.model.vocab.decode([i for i, p in zip(ids, ps, strict=True) if p > 0])) for ids, ps in rows
+        ]
 
     @torch.no_grad()
     def map(self) -> Answer:

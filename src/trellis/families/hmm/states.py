@@ -58,7 +58,7 @@ class Merged(NamedTuple):
 
     word: int
     prob: float
-    count: int  # states of probability above zero
+    states: int  # the number of states of probability above zero
     main: int  # the most probable of them
 
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from trellis import constraints
+from trellis.constraints import anything, conjunction
 from trellis.corpus import GAP
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
 from trellis.explore.views import Answer, Turn, command
-from trellis.families.hmm.lattice import sentence_lattice
 from trellis.families.hmm.state_views import StateViews
 from trellis.inference import queries
+from trellis.inference.lattice import Lattice, lattice
 from trellis.models.base import Infilled
 
 MOST_STATES, WORTH = 24, 0.01  # maximum number of states in a trellis; minimum peak posterior of a state
@@ -35,7 +35,13 @@ class HMMViews(StateViews):
     def warm(self) -> None:
         """Compute what all sentences share, so that the first one is answered quickly."""
         tokens = torch.full((1, 2), self.model.vocab.eos, device=self.model.device)
-        sentence_lattice(self.chain, tokens, MOST_STATES, WORTH)
+        self.lattice(tokens)
+
+    def lattice(self, tokens: Tensor) -> Lattice:
+        """The lattice of a sentence [1, T], in which -1 is a gap."""
+        has_gaps = bool((tokens < 0).any())
+        potentials = self.gap_chain.potentials(tokens) if has_gaps else self.chain.emission.potentials(tokens)
+        return lattice(self.chain.prior, self.chain.transition, potentials, MOST_STATES, WORTH)
 
     @cached_property
     def chain(self) -> queries.Chain:
@@ -55,7 +61,7 @@ class HMMViews(StateViews):
         ids, words, known = self.words_of(text, GAP)
         vocab, gaps = self.model.vocab, (ids < 0).nonzero()[0].tolist()
         tokens = torch.tensor([[*ids.tolist(), vocab.eos]], device=self.model.device)
-        found = sentence_lattice(self.gap_chain if gaps else self.chain, tokens, MOST_STATES, WORTH)
+        found = self.lattice(tokens)
         draws = command("trellis", "draw", self.name, text, "-o", "trellis.svg")
         return {
             "words": [*words, vocab.words[vocab.eos]],
@@ -115,23 +121,23 @@ class HMMViews(StateViews):
         """Samples under constraints, or the most probable sentence, and the probability of the constraints."""
         given = {"contains": contains, "not": without, "regex": [regex] * bool(regex)}
         given["template"] = [template] * bool(template)
-        found = self.model.constrain(constraints.conjunction(given, ordered), *words)
-        sentences = [found.best()] if best else found.samples(n, seed=seed)
+        found = self.model.constrain(conjunction(given, ordered), *words)
         options = [part for name, texts in given.items() for one in texts for part in (f"--{name}", one)]
         options += ["--in-order"] * ordered + ["--words", f"{words[0]}..{words[1]}"]
         options += ["--best"] if best else ["-n", str(n), "--seed", str(seed)]
+        sentences = [found.best()] if best else found.samples(n, seed=seed)
         return {
             "log_prob": found.log_prob(),
             "constraint": found.constraint.name,
             "items": [{"text": one.text, "log_prob": one.log_prob} for one in sentences],
-            "proved": sentences[0].proved if best else None,
+            "proved": getattr(sentences[0], "proved", None),
             "command": command("trellis", "generate", self.name, *options),
         }
 
     def sample(self, n: int, seed: int, prompt: str) -> Answer:
         if not prompt:
             return super().sample(n, seed, prompt)
-        found = self.model.constrain(constraints.anything(), 0, LONGEST_SENTENCE).samples(n, prompt, seed)
+        found = self.model.constrain(anything(), 0, LONGEST_SENTENCE).samples(n, prompt, seed)
         options = "--prompt", prompt, "-n", n, "--seed", seed
         items = [{"text": one.text, "log_prob": one.log_prob} for one in found]
         return {"items": items, "command": command("trellis", "generate", self.name, *options)}
