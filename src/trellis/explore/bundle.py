@@ -15,7 +15,7 @@ def read_static(name: str) -> str:
 
 
 def bundle(entry: str) -> str:
-    """A module and all that it imports as one script, in which the module is an object called `entry`.
+    """A module and all that it imports as one script, in which it is an object called `module_` and its name.
 
     Every module becomes a function that returns its exports, so that their other names stay apart."""
     written: dict[str, str] = {}
@@ -26,8 +26,8 @@ def bundle(entry: str) -> str:
             if other not in written:
                 write(other)
         names = ", ".join(name for _, name in EXPORT.findall(source))
-        body = EXPORT.sub(r"\1 \2", IMPORT.sub(r"const { \1 } = \2;\n", source))
-        written[module] = f"const {module} = (() => {{\n{body}return {{ {names} }};\n}})();\n"
+        body = EXPORT.sub(r"\1 \2", IMPORT.sub(r"const { \1 } = module_\2;\n", source))
+        written[module] = f"const module_{module} = (() => {{\n{body}return {{ {names} }};\n}})();\n"
 
     write(entry)
     return "".join(written.values())

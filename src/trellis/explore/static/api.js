@@ -11,10 +11,9 @@ export function keyOf(method, path, body) {
   return body === undefined ? `${method} ${path}` : `${method} ${path} ${JSON.stringify(body)}`;
 }
 
-/** Asks the server over HTTP; with a token if the page's address has one. */
+/** Asks the server over HTTP. Where a token is needed, the page was opened with it, and a cookie has it since. */
 export async function overHTTP(method, path, body) {
-  const token = new URLSearchParams(location.search).get("token");
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(token && { "X-Trellis-Token": token }) };
+  const headers = body ? { "Content-Type": "application/json" } : {};
   let response;
   try {
     response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });

@@ -5,6 +5,7 @@ import { word } from "./format.js";
 const MARGIN = 36; // pixels around the points
 const ZOOMS = [1, 400];
 const LABELS = 60; // names that are drawn at most
+const CLOSE = 1.9; // zoom from which states have names instead of classes
 
 /** The colour of a class: hues far apart for neighbouring numbers. */
 export function colourOf(kind, dark) {
@@ -237,13 +238,13 @@ export class MapPlot {
   /** Names of classes first; those of states when few of them are in sight. */
   #names(pen, dark, seen) {
     const classes = this.data.classes ?? [];
-    const close = seen.length < LABELS * 4 && (!classes.length || seen.length < 120);
+    const close = this.data.labels && seen.length < LABELS * 4 && (!classes.length || this.view.zoom >= CLOSE);
     const states = [...this.found, ...seen.filter((i) => !this.found.has(i)).sort((a, b) => this.data.occupancy[b] - this.data.occupancy[a])];
     const wanted = close
       ? states.map((i) => [this.data.labels?.[i] ?? "", this.x[i], this.y[i], this.radius(i)])
       : [...this.found].map((i) => [this.data.labels?.[i] ?? "", this.x[i], this.y[i], this.radius(i)]).concat(classes.map((each) => [each.label, ...this.place(each.x, each.y), 0]));
     pen.globalAlpha = 1;
-    pen.font = `${close ? 12 : 13}px system-ui, sans-serif`;
+    pen.font = close ? "12px system-ui, sans-serif" : "600 13px system-ui, sans-serif";
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     const taken = [];

@@ -27,12 +27,11 @@ function prediction(app, item, most, verb, use) {
 }
 
 function carriers(app, item) {
-  const total = item.states.reduce((sum, state) => sum + state.prob, 0);
   return h(
     "ul",
     { "aria-label": `States that carry ${word(item.word)}` },
     item.states.map((state) =>
-      h("li", null, h("a", { href: app.link("state", { id: state.id }) }, `${state.label}`), h("small", null, ` state ${state.id}`), bar(state.prob / Math.max(total, 1e-300)), h("span", { class: "number" }, percent(state.prob / Math.max(total, 1e-300)))),
+      h("li", null, h("a", { href: app.link("state", { id: state.id }) }, `${state.label}`), h("small", null, ` state ${state.id}`), bar(state.prob), h("span", { class: "number" }, percent(state.prob))),
     ),
   );
 }

@@ -29,11 +29,11 @@ const QUESTIONS = {
     title: "Constraints",
     about: "Sentences that satisfy constraints: their total probability, and exact samples or the most probable one.",
     fields: (q) => ({
-      contains: several("Contains", q.getAll("contains").length || q.has("ask") ? q.getAll("contains") : ["a list"], "one word or phrase per line"),
-      ordered: check("In this order", q.get("ordered") === "true"),
+      contains: several("Contains", q.has("words") || q.has("contains") ? q.getAll("contains") : ["a list"], "one word or phrase per line"),
       not: several("Does not contain", q.getAll("not"), "one per line"),
       regex: text("Matches", q.get("regex") ?? "", "a regular expression over words"),
       template: text("Template", q.get("template") ?? "", "such as: the ___ returns a ..."),
+      ordered: check("In this order", q.get("ordered") === "true"),
       least: count("At least words", q.getAll("words")[0] ?? 1, 100),
       most: count("At most words", q.getAll("words")[1] ?? 12, 100),
       n: count("Samples", q.get("n") ?? 5, 50),

@@ -67,6 +67,7 @@ export function stateView(app, params) {
 }
 
 function statePage(app, state, params) {
+  const merged = () => h("small", null, " states with the same first word as one");
   const facts = [["occupancy", percent(state.occupancy)], ...(state.class === null || state.class === undefined ? [] : [["class", h("a", { href: app.link("map", { class: state.class }) }, state.class)]])];
   const step = (id, text) => (id >= 0 && id < app.info.states ? h("a", { href: app.link("state", { id }) }, text) : null);
   return [
@@ -75,8 +76,8 @@ function statePage(app, state, params) {
     h("div", { class: "columns two" },
       h("section", { "aria-labelledby": "words" }, h("h3", { id: "words" }, "Words"), relevance(app, state, params)),
       h("div", null,
-        h("section", { "aria-labelledby": "outgoing" }, h("h3", { id: "outgoing" }, "Goes to"), linked(app, state.outgoing, "prob", "States that follow")),
-        h("section", { "aria-labelledby": "incoming" }, h("h3", { id: "incoming" }, "Comes from"), linked(app, state.incoming, "prob", "States that precede")),
+        h("section", { "aria-labelledby": "outgoing" }, h("h3", { id: "outgoing" }, "Goes to", merged()), linked(app, state.outgoing, "prob", "States that follow")),
+        h("section", { "aria-labelledby": "incoming" }, h("h3", { id: "incoming" }, "Comes from", merged()), linked(app, state.incoming, "prob", "States that precede")),
         state.neighbours?.length ? h("section", { "aria-labelledby": "neighbours" }, h("h3", { id: "neighbours" }, "Similar states"), linked(app, state.neighbours, "similarity", "Similar states")) : null,
       ),
     ),
