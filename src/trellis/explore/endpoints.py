@@ -33,7 +33,7 @@ ENDPOINTS = (
     Endpoint("about", "GET", "/api/about", (), "The models: families, sizes, views, facts and scores", both=True,
              queued=False),
     Endpoint("smooth", "POST", "/api/smooth", (MODEL, TEXT),
-             "Posteriors of states and transitions, Viterbi path and surprisal of a sentence; ___ is a gap", "sentence"),
+             "Posteriors of states and transitions, Viterbi path and surprisal of a text; ___ is a gap", "sentence"),
     Endpoint("score", "POST", "/api/score", (MODEL, TEXT), "Surprisal of each word, log-probability, perplexity",
              "sentence"),
     Endpoint("predict", "POST", "/api/predict", (MODEL, Text("text", ""), TOP),

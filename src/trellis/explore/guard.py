@@ -80,7 +80,7 @@ class Guard:
             cookie = None
         given += [] if cookie is None else [cookie.value]
         wanted = str(self.token).encode()
-        return any([secrets.compare_digest(one.encode("utf-8", "replace"), wanted) for one in given])
+        return any(secrets.compare_digest(one.encode("utf-8", "replace"), wanted) for one in given)
 
     def redirect(self, scope: Scope) -> Response | None:
         """After a page was opened with the token: the same page without it, and a cookie."""

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from trellis.errors import TrellisError
-from trellis.storage import load_tensors, read_metadata, save_tensors
-
-logger = logging.getLogger(__name__)
-FILE, FORMAT, SCHEMA = "map.safetensors", "trellis.map", 1
 DIMENSIONS = 32  # of the principal components that distances are computed in
 MOST_CENTRES = 1_000  # points of one t-SNE
 FEWEST, FEW = 12, 300  # points below which PCA replaces t-SNE; points below which exact t-SNE is faster
@@ -23,7 +14,6 @@ PERPLEXITY = 15.0
 STATES_PER_GROUP = 12  # if a model has no classes
 SPREAD = 0.45  # the radius of the largest group, as a share of the mean distance between neighbouring centres
 SMALLEST = 1e-9
-WORTH_KEEPING = 1.0  # seconds; a layout that is computed faster is not written to disk
 Report = Callable[[float], None]
 
 
@@ -128,35 +118,12 @@ def clusters(vectors: np.ndarray, n: int) -> np.ndarray:
     return rank[labels]
 
 
-def keep_layout(folder: Path | None, vectors: np.ndarray, groups: np.ndarray | None, report: Report) -> Layout:
-    """Compute a layout, and write it beside the model if that took long."""
-    begun = time.monotonic()
-    layout = place_states(vectors, groups, report)
-    if folder is not None and time.monotonic() - begun > WORTH_KEEPING:
-        try:
-            about = {"format": FORMAT, "schema": str(SCHEMA), "vectors": fingerprint(vectors)}
-            save_tensors(folder / FILE, layout._asdict(), about)
-        except TrellisError as error:
-            logger.info(f"The map of states was not kept: {error}")
-    return layout
-
-
-def kept_layout(folder: Path | None, vectors: np.ndarray) -> Layout | None:
-    """The layout beside the model, if there is one, it is intact, and it is that of these vectors."""
-    file = None if folder is None else folder / FILE
-    if file is None or not file.is_file():
+def restored(arrays: Mapping[str, np.ndarray], states: int) -> Layout | None:
+    """The layout among arrays read from a file, if it is there and sound."""
+    if not all(name in arrays for name in Layout._fields):
         return None
-    try:
-        about = read_metadata(file)
-        if (about.get("format"), about.get("schema")) != (FORMAT, str(SCHEMA)):
-            return None
-        if about.get("vectors") != fingerprint(vectors):
-            return None
-        found = load_tensors(file, checked=True)
-        layout = Layout(*(found[name].numpy() for name in Layout._fields))
-    except (TrellisError, ValueError, LookupError):
-        return None
-    return layout if is_sound(layout, len(vectors)) else None
+    layout = Layout(*(arrays[name] for name in Layout._fields))
+    return layout if is_sound(layout, states) else None
 
 
 def is_sound(layout: Layout, states: int) -> bool:
@@ -165,10 +132,5 @@ def is_sound(layout: Layout, states: int) -> bool:
     shapes = points.shape == (states, 2) and centres.ndim == 2 and centres.shape[1] == 2 and groups.shape == (states,)
     if not shapes or points.dtype.kind != "f" or centres.dtype.kind != "f" or groups.dtype.kind != "i":
         return False
-    inside = 0 <= int(groups.min(initial=0)) and int(groups.max(initial=0)) < len(centres)
-    return bool(inside and np.isfinite(points).all() and np.isfinite(centres).all())
-
-
-def fingerprint(vectors: np.ndarray) -> str:
-    """A hash of the vectors of states."""
-    return hashlib.sha256(np.ascontiguousarray(vectors).tobytes()).hexdigest()[:32]
+    inside = bool(((groups >= 0) & (groups < len(centres))).all())
+    return inside and bool(np.isfinite(points).all() and np.isfinite(centres).all())

@@ -57,6 +57,7 @@ class Views:
             "facts": [[text(key), text(value)] for key, value in self.facts()],
             "scores": self.scores(),
             "examples": self.examples,
+            "separator": model.vocab.join(["a", "b"])[1:-1],
         }
 
     @property
@@ -163,16 +164,19 @@ def quoted(word: str) -> str:
     return f"$'{text(escaped)}'"
 
 
-def encoded(answer: dict[str, Any]) -> tuple[int, bytes]:
-    """The status of an answer, 202 while it is being computed, and its JSON; infinities and NaN become null."""
+def encoded(answer: Answer, digits: int | None = None) -> tuple[int, bytes]:
+    """The status of an answer, 202 while it is being computed, and its JSON. Infinities and NaN become null; numbers
+    are rounded to `digits` significant digits, if given."""
     status = 202 if answer.get("ready") is False else 200
-    return status, json.dumps(finite(answer), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    text = json.dumps(finite(answer, digits), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return status, text.encode("utf-8", "replace")
 
 
-def finite(value: Any) -> Any:
+def finite(value: Any, digits: int | None = None) -> Any:
     """A JSON value without infinities and NaN, which JSON lacks."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        rounded = value if digits is None else float(f"{value:.{digits}g}")
+        return rounded if math.isfinite(rounded) else None
     if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: finite(one, digits) for name, one in value.items()}
+    return [finite(one, digits) for one in value] if isinstance(value, list | tuple) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from trellis.families.hmm.model import HMM
 
 STATES = 3  # most probable states kept for each token
-MOST_TOKENS, MOST_SECONDS = 50_000, 20.0  # of the text that is read, and of reading it
+MOST_TOKENS, MOST_WORK = 20_000, 1 << 31  # of the text that is read: tokens, and tokens x live states squared
 BLOCK = 1 << 25  # transitions between live states in one batch
 AROUND = 8  # tokens shown on each side
 SMALLEST = 0.1  # posterior of a state at an example
@@ -33,30 +32,29 @@ class Concordance:
     def __init__(self, model: HMM) -> None:
         self.model = model
         self.split: Split | None = None
-        self.states = np.empty((0, STATES), np.int64)
-        self.probs = np.empty((0, STATES), np.float32)
+        self.states: np.ndarray = np.empty((0, STATES), np.int64)
+        self.probs: np.ndarray = np.empty((0, STATES), np.float32)
 
     def read(self, turn: Turn[Any]) -> None:
-        """Read the validation or training text, a batch at a time, until the time is up."""
+        """Read the validation or training text, a batch at a time."""
+        live = turn(self.live)
         try:
-            split = shortened(text_of(self.model), MOST_TOKENS)
+            split = shortened(text_of(self.model), min(MOST_TOKENS, MOST_WORK // live**2))
         except TrellisError:
             return
-        live = self.live()
         states = np.full((len(split.tokens), min(STATES, live)), -1)
         probs = np.zeros(states.shape, np.float32)
         batches = Sentences(split, max(64, BLOCK // live**2))
-        begun = time.monotonic()
         for batch, windows in zip(batches, batches.windows(), strict=True):
             found = turn(lambda: self.best(batch))  # noqa: B023
             for row, start, length in zip(range(len(windows.starts)), windows.starts, windows.lengths, strict=True):
                 for kept, values in zip((states, probs), found, strict=True):
                     kept[start : start + length] = values[row, :length]
             self.split, self.states, self.probs = split, states, probs
-            if time.monotonic() - begun > MOST_SECONDS:
-                break
 
+    @torch.no_grad()
     def live(self) -> int:
+        """The number of states that are live at a token."""
         support = self.model.parts().emission.support
         return self.model.num_states if support is None else support.shape[1]
 

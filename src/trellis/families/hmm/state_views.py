@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trellis.devices import seeded
 from trellis.emissions import Partition
 from trellis.errors import TrellisError
+from trellis.explore.kept import Kept
 from trellis.explore.language import LanguageViews
-from trellis.explore.layout import Layout, keep_layout, kept_layout
+from trellis.explore.layout import Layout, place_states, restored
 from trellis.explore.views import Answer, Turn
 from trellis.families.hmm.concordance import Concordance
-from trellis.families.hmm.lattice import WORDS, state_words
+from trellis.families.hmm.lattice import WORDS
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.parameters.neural import NeuralParams
 from trellis.families.hmm.states import merged_by_word
+from trellis.transitions import Softmax
 
 MOST_WORDS, MOST_ROWS, MOST_CONTEXTS = (
     200,
@@ -27,6 +32,8 @@ MOST_WORDS, MOST_ROWS, MOST_CONTEXTS = (
 )  # of one state: words; predecessors, successors, neighbours; contexts
 SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
+WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
+NORMS, CHECKED, EXACT = "norms", 16, 1e-3  # normalisers in a file: how many are checked, and how exactly
 DIGITS = 5  # of positions and occupancies on the map
 
 
@@ -59,10 +66,16 @@ class StateViews(LanguageViews):
             return self.model.parts().emission.predict(self.occupancy).exp()
 
     @cached_property
+    def top_words(self) -> Tensor:
+        """The most probable words of each state: [K, n]."""
+        with torch.no_grad():
+            chunks = self.model.parts().emission.by_state()
+            return torch.cat([some.topk(min(WORDS, len(some)), 0).indices.T for some in chunks])
+
+    @property
     def best_words(self) -> Tensor:
         """The most probable word of each state: [K]."""
-        with torch.no_grad():
-            return self.model.parts().emission.best()[1]
+        return self.top_words[:, 0]
 
     @cached_property
     def vectors(self) -> Tensor:
@@ -99,29 +112,38 @@ class StateViews(LanguageViews):
         return None if self.layout is None else int(self.layout.groups[state])
 
     def background(self, turn: Turn[Any]) -> None:
+        kept, begun = Kept(self.model, self.folder), time.monotonic()
+        arrays = kept.load()
+        turn(lambda: use_norms(self.model, arrays.get(NORMS)))
+        turn(self.warm)
         vectors = turn(lambda: self.vectors.cpu().numpy())
-        turn(lambda: (self.best_words, self.unigram, self.unit_vectors))
         groups = None if self.classes_of_states is None else self.classes_of_states.cpu().numpy()
-
-        def report(done: float) -> None:
-            self.progress = done
-
-        self.layout = kept_layout(self.folder, vectors) or keep_layout(self.folder, vectors, groups, report)
+        self.layout = restored(arrays, len(vectors)) or place_states(vectors, groups, self.report)
+        if not arrays and time.monotonic() - begun > WORTH_KEEPING:
+            kept.save(self.layout._asdict() | norms_of(self.model))
         if self.has_corpus:
             self.concordance.read(turn)
 
+    def report(self, done: float) -> None:
+        self.progress = done
+
+    def warm(self) -> None:
+        """Compute what many answers share."""
+        _ = self.unigram, self.top_words, self.unit_vectors
+
     def named(self, states: Tensor) -> list[Answer]:
         """The ids, labels and classes of some states [n]."""
-        if not len(states):
-            return []
-        labels = state_words(self.model.vocab, self.model.parts().emission.columns(states).cpu().numpy())
-        pairs = zip(states.tolist(), labels, strict=True)
-        return [{"id": z, "label": label, "class": self.class_of(z)} for z, label in pairs]
+        pairs = zip(states.tolist(), self.top_words[states].tolist(), strict=True)
+        return [{"id": z, "label": self.written(words), "class": self.class_of(z)} for z, words in pairs]
 
-    def ranked(self, probs: Tensor, n: int, name: str = "prob") -> list[Answer]:
-        """The n states with the highest values [K] above zero, with their labels."""
-        top = probs.topk(min(n, len(probs)))
-        states = top.indices[top.values > 0]
+    def written(self, words: Sequence[int]) -> str:
+        """The label of a state or a class, given the ids of its words."""
+        return ", ".join(self.model.vocab.decode(words))
+
+    def ranked(self, values: Tensor, n: int, name: str = "prob", above: float = 0.0) -> list[Answer]:
+        """The n states with the highest values [K] above a limit, with their labels."""
+        top = values.topk(min(n, len(values)))
+        states = top.indices[top.values > above]
         pairs = zip(self.named(states), top.values.tolist(), strict=False)
         return [{"id": one["id"], "label": one["label"], name: value} for one, value in pairs]
 
@@ -172,7 +194,7 @@ class StateViews(LanguageViews):
             "words": [self.with_base(*pair) for pair in self.model.rank(emission.columns(chosen)[:, 0], MOST_WORDS)],
             "incoming": self.merged(before / before.sum().clamp(min=torch.finfo(before.dtype).tiny)),
             "outgoing": self.merged(transition.forward(one_hot)[0]),
-            "neighbours": self.ranked(similar, MOST_ROWS, "similarity"),
+            "neighbours": self.ranked(similar, MOST_ROWS, "similarity", -torch.inf),
             "contexts": self.concordance.find(state, MOST_CONTEXTS),
         }
 
@@ -182,16 +204,16 @@ class StateViews(LanguageViews):
     def merged(self, probs: Tensor) -> list[Answer]:
         """A distribution over states [K], summed over states with the same most probable word."""
         found = merged_by_word(probs, self.best_words, len(self.model.vocab), MOST_ROWS)
-        labels = (
-            {one["id"]: one["label"] for one in self.named(torch.tensor([one.main for one in found]).to(probs.device))}
-            if found
-            else {}
-        )
         return [
-            {"id": one.main, "label": labels[one.main], "word": self.model.vocab.words[one.word], "prob": one.prob,
-             "count": one.states}
+            {
+                "id": one.main,
+                "label": self.written(self.top_words[one.main].tolist()),
+                "word": self.model.vocab.words[one.word],
+                "prob": one.prob,
+                "count": one.states,
+            }
             for one in found
-        ]  # fmt: skip
+        ]
 
     @torch.no_grad()
     def classes(self) -> Answer:
@@ -215,18 +237,17 @@ class StateViews(LanguageViews):
             return self.classes_of_states
         return None if self.layout is None else torch.from_numpy(self.layout.groups).long().to(self.model.device)
 
-    def class_labels(self, groups: Tensor, n: int) -> list[str]:
-        """The most frequent words of each class: those of its states' most probable words with the largest share."""
+    def class_labels(self, groups: Tensor, classes: int) -> list[str]:
+        """The most frequent words of each class, counting only the most probable word of each state."""
         size = len(self.model.vocab)
-        shares = torch.zeros(n * size, dtype=torch.float32, device=groups.device) if n * size < 1 << 27 else None
-        if shares is None:
-            return [str(c) for c in range(n)]
-        shares.index_add_(0, groups * size + self.best_words, self.occupancy.float() + 1e-12)
-        top = shares.view(n, size).topk(min(WORDS, size))
-        rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [
-            ", ".join(self.model.vocab.decode([i for i, p in zip(ids, ps, strict=True) if p > 0])) for ids, ps in rows
-        ]
+        pairs, place = (groups * size + self.best_words).unique(return_inverse=True)
+        shares = torch.zeros(len(pairs), dtype=torch.float64, device=groups.device)
+        shares.index_add_(0, place, self.occupancy.double())
+        found: list[list[int]] = [[] for _ in range(classes)]
+        for pair in pairs[shares.argsort(descending=True, stable=True)].tolist():
+            if len(found[pair // size]) < WORDS:
+                found[pair // size].append(pair % size)
+        return [self.written(words) for words in found]
 
     @torch.no_grad()
     def map(self) -> Answer:
@@ -244,3 +265,23 @@ class StateViews(LanguageViews):
             "classes": [{"id": c, "label": label, "x": a, "y": b} for c, (label, (a, b)) in enumerate(centres)],
             "ready": True,
         }
+
+
+@torch.no_grad()
+def use_norms(model: HMM, norms: np.ndarray | None) -> None:
+    """Use the normalisers of a softmax transition that were kept in a file, after checking some of them. Computing them
+    takes O(K^2 d)."""
+    transition = model.parts().transition
+    if norms is None or not isinstance(transition, Softmax) or norms.shape != (model.num_states,):
+        return
+    given = torch.from_numpy(norms).to(model.device)
+    some = torch.linspace(0, model.num_states - 1, CHECKED, device=model.device).long()
+    right = (transition.queries[some].to(transition.keys.dtype) @ transition.keys.T).logsumexp(-1)
+    if bool(given.isfinite().all()) and bool(((given[some] - right).abs() < EXACT).all()):
+        transition.log_norm = given.to(right.dtype)
+
+
+def norms_of(model: HMM) -> dict[str, np.ndarray]:
+    """The normalisers of a softmax transition, if it has any."""
+    transition = model.parts().transition
+    return {NORMS: transition.log_norm.detach().cpu().numpy()} if isinstance(transition, Softmax) else {}

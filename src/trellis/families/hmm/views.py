@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from trellis.constraints import anything, conjunction
 from trellis.corpus import GAP
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
-from trellis.explore.views import Answer, Turn, command
+from trellis.explore.views import Answer, command
 from trellis.families.hmm.state_views import StateViews
 from trellis.inference import queries
 from trellis.inference.lattice import Lattice, lattice
@@ -28,14 +28,11 @@ class HMMViews(StateViews):
 
     views: ClassVar[tuple[str, ...]] = ("sentence", "states", "map", "questions")
 
-    def background(self, turn: Turn[Any]) -> None:
-        turn(self.warm)
-        super().background(turn)
-
     def warm(self) -> None:
-        """Compute what all sentences share, so that the first one is answered quickly."""
+        """Also compute what all sentences share, so that the first one is answered quickly."""
         tokens = torch.full((1, 2), self.model.vocab.eos, device=self.model.device)
         self.lattice(tokens)
+        super().warm()
 
     def lattice(self, tokens: Tensor) -> Lattice:
         """The lattice of a sentence [1, T], in which -1 is a gap."""
