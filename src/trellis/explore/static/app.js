@@ -76,7 +76,7 @@ class App {
     this.leave?.();
     this.leave = null;
     fill(this.header, ...this.head(name, offered, params));
-    const heading = h("h1", { tabindex: "-1", class: name in HIDDEN ? "unseen" : null }, title);
+    const heading = h(this.options.embedded ? "h3" : "h1", { tabindex: "-1", class: name in HIDDEN ? "heading unseen" : "heading" }, title);
     fill(this.main, heading);
     if (view && name !== view) this.main.append(h("p", { class: "note" }, `This ${this.info.family} model has no view “${view}”; this is ${title.toLowerCase()}.`));
     this.main.append(build(this, params, query));
@@ -109,7 +109,7 @@ class App {
 
   skip(event) {
     event.preventDefault();
-    this.main.querySelector("h1").focus();
+    this.main.querySelector(".heading").focus();
   }
 
   /** The link to a view of the current model. */

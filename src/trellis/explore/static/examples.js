@@ -2,17 +2,16 @@
 
 import { OFFLINE } from "./api.js";
 import { h } from "./dom.js";
-import { visible } from "./format.js";
+import { cut } from "./format.js";
 
 const LONGEST = 60;
 
 /** Buttons for the examples, or a list of choices if there are many; says so if typing needs the server. */
-export function examples(app, view, choose) {
+export function examples(app, choose) {
   const given = app.info.examples ?? [];
-  const short = (text) => (text.length <= LONGEST ? text : `${text.slice(0, LONGEST - 1)}…`);
   const pick = h("select", { "aria-label": "Example sentences", onchange: (event) => event.target.value && choose(given[Number(event.target.value)]) },
     h("option", { value: "" }, app.client.live ? "examples" : `choose one of ${given.length} sentences`),
-    given.map((text, i) => h("option", { value: i }, visible(short(text)))));
+    given.map((text, i) => h("option", { value: i }, cut(text, LONGEST))));
   const list = given.length ? pick : null;
   return h("div", { class: "examples" }, list, app.client.live ? null : h("p", { class: "note" }, OFFLINE));
 }

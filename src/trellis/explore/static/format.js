@@ -10,10 +10,15 @@ export function visible(text) {
   });
 }
 
+/** A text of at most so many characters. */
+export function cut(text, longest) {
+  const shown = visible(text);
+  return shown.length <= longest ? shown : `${shown.slice(0, longest - 1)}…`;
+}
+
 /** A token: blanks are visible too, and long ones are cut. */
 export function word(token, longest = 40) {
-  const shown = visible(token.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥"));
-  return shown.length <= longest ? shown : `${shown.slice(0, longest - 1)}…`;
+  return cut(token.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥"), longest);
 }
 
 const known = (value) => typeof value === "number" && !Number.isNaN(value);
@@ -44,11 +49,6 @@ export function compact(value) {
     if (Math.abs(value) >= unit) return `${Number((value / unit).toPrecision(3))}${sign}`;
   }
   return `${Number(value.toPrecision(4))}`;
-}
-
-/** log p, and p itself unless it is too small for a float. */
-export function logProb(value) {
-  return `log p = ${number(value)}`;
 }
 
 /** Round values between low and high, at most `most` of them. */

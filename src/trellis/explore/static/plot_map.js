@@ -1,6 +1,6 @@
 // The states as points on a canvas: pan, zoom, pick. Smooth with 65,536 points.
 
-import { word } from "./format.js";
+import { cut } from "./format.js";
 
 const MARGIN = 36; // pixels around the points
 const ZOOMS = [1, 400];
@@ -249,7 +249,7 @@ export class MapPlot {
     pen.textBaseline = "middle";
     const taken = [];
     for (const [label, x, y, r] of wanted) {
-      const name = word(label, 24);
+      const name = cut(label, 24);
       if (!name || taken.length >= LABELS) continue;
       const [px, py] = this.toPixels(x, y);
       const wide = pen.measureText(name).width / 2 + 4;

@@ -26,7 +26,7 @@ export function compareView(app, params) {
   ask.most(app.client.compare(), (data) => fill(most, differences(data, first, second)), (error) => fill(most, h("p", { class: "note" }, error.message)));
   return h("div", { class: "compare" },
     h("div", { class: "asking" }, h("label", { for: "compared" }, "Sentence"), input),
-    examples(app, "compare", (text) => {
+    examples(app, (text) => {
       input.value = text;
       update();
     }),

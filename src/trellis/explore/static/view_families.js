@@ -62,7 +62,7 @@ export function tagsView(app, params) {
       return [h("ol", { class: "tagged" }, data.words.map(one)), others];
     },
   });
-  return h("div", null, element[0], examples(app, "tags", set), element[1]);
+  return h("div", null, element[0], examples(app, set), element[1]);
 }
 
 export function layersView(app, params) {

@@ -39,7 +39,7 @@ class Sentence {
       "div",
       { class: "sentence" },
       h("div", { class: "asking" }, h("label", { for: "sentence" }, "Sentence"), this.input),
-      examples(app, "sentence", (text) => this.set(text)),
+      examples(app, (text) => this.set(text)),
       this.summary,
       this.stage,
       h("div", { class: "panels" }, this.panel, this.next),
@@ -84,8 +84,8 @@ class Sentence {
     this.stage.classList.remove("stale");
     const same = other && other.words.length === data.words.length && other.words.every((each, t) => each === data.words[t]);
     const second = same ? other.surprisal : null;
-    const bits = data.surprisal.reduce((sum, each) => sum + (each ?? 0), 0);
-    const facts = [`log p = ${number(data.log_prob)}`, `${number(bits / data.surprisal.length, 1)} bits per word`];
+    const seen = data.surprisal.length - (data.gaps ?? []).length;
+    const facts = [`log p = ${number(data.log_prob)}`, `${number(-data.log_prob / Math.LN2 / seen, 1)} bits per word`];
     if (other) facts.push(`${this.app.about.models[this.app.other].name}: log p = ${number(other.log_prob)}`);
     fill(this.summary, facts.join(" · "));
     if (this.hasStates) {
@@ -108,7 +108,7 @@ class Sentence {
 
   nextList(data) {
     const use = (token) => this.set(this.join([this.text, token].filter(Boolean)));
-    return [h("h2", { id: "next-words" }, "The next word"), h("p", { class: "note" }, this.carryNote("What may follow the text, if it goes on.")), predictions(this.app, data.items, "add", use, "Next words")];
+    return [h("h2", { id: "next-words" }, "The next word"), h("p", { class: "note" }, this.carryNote("What may follow the text, if it goes on.")), predictions(this.app, data.items, "add", this.app.client.live ? use : null, "Next words")];
   }
 
   gapLists(data) {

@@ -49,7 +49,7 @@ function stateTable(app, page, turn) {
     h("a", { href: app.link("state", { id: state.id }) }, state.id),
     h("a", { href: app.link("state", { id: state.id }) }, state.label),
     h("span", { class: "share" }, bar(state.occupancy / most), h("span", { class: "number" }, percent(state.occupancy))),
-    ...(classed ? [state.class ?? "–"] : []),
+    ...(classed ? [h("span", { class: "class" }, state.class ?? "–")] : []),
   ]);
   const last = page.offset + page.items.length;
   const button = (label, to, off) => h("button", { type: "button", disabled: off, onclick: () => turn(to) }, label);
