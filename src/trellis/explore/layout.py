@@ -10,9 +10,9 @@ import numpy as np
 DIMENSIONS = 32  # of the principal components that distances are computed in
 MOST_CENTRES = 1_000  # points of one t-SNE
 FEWEST, FEW = 12, 300  # points below which PCA replaces t-SNE; points below which exact t-SNE is faster
-PERPLEXITY = 15.0
+PERPLEXITY, START = 15.0, 1e-4  # of t-SNE: neighbours of a point, and the standard deviation of the first positions
 STATES_PER_GROUP = 12  # if a model has no classes
-SPREAD = 0.45  # the radius of the largest group, as a share of the mean distance between neighbouring centres
+SPREAD = 0.45  # the radius of the largest group, as a share of the distance to the nearest other centre
 SMALLEST = 1e-9
 Report = Callable[[float], None]
 
@@ -38,7 +38,7 @@ def place_states(vectors: np.ndarray, groups: np.ndarray | None = None, report: 
     centres = place_centres(group_means(reduced, groups))
     report(0.8)
     sizes = np.bincount(groups, minlength=len(centres))
-    radius = SPREAD * nearest_distance(centres) * np.sqrt(sizes / sizes.max())
+    radius = SPREAD * nearest_distances(centres) * np.sqrt(sizes / sizes.max())
     points, order = np.empty((len(reduced), 2)), np.argsort(groups, kind="stable")
     for group, members in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
         points[members] = centres[group] + radius[group] * in_disc(principal(reduced[members], 2))
@@ -86,23 +86,25 @@ def place_centres(means: np.ndarray) -> np.ndarray:
     """The centres of groups [C, 2]. Too many for one t-SNE are grouped themselves."""
     if len(means) > MOST_CENTRES:
         return place_states(means, clusters(means, MOST_CENTRES // 4)).points.astype(np.float64)
-    if len(means) < FEWEST:
-        return principal(means, 2)[:, :2]
+    flat = principal(means, 2)[:, :2]
+    spread = float(flat[:, 0].std())
+    if len(means) < FEWEST or spread < SMALLEST:
+        return flat
     from sklearn.manifold import TSNE
 
     perplexity = min(PERPLEXITY, (len(means) - 1) / 3)
     method = "exact" if len(means) < FEW else "barnes_hut"
-    tsne = TSNE(2, perplexity=perplexity, init="pca", random_state=0, method=method)
-    return tsne.fit_transform(means.astype(np.float32)).astype(np.float64)
+    tsne = TSNE(2, perplexity=perplexity, init=START / spread * flat, random_state=0, method=method)
+    return tsne.fit_transform(means).astype(np.float64)
 
 
-def nearest_distance(points: np.ndarray) -> float:
-    """The mean distance to the nearest other point; 1 for a single point."""
+def nearest_distances(points: np.ndarray) -> np.ndarray:
+    """The distance from each point to the nearest other one, [n]; 1 for a single point."""
     if len(points) < 2:
-        return 1.0
+        return np.ones(len(points))
     from scipy.spatial import cKDTree
 
-    return float(cKDTree(points).query(points, k=2)[0][:, 1].mean()) or 1.0
+    return cKDTree(points).query(points, k=2)[0][:, 1]
 
 
 def clusters(vectors: np.ndarray, n: int) -> np.ndarray:

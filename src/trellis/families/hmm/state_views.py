@@ -120,7 +120,7 @@ class StateViews(LanguageViews):
         groups = None if self.classes_of_states is None else self.classes_of_states.cpu().numpy()
         self.layout = restored(arrays, len(vectors)) or place_states(vectors, groups, self.report)
         if not arrays and time.monotonic() - begun > WORTH_KEEPING:
-            kept.save(self.layout._asdict() | norms_of(self.model))
+            kept.save(self.layout._asdict() | turn(lambda: norms_of(self.model)))
         if self.has_corpus:
             self.concordance.read(turn)
 
@@ -281,6 +281,7 @@ def use_norms(model: HMM, norms: np.ndarray | None) -> None:
         transition.log_norm = given.to(right.dtype)
 
 
+@torch.no_grad()
 def norms_of(model: HMM) -> dict[str, np.ndarray]:
     """The normalisers of a softmax transition, if it has any."""
     transition = model.parts().transition
