@@ -23,11 +23,11 @@ help:
 	@touch $@
 
 .venv/developed: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,widget]"
 	@touch $@
 
 .venv/peers: .venv/developed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,peers]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,widget,peers]"
 	@touch $@
 
 demo: .venv/installed

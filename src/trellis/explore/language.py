@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 
+from trellis.corpus.tokenize import UNK
 from trellis.errors import TrellisError
 from trellis.explore.views import Answer, Views, command
-from trellis.models.base import LanguageModel, Ranked
+from trellis.models.base import LanguageModel, PersistedModel, Ranked
 from trellis.tasks.lm import Evaluation, check_source, data_of
 
 LONGEST_SENTENCE = 100  # tokens
@@ -37,8 +39,7 @@ class LanguageViews(Views):
     def examples(self) -> list[str]:
         """Sampled sentences of moderate length, preferably without unknown words."""
         found = [one for one in self.model.sample(SAMPLES, SHORT, 1) if self.log_prob(one) is not None]
-        unknown = "<unk>"
-        found.sort(key=lambda one: (one.count(unknown), abs(len(one.split()) - SHORT // 2)))
+        found.sort(key=lambda one: (one.count(UNK), abs(len(one.split()) - SHORT // 2)))
         return [one for one in found if one.strip()][:EXAMPLES]
 
     def words_of(self, text: str, gap: str | None = None) -> tuple[np.ndarray, list[str], list[bool]]:
@@ -89,6 +90,12 @@ class LanguageViews(Views):
     def python(self, call: str) -> str:
         """The command line that calls a method of the model."""
         return command("python", "-c", f"import trellis; print(trellis.load({self.name!r}).{call})")
+
+
+def default_views(model: PersistedModel, name: str = "", folder: Path | None = None) -> Views:
+    """The views of a family that has none of its own."""
+    kind = LanguageViews if isinstance(model, LanguageModel) else Views
+    return kind(model, name, folder)
 
 
 def in_bits(log_probs: Any) -> list[float]:

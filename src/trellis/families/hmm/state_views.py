@@ -34,6 +34,7 @@ SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
 WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
 NORMS, CHECKED, EXACT = "norms", 16, 1e-3  # normalisers in a file: how many are checked, and how exactly
+LARGE = 8_192  # states
 DIGITS = 5  # of positions and occupancies on the map
 
 
@@ -53,6 +54,12 @@ class StateViews(LanguageViews):
         if self.partition is not None:
             return self.partition.num_classes
         return None if self.layout is None else len(self.layout.centres)
+
+    @property
+    def examples(self) -> list[str]:
+        """Samples. Those of a large model take long, so they wait for the background."""
+        ready = self.model.num_states <= LARGE or "top_words" in vars(self)
+        return super().examples if ready else []
 
     @cached_property
     def occupancy(self) -> Tensor:
