@@ -56,7 +56,8 @@ def page_of(browser: Any, **options: Any) -> Iterator[Any]:
         yield page
     finally:
         context.close()
-    assert errors == []
+    if errors:
+        pytest.fail("; ".join(errors))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 import trellis
 from explore.browser import chromium, page_of, served, violations
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of modules that the demo's corpus documents
 SENTENCE = "the function returns a new list"
 HOSTILE = ["<script>alert(1)</script>", "\x1b[31mred\x1b[0m", "<img/onerror=alert(2)>", "\u202eabc", "&lt;b&gt;"]
 TAGGED = [[("the", "D"), ("cat", "N"), ("sees", "V")], [("a", "D"), ("dog", "N"), ("runs", "V")]] * 20
@@ -166,14 +167,16 @@ def test_narrow_and_dark(hash_: str, scheme: str, browser: Any, demo: str) -> No
 
 
 def test_two_models(browser: Any, tmp_path: Path) -> None:
-    trained = trellis.train(SENTENCES, states=3, epochs=2, device="cpu", run=tmp_path / "hmm").model
-    trellis.train(SENTENCES, family="bigram", run=tmp_path / "bigram")
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES))
+    trained = trellis.train(tmp_path / "text.txt", states=3, epochs=2, device="cpu", run=tmp_path / "hmm").model
+    trellis.train(tmp_path / "text.txt", family="bigram", run=tmp_path / "bigram")
     with served(tmp_path / "hmm", tmp_path / "bigram") as address, page_of(browser) as page:
         go(page, address, "#/sentence?text=the+cat+runs", ".surprisal .two")
         assert violations(page) == []
         go(page, address, "#/compare?text=the+cat+runs", ".bits .two")
         shown = [float(text.split()[0]) for text in page.locator(".bits small").all_inner_texts()]
         assert shown == pytest.approx(-trained.token_log_probs("the cat runs") / 0.6931, abs=0.06)
+        page.locator(".differences tbody tr").first.wait_for()
         assert violations(page) == []
         go(page, address, "#/training", ".chart polyline")
         for axis in page.get_by_label("Horizontal axis").locator("option").all_inner_texts():
@@ -219,6 +222,6 @@ def test_hostile_words_are_text(browser: Any, tmp_path: Path) -> None:
 def test_errors_are_sentences(page: Any, demo: str, browser: Any) -> None:
     go(page, demo, "#/nothing", "main .heading")
     assert "has no view “nothing”" in page.locator("main .note").first.inner_text()
-    with pytest.raises(AssertionError, match="400"), page_of(browser) as other:  # the browser logs failed requests
+    with pytest.raises(pytest.fail.Exception, match="400"), page_of(browser) as other:  # the browser logs failed requests
         go(other, demo, "#/state?id=9999", ".problem")
         assert other.locator(".problem").inner_text() == "There is no state 9999; the states are 0 to 95."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from threading import Thread
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from trellis.errors import LIMITS, TrellisError, within_limits
 from trellis.explore.bundle import bundle, read_static
@@ -56,10 +56,11 @@ def reply(explorer: Explorer, message: Any) -> Answer:
 
 def request_of(asked: Answer) -> tuple[Endpoint, Answer]:
     """The endpoint and the fields of a message {"method", "path", "body"}."""
-    parts, body = urlsplit(str(asked.get("path", ""))), asked.get("body") or {}
-    fields = dict(parse_qsl(parts.query, keep_blank_values=True)) | (body if isinstance(body, dict) else {})
+    path, _, query = str(asked.get("path", "")).partition("?")
+    body = asked.get("body")
+    fields = dict(parse_qsl(query, keep_blank_values=True)) | (body if isinstance(body, dict) else {})
     for endpoint in ENDPOINTS:
-        if endpoint.method == asked.get("method") and (found := in_path(endpoint.path, parts.path)) is not None:
+        if endpoint.method == asked.get("method") and (found := in_path(endpoint.path, path)) is not None:
             return endpoint, fields | found
     raise TrellisError("There is no such question; the API lists them.")
 

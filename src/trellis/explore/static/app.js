@@ -69,7 +69,7 @@ class App {
     const { view, params, query } = asked ?? { view: "", params: {}, query: new URLSearchParams() };
     this.model = Math.min(Math.max(Number.parseInt(params.model ?? "0", 10) || 0, 0), this.about.models.length - 1);
     this.info = this.about.models[this.model];
-    const offered = Object.keys(VIEWS).filter((name) => this.info.views.includes(name));
+    const offered = Object.keys(VIEWS).filter((name) => (name === "compare" ? this.comparable : this.info.views.includes(name)));
     const name = view in HIDDEN || offered.includes(view) ? view : offered[0];
     const [title, build] = VIEWS[name] ?? HIDDEN[name] ?? ["Nothing to show", () => h("p", null, "This model has no views.")];
     this.name = name;
@@ -128,6 +128,11 @@ class App {
 
   announce(text) {
     this.live.textContent = visible(text);
+  }
+
+  /** Whether there are two models that score sentences. */
+  get comparable() {
+    return this.about.models.length > 1 && this.about.models.every((each) => each.views.includes("sentence"));
   }
 
   get other() {

@@ -68,12 +68,12 @@ export function field(name, control, hint) {
   return h("label", { class: "field" }, h("span", { class: "name" }, name), control, hint ? h("small", null, hint) : null);
 }
 
-/** Run `task` after `wait` ms without a further call. */
+/** A listener that runs `task` after `wait` ms without a further event, unless its control has left the page. */
 export function debounce(task, wait) {
   let timer = 0;
-  return (...args) => {
+  return ({ currentTarget }) => {
     clearTimeout(timer);
-    timer = setTimeout(() => task(...args), wait);
+    timer = setTimeout(() => currentTarget.isConnected && task(), wait);
   };
 }
 

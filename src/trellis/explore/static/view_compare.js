@@ -7,7 +7,6 @@ import { examples } from "./examples.js";
 import { surprisalChart } from "./plot_surprisal.js";
 
 export function compareView(app, params) {
-  if (app.other === null) return h("p", { class: "note" }, "A comparison needs two models: trellis explore RUN RUN2");
   const [first, second] = app.about.models;
   const sentence = h("div", { class: "scroll" });
   const most = h("div", { "aria-live": "polite" });
@@ -22,8 +21,8 @@ export function compareView(app, params) {
     return undefined;
   };
   update(true);
-  fill(most, h("p", { class: "loading" }, "Reading validation text …"));
-  ask.most(app.client.compare(), (data) => fill(most, differences(data, first, second)), (error) => fill(most, h("p", { class: "note" }, error.message)));
+  fill(most, app.about.corpus ? h("p", { class: "loading" }, "Reading validation text …") : differences({}));
+  if (app.about.corpus) ask.most(app.client.compare(), (data) => fill(most, differences(data, first, second)), (error) => fill(most, h("p", { class: "note" }, error.message)));
   return h("div", { class: "compare" },
     h("div", { class: "asking" }, h("label", { for: "compared" }, "Sentence"), input),
     examples(app, (text) => {

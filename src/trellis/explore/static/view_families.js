@@ -28,11 +28,11 @@ function asked(app, { name, key, first, request, show, empty }) {
 
 export function neighboursView(app, params) {
   const { element } = asked(app, {
-    name: "Word", key: "word", first: params.word ?? app.info.examples?.[0]?.split(" ")[0] ?? "", empty: "Type a word to see the words with the most similar vectors.",
+    name: "Word", key: "word", first: params.word ?? "",
     request: (token) => app.client.neighbours(app.model, token.trim(), TOP),
     show: (data, set) => {
       const most = Math.max(...data.items.map((item) => Math.abs(item.similarity)), 1e-12);
-      return h("ol", { class: "linked wide", "aria-label": "Words by similarity" }, data.items.map((item) => h("li", null, h("button", { type: "button", class: "word", onclick: () => set(item.word) }, word(item.word)), bar(item.similarity / most), h("span", { class: "number" }, item.similarity.toFixed(3)))));
+      return [h("p", { class: "note" }, `The words whose vectors are most similar to that of “${word(data.word)}”, by cosine.`), h("ol", { class: "linked wide", "aria-label": "Words by similarity" }, data.items.map((item) => h("li", null, h("button", { type: "button", class: "word", onclick: () => set(item.word) }, word(item.word)), bar(item.similarity / most), h("span", { class: "number" }, item.similarity.toFixed(3)))))];
     },
   });
   return h("div", null, element);

@@ -40,7 +40,7 @@ class StateMap {
     this.list = h("div", { class: "list" });
     this.search = h("input", { type: "search", value: params.query ?? "", maxlength: 200, oninput: debounce(() => this.find(), 150) });
     const button = (text, label, act) => h("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
-    const tools = h("div", { class: "tools" }, button("+", "Zoom in", () => this.plot.zoomBy(1.6)), button("−", "Zoom out", () => this.plot.zoomBy(1 / 1.6)), button("All", "Show everything", () => this.home()));
+    const tools = h("div", { class: "tools" }, button("+", "+ zoom in", () => this.plot.zoomBy(1.6)), button("−", "− zoom out", () => this.plot.zoomBy(1 / 1.6)), button("All", "All states", () => this.home()));
     fill(box, h("div", { class: "stage" }, this.canvas, tools, this.tip), h("div", { class: "side" }, field("Search by word", this.search), this.list));
     this.plot = new MapPlot(this.canvas, data, { onPick: (i, by) => this.pick(i, by), onHover: (i) => this.hover(i) });
     app.leave = () => this.plot.close();

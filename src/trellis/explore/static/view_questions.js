@@ -83,7 +83,7 @@ function sentences(items) {
 }
 
 export function questionsView(app, params, query) {
-  const offered = Object.keys(QUESTIONS).filter((name) => app.info.states || !["infill", "generate"].includes(name));
+  const offered = Object.keys(QUESTIONS).filter((name) => app.info.views.includes("states") || !["infill", "generate"].includes(name)); // one chain of states
   const chosen = offered.includes(params.ask) ? params.ask : offered[0];
   const question = QUESTIONS[chosen];
   const fields = question.fields(query);
