@@ -20,8 +20,6 @@ from trellis.explore.views import views_of
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 MORE = st.text(max_size=5)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(MORE, inner, max_size=3))
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
-)
 
 
 @cache
