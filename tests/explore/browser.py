@@ -17,7 +17,7 @@ import pytest
 CHROMIUM, AXE = "TRELLIS_CHROMIUM", "TRELLIS_AXE"  # environment variables: the browser, and axe.min.js
 NAMES = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"
 SERIOUS = "serious", "critical"
-WAIT = 20_000  # ms
+WAIT = 90_000  # ms; a loaded machine needs seconds for the layout of the map
 
 
 def find_browser() -> str:

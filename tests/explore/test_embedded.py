@@ -87,6 +87,7 @@ def test_a_report_works_from_a_file(tmp_path: Path) -> None:
         page.locator("#explorer nav a", has_text="States").click()
         page.locator("#explorer .states tbody tr").first.wait_for()
         page.get_by_label("Search by word").fill("list")
+        page.wait_for_function("location.hash.includes('query=list')")
         page.locator("#explorer .states tbody a", has_text="list").first.click()
         page.locator("#explorer .relevance li").first.wait_for()
         page.locator("#explorer nav a", has_text="The map").click()
@@ -130,7 +131,7 @@ def test_fields_in_paths() -> None:
 
 
 def test_the_widget_sends_answers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("anywidget", reason="anywidget is not installed: pip install -e '.[explore]'")
+    pytest.importorskip("anywidget", reason="anywidget is not installed: pip install -e '.[widget]'")
     shown = model.explore(trellis.train(SENTENCES, family="bigram").model)
     sent: list[Any] = []
     monkeypatch.setattr(shown, "send", sent.append)
@@ -142,5 +143,5 @@ def test_the_widget_sends_answers(model: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_anywidget_there_is_one_sentence(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "anywidget", None)
-    with pytest.raises(TrellisError, match=r"needs anywidget: pip install 'trellis-hmm\[explore\]'"):
+    with pytest.raises(TrellisError, match=r"needs anywidget: pip install 'trellis-hmm\[widget\]'"):
         widget(model)

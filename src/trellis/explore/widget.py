@@ -24,7 +24,7 @@ def widget(model: PersistedModel, other: PersistedModel | None = None) -> Any:
         import anywidget
         import traitlets
     except ImportError as error:
-        raise TrellisError("The notebook widget needs anywidget: pip install 'trellis-hmm[explore]'.") from error
+        raise TrellisError("The notebook widget needs anywidget: pip install 'trellis-hmm[widget]'.") from error
     explorer, turns = Explorer([views_of(one) for one in (model, other) if one is not None]), Turns()
     Thread(target=prepare, args=(explorer, turns), name="explore-background", daemon=True).start()
 

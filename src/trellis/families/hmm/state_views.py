@@ -35,6 +35,7 @@ MOST_MATCHES = 50  # words that begin with a query
 WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
 NORMS, CHECKED, EXACT = "norms", 16, 1e-3  # normalisers in a file: how many are checked, and how exactly
 LARGE = 8_192  # states
+LONGEST_LABEL = 24  # characters of a state's name on the map
 DIGITS = 5  # of positions and occupancies on the map
 
 
@@ -269,6 +270,7 @@ class StateViews(LanguageViews):
             "y": y,
             "class": cast(Tensor, self.groups()).tolist(),
             "occupancy": [float(f"{share:.{DIGITS}g}") for share in self.occupancy.tolist()],
+            "labels": [word[:LONGEST_LABEL] for word in self.model.vocab.decode(self.best_words.tolist())],
             "classes": [{"id": c, "label": label, "x": a, "y": b} for c, (label, (a, b)) in enumerate(centres)],
             "ready": True,
         }
