@@ -86,12 +86,12 @@ def find_axe() -> Path | None:
     return next((Path(place) for place in places if place and Path(place).is_file()), None)
 
 
-def violations(page: Any) -> list[str]:
+def violations(page: Any, part: str = "html") -> list[str]:
     """Serious violations of accessibility rules: by axe-core where it is found, and by our own checks."""
     found = [f"{name}: {where}" for name, where in page.evaluate(CHECKS)]
     if axe := find_axe():
         page.evaluate(axe.read_text(encoding="utf-8"))  # not a <script>, which the page's policy forbids
-        for one in page.evaluate("axe.run()")["violations"]:
+        for one in page.evaluate("part => axe.run(part)", part)["violations"]:
             if one["impact"] in SERIOUS:
                 found += [f"{one['id']}: {node['html'][:200]} {node['failureSummary']}" for node in one["nodes"]]
     return found

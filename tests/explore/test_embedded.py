@@ -92,7 +92,7 @@ def test_a_report_works_from_a_file(tmp_path: Path) -> None:
         page.locator("#explorer .relevance li").first.wait_for()
         page.locator("#explorer nav a", has_text="The map").click()
         page.locator("#explorer .map .entry").first.wait_for()
-        assert violations(page) == []
+        assert violations(page, "#explorer") == []
         page.locator("#explorer nav a", has_text="A sentence").click()
         page.locator("#explorer #sentence").fill("not among them")
         page.locator("#explorer .problem", has_text="needs the server").wait_for()

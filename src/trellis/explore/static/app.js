@@ -69,7 +69,8 @@ class App {
     const { view, params, query } = asked ?? { view: "", params: {}, query: new URLSearchParams() };
     this.model = Math.min(Math.max(Number.parseInt(params.model ?? "0", 10) || 0, 0), this.about.models.length - 1);
     this.info = this.about.models[this.model];
-    const offered = Object.keys(VIEWS).filter((name) => (name === "compare" ? this.comparable : this.info.views.includes(name)));
+    const shared = { compare: this.comparable, training: this.about.models.some((each) => each.views.includes("training")) };
+    const offered = Object.keys(VIEWS).filter((name) => shared[name] ?? this.info.views.includes(name));
     const name = view in HIDDEN || offered.includes(view) ? view : offered[0];
     const [title, build] = VIEWS[name] ?? HIDDEN[name] ?? ["Nothing to show", () => h("p", null, "This model has no views.")];
     this.name = name;

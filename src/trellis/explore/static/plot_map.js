@@ -5,6 +5,7 @@ import { cut } from "./format.js";
 const MARGIN = 36; // pixels around the points
 const ZOOMS = [1, 400];
 const LABELS = 60; // names that are drawn at most
+const SMALL = 150; // states that have names at any zoom
 const CLOSE = 1.9; // zoom from which states have names instead of classes
 
 /** The colour of a class: hues far apart for neighbouring numbers. */
@@ -238,7 +239,8 @@ export class MapPlot {
   /** Names of classes first; those of states when few of them are in sight. */
   #names(pen, dark, seen) {
     const classes = this.data.classes ?? [];
-    const close = this.data.labels && seen.length < LABELS * 4 && (!classes.length || this.view.zoom >= CLOSE);
+    const few = !classes.length || this.x.length <= SMALL || this.view.zoom >= CLOSE;
+    const close = this.data.labels && seen.length < LABELS * 4 && few;
     const states = [...this.found, ...seen.filter((i) => !this.found.has(i)).sort((a, b) => this.data.occupancy[b] - this.data.occupancy[a])];
     const wanted = close
       ? states.map((i) => [this.data.labels?.[i] ?? "", this.x[i], this.y[i], this.radius(i)])

@@ -43,7 +43,7 @@ export class TrellisPlot {
     this.svg.setAttribute("aria-label", `The trellis of ${data.words.length} words over ${data.states.length} states. The numbers are in the table below.`);
     this.element.style.setProperty("--column", `${this.column}px`);
     this.#drawWords(data, selected);
-    fill(this.names, data.states.map((state) => h("li", null, h("a", { href: this.stateLink(state.id), title: `State ${state.id}: ${state.label}` }, h("span", null, state.label), h("small", null, state.id)))));
+    fill(this.names, data.states.map((state) => h("li", null, h("a", { href: this.stateLink(state), title: `State ${state.id}: ${state.label}` }, h("span", null, state.label), h("small", null, state.id)))));
     fill(this.lines, data.states.map((_, z) => s("line", { x1: 0, x2: width, y1: this.#y(z), y2: this.#y(z) })));
     this.#drawEdges(data);
     this.#drawCells(data);
@@ -83,11 +83,11 @@ export class TrellisPlot {
     fill(this.edges, drawn);
   }
 
-  #drawCells({ posterior, states, path, words }) {
+  #drawCells({ posterior, states, path, paths }) {
     const seen = new Set();
     posterior.forEach((row, t) => row.forEach((p, z) => {
       if (p < FAINTEST) return;
-      const key = `${t} ${states[z].id}`;
+      const key = `${t} ${states[z].layer ?? ""} ${states[z].id}`;
       seen.add(key);
       if (!this.#circles.has(key)) this.#circles.set(key, this.cells.appendChild(s("circle", { cx: this.#x(t), cy: this.#y(z), r: 0 })));
       const circle = this.#circles.get(key);
@@ -98,8 +98,8 @@ export class TrellisPlot {
       circle.remove();
       this.#circles.delete(key);
     }
-    const rings = words.map((_, t) => (path[t] === null || path[t] === undefined || path[t] < 0 ? null : s("circle", { cx: this.#x(t), cy: this.#y(path[t]), r: RADIUS + 2.5 })));
-    fill(this.rings, rings);
+    const ring = (z, t) => (typeof z === "number" ? s("circle", { cx: this.#x(t), cy: this.#y(z), r: RADIUS + 2.5 }) : null);
+    fill(this.rings, (paths ?? [path]).map((each) => each.map(ring)));
   }
 
   #drawSurprisal({ words, surprisal, gaps }, second) {
@@ -135,7 +135,7 @@ export class TrellisPlot {
   #key(event) {
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     const [t, z] = this.cursor ?? [0, 0];
-    if (event.key === "Enter" && this.cursor) this.onState(this.data.states[z].id);
+    if (event.key === "Enter" && this.cursor) this.onState(this.data.states[z]);
     if (event.key === "Escape") this.#hide();
     if (!(event.key in moves)) return;
     event.preventDefault();

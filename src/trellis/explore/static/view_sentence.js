@@ -23,11 +23,13 @@ class Sentence {
     this.ask = { trellis: latest(), next: latest(), word: latest() };
     const first = params.text ?? app.info.examples?.[0] ?? "";
     this.input = h("input", { type: "text", id: "sentence", value: first, autocomplete: "off", spellcheck: "false", maxlength: 2000, oninput: debounce(() => this.update(), WAIT) });
-    this.hasStates = Boolean(app.info.states) && app.info.views.includes("states");
+    this.hasGaps = app.info.views.includes("states"); // one chain of states
+    this.hasStates = this.hasGaps || app.info.views.includes("layers");
+    const place = (state) => (state.layer === undefined ? ["state", { id: state.id }] : ["layers", { layer: state.layer }]);
     this.plot = new TrellisPlot({
       onWord: (t) => this.select(t === this.selected ? null : t),
-      onState: (id) => app.go("state", { id }),
-      stateLink: (id) => app.link("state", { id }),
+      onState: (state) => app.go(...place(state)),
+      stateLink: (state) => app.link(...place(state)),
       announce: (text) => app.announce(text),
     });
     this.summary = h("p", { class: "summary" });
@@ -82,7 +84,7 @@ class Sentence {
   draw(data, other) {
     this.data = data;
     this.stage.classList.remove("stale");
-    const same = other && other.words.length === data.words.length && other.words.every((each, t) => each === data.words[t]);
+    const same = other && data.words.every((each, t) => each === other.words[t]);
     const second = same ? other.surprisal : null;
     const seen = data.surprisal.length - (data.gaps ?? []).length;
     const facts = [`log p = ${number(data.log_prob)}`, `${number(-data.log_prob / Math.LN2 / seen, 1)} bits per word`];
@@ -121,7 +123,7 @@ class Sentence {
   }
 
   carryNote(text) {
-    return this.hasStates ? `${text} Click a word to see the states that carry it.` : text;
+    return this.hasGaps ? `${text} Click a word to see the states that carry it.` : text;
   }
 
   join(tokens) {
@@ -154,13 +156,14 @@ class Sentence {
       this.panel,
       h("h2", null, `Word ${t + 1}: ${shown}`),
       h("form", { class: "actions", onsubmit: (event) => (event.preventDefault(), other.value.trim() && change(this.spliced(t, other.value.trim()))) },
-        isGap ? null : h("button", { type: "button", onclick: () => change(this.spliced(t, GAP)) }, "Make it a gap"),
+        isGap || !this.hasGaps ? null : h("button", { type: "button", onclick: () => change(this.spliced(t, GAP)) }, "Make it a gap"),
         h("button", { type: "button", onclick: () => change(this.spliced(t)) }, "Remove it"),
         h("span", { class: "pair" }, other, h("button", { type: "submit" }, "Replace")),
       ),
-      h("p", { class: "note" }, this.carryNote("Words that fit here, given all the others.")),
+      this.hasGaps ? h("p", { class: "note" }, this.carryNote("Words that fit here, given all the others.")) : null,
       list,
     );
+    if (!this.hasGaps) return;
     const gapped = this.spliced(t, GAP);
     const index = gapped.split(GAP).length - 2 - (this.data.gaps ?? []).filter((g) => g > t).length;
     this.ask.word(
@@ -179,7 +182,7 @@ function replaceGap(text, which, token) {
 function numbersTable({ words, states, posterior, path, surprisal }) {
   const rows = words.map((token, t) => {
     const ranked = posterior[t].map((p, z) => [p, z]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([p]) => p >= 0.001);
-    const best = path[t] === null || path[t] === undefined || path[t] < 0 ? "–" : `${states[path[t]].id} ${states[path[t]].label}`;
+    const best = typeof path[t] !== "number" ? "–" : `${states[path[t]].id} ${states[path[t]].label}`;
     return [word(token), number(surprisal[t]), best, ranked.map(([p, z]) => `${states[z].id} ${states[z].label} ${probability(p)}`).join("; ")];
   });
   return h("details", null, h("summary", null, "The numbers as a table"), table("Each word with its states", ["word", "surprisal, bits", "best path", "most probable states"], rows));
