@@ -58,15 +58,14 @@ class Explorer:
         """The surprisal of a text under both models, or where they differ most on their validation text."""
         if len(self.views) < 2 or not all(isinstance(one, LanguageViews) for one in self.views):
             raise TrellisError("Two language models are compared; start 'trellis explore' with two of them.")
-        names = [one.name for one in self.views]
         if not text:
-            return {"words": [], "surprisal": [[], []], "differences": self.differences,
-                    "command": command("trellis", "eval", *names, "--split", "valid")}  # fmt: skip
+            line = command("trellis", "eval", *(one.name for one in self.views), "--split", "valid")
+            return {"words": [], "surprisal": [[], []], "differences": self.differences, "command": line}
         scored = [one.score(text) for one in self.views]  # type: ignore[attr-defined]
         if scored[0]["words"] != scored[1]["words"]:
             raise TrellisError("The models divide this text into different words, so that they cannot be compared.")
         return {"words": scored[0]["words"], "surprisal": [one["surprisal"] for one in scored], "differences": [],
-                "command": command("trellis", "eval", *names)}  # fmt: skip
+                "command": "; ".join(one["command"] for one in scored)}  # fmt: skip
 
     @cached_property
     def differences(self) -> list[Answer]:

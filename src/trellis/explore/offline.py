@@ -34,7 +34,7 @@ def snapshot(
     The sentences, and if there are none, those of `examples`, are answered by every view that reads a sentence. Then
     come the states, the most frequent first, until the answers have `budget_bytes` of JSON."""
     views = views_of(model, name, folder)
-    views.background(lambda work: work())
+    views.background(lambda work: work(), keep=False)
     explorer = Explorer([views])
     table: dict[str, Any] = {}
     room, states = budget_bytes, min(model.num_states or 1, STATE_WORK // (model.num_states or 1))

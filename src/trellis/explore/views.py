@@ -108,8 +108,9 @@ class Views:
         found = {name: [point(line, name) for line in lines if is_number(line.get(name))] for name in names}
         return {"series": [{"name": text(name), "points": points} for name, points in found.items() if points]}
 
-    def background(self, turn: Turn[Any]) -> None:
-        """Compute what takes long. `turn` runs a function that uses the model while no query does."""
+    def background(self, turn: Turn[Any], keep: bool = True) -> None:
+        """Compute what takes long. `turn` runs a function that uses the model while no query does. With `keep`, results
+        may be kept in files beside the model."""
 
 
 def is_number(value: Any) -> bool:

@@ -25,16 +25,14 @@ from trellis.families.hmm.parameters.neural import NeuralParams
 from trellis.families.hmm.states import merged_by_word
 from trellis.transitions import Softmax
 
-MOST_WORDS, MOST_ROWS, MOST_CONTEXTS = (
-    200,
-    12,
-    12,
-)  # of one state: words; predecessors, successors, neighbours; contexts
+MOST_WORDS, MOST_CONTEXTS = 200, 12  # of one state
+MOST_ROWS = 12  # of its predecessors, successors and neighbours
 SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
 WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
 NORMS, CHECKED, EXACT = "norms", 16, 1e-3  # normalisers in a file: how many are checked, and how exactly
 LARGE = 8_192  # states
+MOST_PAIRS = 1 << 24  # states times words, of a model whose states are named by known words
 LONGEST_LABEL = 24  # characters of a state's name on the map
 DIGITS = 5  # of positions and occupancies on the map
 
@@ -86,6 +84,16 @@ class StateViews(LanguageViews):
         return self.top_words[:, 0]
 
     @cached_property
+    def known_words(self) -> Tensor:
+        """The most probable word of each state other than <unk>, [K]; of a large model, the most probable word."""
+        vocab, states = self.model.vocab, self.model.num_states
+        if vocab.unk is None or states * len(vocab) > MOST_PAIRS:
+            return self.best_words
+        columns = self.model.parts().emission.columns(torch.arange(states, device=self.model.device)).clone()
+        columns[vocab.unk] = -torch.inf
+        return columns.argmax(0)
+
+    @cached_property
     def vectors(self) -> Tensor:
         """A vector for each state, [K, d]: its embedding as a successor, or else a random projection of the square
         roots of its word and transition probabilities, whose distances approximate Hellinger distances."""
@@ -119,8 +127,8 @@ class StateViews(LanguageViews):
             return int(self.classes_of_states[state])
         return None if self.layout is None else int(self.layout.groups[state])
 
-    def background(self, turn: Turn[Any]) -> None:
-        kept, begun = Kept(self.model, self.folder), time.monotonic()
+    def background(self, turn: Turn[Any], keep: bool = True) -> None:
+        kept, begun = Kept(self.model, self.folder if keep else None), time.monotonic()
         arrays = kept.load()
         turn(lambda: use_norms(self.model, arrays.get(NORMS)))
         turn(self.warm)
@@ -170,8 +178,7 @@ class StateViews(LanguageViews):
             return torch.arange(self.model.num_states, device=self.model.device)
         order = self.occupancy.argsort(descending=True, stable=True)
         if sort == "class" and self.num_classes is not None:
-            groups = torch.tensor([self.class_of(z) for z in order.tolist()], device=order.device)
-            order = order[groups.argsort(stable=True)]
+            order = order[cast(Tensor, self.groups())[order].argsort(stable=True)]
         return order
 
     def matching(self, query: str) -> Tensor:
@@ -270,7 +277,7 @@ class StateViews(LanguageViews):
             "y": y,
             "class": cast(Tensor, self.groups()).tolist(),
             "occupancy": [float(f"{share:.{DIGITS}g}") for share in self.occupancy.tolist()],
-            "labels": [word[:LONGEST_LABEL] for word in self.model.vocab.decode(self.best_words.tolist())],
+            "labels": [word[:LONGEST_LABEL] for word in self.model.vocab.decode(self.known_words.tolist())],
             "classes": [{"id": c, "label": label, "x": a, "y": b} for c, (label, (a, b)) in enumerate(centres)],
             "ready": True,
         }
