@@ -8,7 +8,7 @@ import { stateList } from "./view_states.js";
 
 const PAGE = 40; // entries of the list
 const POLL = 1000; // ms between questions whether the map is ready
-const FOUND = 500; // states that a search marks
+const FOUND = 24; // states that a search marks
 
 export function mapView(app, params) {
   const box = h("div", { class: "map" }, h("p", { class: "loading", role: "status" }, "Laying out the states …"));
@@ -99,7 +99,7 @@ class StateMap {
       const ids = page.items.map((state) => state.id);
       this.plot.found = new Set(ids);
       this.plot.draw();
-      const title = page.total ? `${whole(page.total)} states emit “${word(query)}”` : `No state emits “${word(query)}”`;
+      const title = page.total ? `States that emit “${word(query)}” most` : `No state emits “${word(query)}”`;
       this.listStates(title, ids, PAGE);
       this.app.announce(title);
     }, (error) => fill(this.list, problem(error)));
