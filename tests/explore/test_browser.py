@@ -111,7 +111,7 @@ def test_a_state_and_its_slider(page: Any, demo: str) -> None:
     assert "lambda=1" in page.url
     assert violations(page) == []
     page.locator("#outgoing + ol a, section:has(#outgoing) a").first.click()
-    page.wait_for_function("!location.hash.includes('id=17')")
+    page.wait_for_url(lambda url: "id=17" not in url)
 
 
 def test_states_are_searched_and_paged(page: Any, demo: str) -> None:
@@ -120,7 +120,7 @@ def test_states_are_searched_and_paged(page: Any, demo: str) -> None:
     page.get_by_role("button", name="Next").click()
     page.get_by_text("51–96 of 96").wait_for()
     page.get_by_label("Search by word").fill("list")
-    page.wait_for_function("location.hash.includes('query=list')")
+    page.wait_for_url("**query=list**")
     page.locator(".states tbody tr", has_text="list").first.wait_for()
     assert violations(page) == []
 
@@ -184,7 +184,7 @@ def test_two_models(browser: Any, tmp_path: Path) -> None:
             page.locator(".chart polyline").first.wait_for()
         assert violations(page) == []
         page.get_by_label("Model", exact=True).select_option("1")
-        page.wait_for_function("location.hash.includes('model=1')")
+        page.wait_for_url("**model=1**")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -198,7 +198,7 @@ def test_no_family_has_a_blank_page(family: str, browser: Any, tmp_path: Path) -
         assert links
         for link in links:
             go(page, address, link, "main .heading")
-            page.wait_for_function("!document.querySelector('main .loading')")
+            page.locator("main .loading").first.wait_for(state="detached")
             assert len(page.locator("main").inner_text()) > 40
             assert page.locator(".problem").all_inner_texts() == []
             assert violations(page) == []

@@ -3,6 +3,8 @@
 import { bar, h } from "./dom.js";
 import { percent, probability, word } from "./format.js";
 
+const FAINTEST = 0.0005; // share of a state that is shown
+
 /** items: [{ word, prob, states }]; use(word) is called by the button `verb`. */
 export function predictions(app, items, verb, use, label) {
   if (!items.length) return h("p", { class: "note" }, "No word has a positive probability here.");
@@ -30,7 +32,7 @@ function carriers(app, item) {
   return h(
     "ul",
     { "aria-label": `States that carry ${word(item.word)}` },
-    item.states.map((state) =>
+    item.states.filter((state, i) => i === 0 || state.prob >= FAINTEST).map((state) =>
       h("li", null, h("a", { href: app.link("state", { id: state.id }) }, `${state.label}`), h("small", null, ` state ${state.id}`), bar(state.prob), h("span", { class: "number" }, percent(state.prob))),
     ),
   );
