@@ -23,7 +23,7 @@ help:
 	@touch $@
 
 .venv/developed: .venv/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,widget]"
 	@touch $@
 
 .venv/documented: .venv/developed
@@ -31,7 +31,7 @@ help:
 	@touch $@
 
 .venv/peers: .venv/developed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,peers]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,explore,widget,peers]"
 	@touch $@
 
 demo: .venv/installed

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import fuzz
 
-TOOLS = {"__main__", "harness", "mutations", "small"}
+TOOLS = {"__main__", "asgi", "harness", "mutations", "small"}
 
 
 def names() -> list[str]:

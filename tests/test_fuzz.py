@@ -15,7 +15,7 @@ from fuzz.__main__ import names
 from fuzz.mutations import changed_bytes, changed_json, changed_text
 from trellis.errors import TrellisError
 
-TARGETS = ["caches", "checkpoints", "cli", "config", "corpora", "estimators", "models", "queries", "readers"]
+TARGETS = ["caches", "checkpoints", "cli", "config", "corpora", "estimators", "explore", "models", "queries", "readers"]
 
 
 def target(case: Callable[[Random], object]) -> type[harness.Fuzzed]:

@@ -39,14 +39,18 @@ MAY_IMPORT = {  # from the lowest to the highest
     "models": {"constraints", "corpus", "inference"} | CORE | TOOLS,
     "tasks": {"corpus", "learning", "models"} | CORE | TOOLS,  # dynamic evaluation learns
     "report": {"constraints", "corpus", "models", "tasks"} | TOOLS,
+    "explore": {"corpus", "models", "tasks", "report"} | TOOLS,  # families by import strings
     "training": {"corpus", "learning", "models", "tasks", "report", "__version__"}
     | TOOLS,  # families by import strings
-    "families": {"corpus", "inference", "learning", "models", "tasks", "report", "training"} | CORE | TOOLS,
+    "families": {"constraints", "corpus", "inference", "learning", "models", "tasks", "report", "explore", "training"}
+    | CORE
+    | TOOLS,
     "estimators": {"corpus", "inference", "learning", "families", "tasks", "report"} | CORE | TOOLS,
     "hmm": {"estimators"},
     "vhmm": {"estimators"},
     "api": {"corpus", "models", "tasks", "training"} | TOOLS,
-    "cli": {"constraints", "corpus", "models", "families", "tasks", "training", "report", "__version__"} | TOOLS,
+    "cli": {"constraints", "corpus", "models", "families", "tasks", "training", "report", "explore", "__version__"}
+    | TOOLS,
     "testing": {"inference", "learning", "corpus", "models", "tasks", "training", "families", "cli"} | CORE | TOOLS,
 }
 TOP = {"__init__", "__main__"}

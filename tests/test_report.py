@@ -25,7 +25,7 @@ from trellis.models.base import LanguageModel
 from trellis.report.curves import linear_ticks, log_ticks, read_curves, spread
 from trellis.report.format import COLUMNS, Column, percent, perplexity, text, word
 from trellis.report.heatmap import likeness_order
-from trellis.report.markup import element
+from trellis.report.markup import SVG, element
 from trellis.report.page import write_report
 from trellis.tasks.scores import Scores
 
@@ -140,8 +140,10 @@ def test_page_is_whole_and_needs_nothing_else(model: LanguageModel, metrics: boo
     page = Page(source)
     assert page.open == []
     assert path == tmp_path / "report.html"
-    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "img", "iframe", "u", "object"})
-    assert not re.search(r"https?:|url\(|@import|src=", source)
+    assert {tag for tag, _ in page.tags}.isdisjoint({"link", "img", "iframe", "u", "object"})
+    scripts = [attributes for tag, attributes in page.tags if tag == "script"]
+    assert scripts == [{"id": "explorer-data", "type": "application/json"}, {"type": "module"}]
+    assert not re.search(r"https?:|url\(|@import|src=", source.replace(f'"{SVG["xmlns"]}"', ""))
     assert not re.search(r"\bnan\b|\binf\b", source, re.IGNORECASE)
     assert ("polyline" in {tag for tag, _ in page.tags}) == metrics
     ids = set(page.values("id"))

@@ -46,6 +46,7 @@ class Family:
     fit: str = "trellis.training.fit:by_steps"  # (Job) -> Fitted
     evaluate: str = "trellis.families.language_model:evaluate"  # (model, corpus, RunConfig) -> Scores
     report: str = "trellis.families.language_model:sections"  # (model) -> sections of the report
+    explore: str = "trellis.explore.language:default_views"  # (model, name, folder) -> what the explorer shows
     exports: Mapping[str, str] = field(default_factory=dict)  # keyed by format, default first: (model, path) -> None
     imports: Mapping[str, str] = field(default_factory=dict)  # keyed by file suffix: (path) -> model
     order: str = "streams"  # default order of the batches

@@ -5,6 +5,7 @@ A constraint applies to the tokens of a sentence, without <eos>. Constraints are
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -146,6 +147,17 @@ def ordered(*phrases: str) -> Constraint:
     return Constraint(f"contains {', then '.join(map(repr, phrases))}", build)
 
 
+def conjunction(parts: Mapping[str, Sequence[str]], in_order: bool = False) -> Constraint:
+    """The conjunction of texts of several kinds (see KINDS). With `in_order`, the phrases of the kind "contains" must
+    occur in the given order."""
+    given = dict(parts)
+    if in_order and len(given.get("contains", ())) < 2:
+        raise TrellisError("An order needs at least two phrases that the sentence contains.")
+    found = [ordered(*given.pop("contains"))] if in_order else []
+    found += [KINDS[kind](text) for kind, texts in given.items() for text in texts]
+    return reduce(operator.and_, found) if found else anything()
+
+
 def begins(phrase: str) -> Constraint:
     """Sentences that begin with a phrase."""
     return replaced(exactly(phrase) + anything(), f"begins with {phrase!r}")
@@ -281,6 +293,17 @@ def from_fsm(machine: Any) -> Constraint:
         return patterns.lifted(inner, characters, alphabet)
 
     return Constraint("the given automaton over characters", build)
+
+
+KINDS: dict[str, Callable[[str], Constraint]] = {  # kinds of constraints that one text describes
+    "contains": contains,
+    "not": banned,
+    "begins": begins,
+    "ends": ends,
+    "template": template,
+    "tokens": tokens,
+    "regex": regex,
+}
 
 
 def replaced(constraint: Constraint, name: str) -> Constraint:

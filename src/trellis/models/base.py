@@ -17,6 +17,7 @@ from trellis.devices import check_integer, check_memory, draw_uniform, seeded, u
 from trellis.errors import TrellisError, printable
 from trellis.models.restoring import check_finite
 from trellis.models.text import Text, in_batches, rows_of, sentences_of
+from trellis.registry import resolve
 from trellis.storage import as_path
 from trellis.transitions.base import invert
 
@@ -308,6 +309,14 @@ class PersistedModel(ABC):
         ['a', 'b', '<eos>']
         """
         raise self.refusal("draw", *CHAIN)
+
+    def explore(self, other: PersistedModel | None = None) -> Any:
+        """A notebook widget that shows the model, as `trellis explore` does in a browser; `other` is a second model to
+        compare with. It needs anywidget.
+
+        >>> shown = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.explore()  # doctest: +SKIP
+        """
+        return resolve("trellis.explore.widget:widget")(self, other)
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:

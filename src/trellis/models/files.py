@@ -25,6 +25,7 @@ UNTRAINED = "untrained.safetensors"  # in the folder of an unfinished run: the m
 BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
 CONFIG = "config.toml"
 DEMO = "demo"  # a model in the package, made by `make bundled`
+BUNDLED = Path(__file__).with_name(f"{DEMO}.safetensors")
 ABOUT: dict[str, type] = dict.fromkeys(
     ("corpus", "order", "reader", "column"), str
 )  # the types of the metadata that are used
@@ -144,7 +145,7 @@ def find_model(path: str | Path) -> Path:
         advice = f"resume it with 'trellis train --run {path} --resume'"
         raise TrellisError(f"The run in {path} is unfinished and has no checkpoint yet; {advice}.")
     if file is None and str(path) == DEMO:
-        return Path(__file__).with_name(f"{DEMO}.safetensors")
+        return BUNDLED
     if file is None:
         raise TrellisError(f"There is no model at {path}; pass a model file, the folder of a run, or {DEMO}.")
     return file

@@ -82,7 +82,7 @@ class Curves(NamedTuple):
 
 def read_curves(path: Path) -> Curves:
     """The curves of a metrics.jsonl."""
-    return curves_of(list(_json_lines(path)) if path.exists() else [])
+    return curves_of(list(json_lines(path)) if path.exists() else [])
 
 
 def curves_of(lines: list[dict[str, float | str | None]]) -> Curves:
@@ -93,7 +93,7 @@ def curves_of(lines: list[dict[str, float | str | None]]) -> Curves:
     return Curves({name: points for name, points in curves.items() if points}, whole_ones)
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, float | str | None]]:
+def json_lines(path: Path) -> Iterator[dict[str, float | str | None]]:
     """Every complete line; the last may be truncated if a run was killed."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:

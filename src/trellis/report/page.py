@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from trellis.models.base import PersistedModel
-from trellis.registry import find_family
+from trellis.registry import find_family, resolve
 from trellis.report.curves import draw_curves, read_curves
 from trellis.report.format import Column, columns_of, compact, duration, text, whole
 from trellis.report.markup import Markup, element, section
@@ -13,6 +13,7 @@ from trellis.storage import write_text
 from trellis.tasks.scores import Scores
 
 REPORT, METRICS, CONFIG = "report.html", "metrics.jsonl", "config.toml"
+EXPLORER = "trellis.explore.embedded:explorer_section"  # (model, folder) -> Markup; it needs the families
 SOFTWARE = {"trellis": "Trellis", "torch": "torch", "python": "Python"}
 FACTS = {"command": "command", "seed": "seed", "hardware": "device"}
 HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
@@ -26,6 +27,7 @@ def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
         results_section(scores),
         training_section(path.parent / METRICS, scores),
         *family.load("report")(model),
+        resolve(EXPLORER)(model, path.parent),
         run_section(path.parent / CONFIG, model),
     ]
     write_text(path, document(f"Trellis: {family.title}", element("main", *parts)))

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 SUMMARY = "generate sentences that satisfy constraints, by exact inference"
 EXAMPLE = 'trellis generate demo --contains "a list" --not "the" --words 5..12 -n 5'
 SMALLEST = -700.0  # a log-probability of which exp does not underflow
-PARTS = {  # option: placeholder, help, and the constructor in trellis.constraints
-    "contains": ("PHRASE", "sentences with a word or phrase", "contains"),
-    "not": ("PHRASE", "sentences without a word or phrase", "banned"),
-    "begins": ("PHRASE", "sentences that begin with a phrase", "begins"),
-    "ends": ("PHRASE", "sentences that end with a phrase", "ends"),
-    "template": ("TEXT", "a text with gaps: ___ is one word, ___{1,3} one to three", "template"),
-    "tokens": ("PATTERN", "a regular expression over words: '(the | a) .* [list string]'", "tokens"),
-    "regex": ("PATTERN", "a regular expression over characters that matches the whole sentence", "regex"),
+PARTS = {  # the kinds of `trellis.constraints.conjunction`: placeholder and help
+    "contains": ("PHRASE", "sentences with a word or phrase"),
+    "not": ("PHRASE", "sentences without a word or phrase"),
+    "begins": ("PHRASE", "sentences that begin with a phrase"),
+    "ends": ("PHRASE", "sentences that end with a phrase"),
+    "template": ("TEXT", "a text with gaps: ___ is one word, ___{1,3} one to three"),
+    "tokens": ("PATTERN", "a regular expression over words: '(the | a) .* [list string]'"),
+    "regex": ("PATTERN", "a regular expression over characters that matches the whole sentence"),
 }
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_device(parser)
-    for name, (placeholder, text, _) in PARTS.items():
+    for name, (placeholder, text) in PARTS.items():
         parser.add_argument(f"--{name}", action="append", default=[], metavar=placeholder, help=text)
     parser.add_argument("--in-order", action="store_true", help="require the phrases of --contains in the given order")
     parser.add_argument(
@@ -103,17 +103,11 @@ def warn_of_unknown(vocab: Vocabulary, prompt: str) -> None:
 
 def constraint_of(args: argparse.Namespace) -> Constraint:
     """The conjunction of all parts."""
-    from trellis import constraints
+    from trellis.constraints import conjunction
 
-    given = {name: getattr(args, name.replace("-", "_")) for name in PARTS}
-    if args.in_order and len(given["contains"]) < 2:
+    if args.in_order and len(args.contains) < 2:
         raise TrellisError("--in-order needs at least two phrases; repeat --contains.")
-    parts = [constraints.ordered(*given.pop("contains"))] if args.in_order else []
-    parts += [getattr(constraints, PARTS[name][2])(text) for name, texts in given.items() for text in texts]
-    total = parts[0] if parts else constraints.anything()
-    for part in parts[1:]:
-        total &= part
-    return total
+    return conjunction({name: getattr(args, name) for name in PARTS}, args.in_order)
 
 
 def described(found: Conditioned, prompt: str) -> dict[str, Any]:

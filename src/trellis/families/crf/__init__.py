@@ -20,4 +20,5 @@ FAMILY = Family(
     fit="trellis.families.crf.tagger:fit",
     evaluate="trellis.families.crf.tagger:evaluate",
     report="trellis.families.crf.tagger:sections",
+    explore="trellis.families.crf.views:CRFViews",
 )

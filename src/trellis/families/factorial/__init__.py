@@ -16,5 +16,6 @@ FAMILY = Family(
         "em": "trellis.families.factorial.variational_em:VariationalEMLearner",
         "gradient": "trellis.learning.gradient:GradientLearner",
     },
+    explore="trellis.families.factorial.views:FHMMViews",
     order="sentences",
 )

@@ -17,6 +17,7 @@ FAMILY = Family(
         "gradient": "trellis.learning.gradient:GradientLearner",
     },
     report="trellis.families.hmm.sections:sections",
+    explore="trellis.families.hmm.views:HMMViews",
     exports={
         "numpy": "trellis.families.hmm.export:write_numpy",
         "hmmlearn": "trellis.families.hmm.export:write_hmmlearn",

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from trellis.corpus import Vocabulary
+from trellis.inference.lattice import lattice
 from trellis.models.text import Text
 from trellis.report.trellis import Trellis
 
@@ -22,23 +23,11 @@ WORDS = 3  # words in a state's label
 def sentence_trellis(model: HMM, sentence: Text) -> Trellis:
     """Posteriors, pairwise posteriors and the Viterbi path of a sentence, over its most probable states."""
     tokens = model.encode_line(sentence, eos=True)
-    _, transition, emission = model.parts()
-    smoothed, filtered = (found.probs[0].double() for found in (model.smooth(tokens), model.filter(tokens)))
-    peak = smoothed.max(0).values
-    chosen = peak.topk(min(MOST_STATES, model.num_states)).indices
-    chosen = chosen[peak[chosen] >= WORTH]
-    time = torch.arange(len(smoothed), dtype=torch.float64, device=smoothed.device)
-    centre = (time @ smoothed[:, chosen]) / smoothed[:, chosen].sum(0)
-    chosen = chosen[centre.argsort()]
-    predicted = transition.forward(filtered[:-1].to(model.parts().start.dtype)).double()
-    rows = transition.rows(chosen).double()[:, chosen]  # p(z' | z) among the chosen states
-    ratio = (smoothed[1:] / predicted.clamp(min=torch.finfo(torch.float64).tiny))[:, chosen]
-    steps = filtered[:-1, chosen].unsqueeze(-1) * rows * ratio.unsqueeze(1)
-    place = {int(z): i for i, z in enumerate(chosen)}
-    path = [place.get(int(z), -1) for z in model.best_path(tokens)[0][0]]
-    names = state_words(model.vocab, emission.columns(chosen).cpu().numpy())
+    prior, transition, emission, _ = model.chain()
+    found = lattice(prior, transition, emission.potentials(tokens), MOST_STATES, WORTH)
+    names = state_words(model.vocab, emission.columns(found.states).cpu().numpy())
     words = model.vocab.decode(tokens[0].tolist())
-    return Trellis(words, names, smoothed[:, chosen].cpu().numpy(), steps.cpu().numpy(), path)
+    return Trellis(words, names, found.posterior.cpu().numpy(), found.pairs.cpu().numpy(), found.path)
 
 
 def state_words(vocab: Vocabulary, log_probs: np.ndarray) -> list[str]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trellis.emissions import Partition
 from trellis.families.hmm.model import HMM
-from trellis.families.hmm.states import summarise_states
+from trellis.families.hmm.states import merged_by_word, summarise_states
 from trellis.models.base import Ranked
 from trellis.report.format import percent, probability, whole, word
 from trellis.report.heatmap import draw_transitions, shade
@@ -131,14 +131,11 @@ def state_lines(model: HMM, states: list[int], best: Tensor) -> list[Line]:
 
 def next_words(model: HMM, row: Tensor, best: Tensor) -> list[Follower]:
     """p(next state) [K], summed over the states that share their most probable word [K]."""
-    totals = torch.zeros(len(model.vocab), device=row.device, dtype=row.dtype).index_add_(0, best, row)
-    top, found = totals.topk(min(FOLLOWERS, len(totals))), []
-    for name, x, p in zip(model.vocab.decode(top.indices.tolist()), top.indices, top.values.tolist(), strict=True):
-        alike = torch.where(best == x, row, 0.0)
-        count, most = int((alike > 0).sum()), int(alike.argmax())
-        which = f"state {most}" if count == 1 else f"{whole(count)} states, mainly {most}"
-        if p > 0:
-            found.append(Follower(name, p, f"state-{most}", f"{which}: {probability(p)}"))
+    found = []
+    for one in merged_by_word(row, best, len(model.vocab), FOLLOWERS):
+        which = f"state {one.main}" if one.states == 1 else f"{whole(one.states)} states, mainly {one.main}"
+        name = model.vocab.words[one.word]
+        found.append(Follower(name, one.prob, f"state-{one.main}", f"{which}: {probability(one.prob)}"))
     return found
 
 

@@ -53,6 +53,26 @@ def divergence(log_words: Tensor, log_average: Tensor) -> Tensor:
     return torch.where(log_words > -torch.inf, log_words.exp() * (log_words - log_average), 0.0).sum(0)
 
 
+class Merged(NamedTuple):
+    """States with the same most probable word, and their joint probability."""
+
+    word: int
+    prob: float
+    states: int  # the number of states of probability above zero
+    main: int  # the most probable of them
+
+
+def merged_by_word(probs: Tensor, best: Tensor, words: int, n: int) -> list[Merged]:
+    """A distribution over states [K], summed over states with the same most probable word [K]: the n most probable."""
+    totals = torch.zeros(words, device=probs.device, dtype=probs.dtype).index_add_(0, best, probs)
+    top, found = totals.topk(min(n, words)), []
+    for word, prob in zip(top.indices.tolist(), top.values.tolist(), strict=True):
+        alike = torch.where(best == word, probs, 0.0)
+        if prob > 0:
+            found.append(Merged(word, prob, int((alike > 0).sum()), int(alike.argmax())))
+    return found
+
+
 class StateMeasures(NamedTuple):
     """How a model uses its states on a text; entropies in nats, over the states that emit words."""
 

@@ -16,6 +16,7 @@ FAMILY = Family(
     fit="trellis.families.hmm_tagger.fit:fit",
     evaluate="trellis.families.hmm_tagger.fit:evaluate",
     report="trellis.families.hmm.sections:sections",
+    explore="trellis.families.hmm_tagger.views:HMMTaggerViews",
     exports=HMM.exports,
     order="sentences",
 )

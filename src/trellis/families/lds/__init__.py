@@ -14,4 +14,5 @@ FAMILY = Family(
     fit="trellis.training.fit:directly",
     evaluate="trellis.families.lds.fit:evaluate",
     report="trellis.families.lds.sections:sections",
+    explore="trellis.families.lds.views:LDSViews",
 )

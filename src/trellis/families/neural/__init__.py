@@ -12,6 +12,7 @@ LSTM = Family(
     config="trellis.families.neural.config:LSTMConfig",
     model="trellis.families.neural.rnn:LSTM",
     build="trellis.families.neural.build:lstm",
+    explore="trellis.families.neural.views:NeuralViews",
     learners={"gradient": "trellis.learning.gradient:GradientLearner"},
 )
 FEEDFORWARD = replace(

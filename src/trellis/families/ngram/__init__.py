@@ -14,6 +14,7 @@ FAMILY = Family(
     model="trellis.families.ngram.model:NGram",
     learners={"counts": "trellis.families.ngram.fit:by_counts"},
     fit="trellis.training.fit:directly",
+    explore="trellis.families.ngram.views:NGramViews",
     exports={"arpa": "trellis.families.ngram.arpa:write_arpa"},
     imports=dict.fromkeys((".arpa", ".arpa.gz"), "trellis.families.ngram.arpa:read_arpa"),
 )

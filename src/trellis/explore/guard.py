@@ -1,0 +1,117 @@
+"""What every request must satisfy before it reaches the explorer, and the headers of every response.
+
+A page of another site may send requests to a local server. Such requests carry the name of that site in `Origin`; if
+its name was rebound to 127.0.0.1, it is in `Host`. Both are refused."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+METHODS = "GET", "HEAD", "POST"
+COOKIE = "trellis_token"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+
+class Guard:
+    """ASGI middleware. `hosts` are the accepted host names; if None, any is accepted, and the token protects."""
+
+    def __init__(self, app: App, hosts: Collection[str] | None = LOOPBACK, token: str | None = None) -> None:
+        self.app, self.hosts, self.token = app, hosts, token
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+
+        async def guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", []), *own]}
+            await send(message)
+
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        response = self.refusal(scope, headers) or self.redirect(scope)
+        await (response or self.app)(scope, receive, guarded)
+
+    def refusal(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
+        """The response to a request that is refused; None if it is accepted."""
+        if scope["method"] not in METHODS:
+            return refused(405, "Only GET and POST requests are answered.")
+        host = headers.get("host", "")
+        if self.hosts is not None and host_name(host) not in self.hosts:
+            return refused(403, "The Host header of the request is not an address of this server.")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit_safe(origin) != host:
+            return refused(403, "The request comes from a page of another site.")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return refused(403, "The request comes from a page of another site.")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            return refused(415, "The body of a POST request must be application/json.")
+        if self.token is not None and not self.knows_token(scope, headers):
+            return refused(401, "The address lacks the token that 'trellis explore' printed.")
+        return None
+
+    def knows_token(self, scope: Scope, headers: Mapping[str, str]) -> bool:
+        """Whether the query string, a cookie or the Authorization header has the token."""
+        given = [query_token(scope), headers.get("authorization", "").removeprefix("Bearer ")]
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            cookie = None
+        given += [] if cookie is None else [cookie.value]
+        wanted = str(self.token).encode()
+        return any(secrets.compare_digest(one.encode("utf-8", "replace"), wanted) for one in given)
+
+    def redirect(self, scope: Scope) -> Response | None:
+        """After a page was opened with the token: the same page without it, and a cookie."""
+        if self.token is None or scope["path"] != "/" or not query_token(scope):
+            return None
+        response = RedirectResponse("/", 303)
+        response.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+        return response
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def urlsplit_safe(origin: str) -> str:
+    """The host and port of an Origin header; empty if it is not an http or https origin."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return ""
+    return parts.netloc if parts.scheme in ("http", "https") else ""
+
+
+def query_token(scope: Scope) -> str:
+    given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100) if scope["query_string"] else {}
+    return given.get("token", [""])[0]
+
+
+def refused(status: int, sentence: str) -> Response:
+    return JSONResponse({"error": sentence}, status)

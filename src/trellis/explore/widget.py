@@ -1,0 +1,73 @@
+"""The explorer as a notebook widget: the page's questions come as messages and are answered in this process."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qsl
+
+from trellis.errors import LIMITS, TrellisError, within_limits
+from trellis.explore.bundle import bundle, read_static
+from trellis.explore.endpoints import ENDPOINTS, Endpoint
+from trellis.explore.explorer import Explorer
+from trellis.explore.turns import Turns
+from trellis.explore.views import Answer, finite, views_of
+from trellis.models.base import PersistedModel
+
+ESM = "{modules}export default {{ render: module_embedded.render }};\n"
+
+
+def widget(model: PersistedModel, other: PersistedModel | None = None) -> Any:
+    """A widget that shows the explorer of one model, or of two side by side."""
+    try:
+        import anywidget
+        import traitlets
+    except ImportError as error:
+        raise TrellisError("The notebook widget needs anywidget: pip install 'trellis-hmm[widget]'.") from error
+    explorer, turns = Explorer([views_of(one) for one in (model, other) if one is not None]), Turns()
+    Thread(target=prepare, args=(explorer, turns), name="explore-background", daemon=True).start()
+
+    class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]
+        _esm = ESM.format(modules=bundle("embedded"))
+        css = traitlets.Unicode(read_static("explorer.css")).tag(sync=True)
+
+    shown = ExplorerWidget()
+    shown.on_msg(lambda _, message, buffers: shown.send(turns.run(lambda: reply(explorer, message))))
+    return shown
+
+
+def prepare(explorer: Explorer, turns: Turns) -> None:
+    """Compute in the background what takes long; the page asks again until it is there."""
+    for views in explorer.views:
+        with suppress(TrellisError, *LIMITS):
+            views.background(turns.run)
+
+
+def reply(explorer: Explorer, message: Any) -> Answer:
+    """The answer to a message of the page, or one sentence that says why there is none."""
+    asked = message if isinstance(message, dict) else {}
+    try:
+        with within_limits():
+            return {"id": asked.get("id"), "answer": finite(explorer.answer(*request_of(asked)))}
+    except TrellisError as error:
+        return {"id": asked.get("id"), "error": str(error)}
+
+
+def request_of(asked: Answer) -> tuple[Endpoint, Answer]:
+    """The endpoint and the fields of a message {"method", "path", "body"}."""
+    path, _, query = str(asked.get("path", "")).partition("?")
+    body = asked.get("body")
+    fields = dict(parse_qsl(query, keep_blank_values=True)) | (body if isinstance(body, dict) else {})
+    for endpoint in ENDPOINTS:
+        if endpoint.method == asked.get("method") and (found := in_path(endpoint.path, path)) is not None:
+            return endpoint, fields | found
+    raise TrellisError("There is no such question; the API lists them.")
+
+
+def in_path(pattern: str, path: str) -> Answer | None:
+    """The fields in a path such as /api/states/{id}; None if it is another path."""
+    pairs = list(zip(pattern.split("/"), path.split("/"), strict=False))
+    if pattern.count("/") != path.count("/") or any(a != b for a, b in pairs if not a.startswith("{")):
+        return None
+    return {a.strip("{}"): b for a, b in pairs if a.startswith("{")}

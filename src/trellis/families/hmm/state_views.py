@@ -1,0 +1,304 @@
+"""What the explorer shows of the states of an HMM: lists, one state, classes, the map."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.devices import seeded
+from trellis.emissions import Partition
+from trellis.errors import TrellisError
+from trellis.explore.kept import Kept
+from trellis.explore.language import LanguageViews
+from trellis.explore.layout import Layout, place_states, restored
+from trellis.explore.views import Answer, Turn
+from trellis.families.hmm.concordance import Concordance
+from trellis.families.hmm.lattice import WORDS
+from trellis.families.hmm.model import HMM
+from trellis.families.hmm.parameters.neural import NeuralParams
+from trellis.families.hmm.states import merged_by_word
+from trellis.transitions import Softmax
+
+MOST_WORDS, MOST_CONTEXTS = 200, 12  # of one state
+MOST_ROWS = 12  # of its predecessors, successors and neighbours
+SKETCH = 64  # dimensions of the vectors of states without embeddings
+MOST_MATCHES = 50  # words that begin with a query
+WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
+NORMS, CHECKED, EXACT = "norms", 16, 1e-3  # normalisers in a file: how many are checked, and how exactly
+LARGE = 8_192  # states
+MOST_PAIRS = 1 << 24  # states times words, of a model whose states are named by known words
+LONGEST_LABEL = 24  # characters of a state's name on the map
+DIGITS = 5  # of positions and occupancies on the map
+
+
+class StateViews(LanguageViews):
+    """Views of the states of an HMM."""
+
+    model: HMM
+    layout: Layout | None = None
+    progress = 0.0
+
+    @property
+    def partition(self) -> Partition | None:
+        return self.model.params.partition
+
+    @property
+    def num_classes(self) -> int | None:  # type: ignore[override]
+        if self.partition is not None:
+            return self.partition.num_classes
+        return None if self.layout is None else len(self.layout.centres)
+
+    @property
+    def examples(self) -> list[str]:
+        """Samples. Those of a large model take long, so they wait for the background."""
+        ready = self.model.num_states <= LARGE or "top_words" in vars(self)
+        return super().examples if ready else []
+
+    @cached_property
+    def occupancy(self) -> Tensor:
+        with torch.no_grad():
+            return self.model.occupancy()
+
+    @cached_property
+    def unigram(self) -> Tensor:
+        """p(word) under the occupancy: [V]."""
+        with torch.no_grad():
+            return self.model.parts().emission.predict(self.occupancy).exp()
+
+    @cached_property
+    def top_words(self) -> Tensor:
+        """The most probable words of each state: [K, n]."""
+        with torch.no_grad():
+            chunks = self.model.parts().emission.by_state()
+            return torch.cat([some.topk(min(WORDS, len(some)), 0).indices.T for some in chunks])
+
+    @property
+    def best_words(self) -> Tensor:
+        """The most probable word of each state: [K]."""
+        return self.top_words[:, 0]
+
+    @cached_property
+    def known_words(self) -> Tensor:
+        """The most probable word of each state other than <unk>, [K]; of a large model, the most probable word."""
+        vocab, states = self.model.vocab, self.model.num_states
+        if vocab.unk is None or states * len(vocab) > MOST_PAIRS:
+            return self.best_words
+        columns = self.model.parts().emission.columns(torch.arange(states, device=self.model.device)).clone()
+        columns[vocab.unk] = -torch.inf
+        return columns.argmax(0)
+
+    @cached_property
+    def vectors(self) -> Tensor:
+        """A vector for each state, [K, d]: its embedding as a successor, or else a random projection of the square
+        roots of its word and transition probabilities, whose distances approximate Hellinger distances."""
+        params = self.model.params
+        with torch.no_grad():
+            if isinstance(params, NeuralParams):
+                return params.embed("out").detach().float()
+            _, transition, emission = self.model.parts()
+            by_words = torch.randn(len(self.model.vocab), SKETCH, generator=seeded(0)).to(self.model.device)
+            by_states = torch.randn(self.model.num_states, SKETCH, generator=seeded(1)).to(self.model.device)
+            words = torch.cat([(some.float() / 2).exp().T @ by_words for some in emission.by_state()])
+            states = torch.arange(self.model.num_states, device=self.model.device)
+            rows = [transition.rows(some).float().sqrt() @ by_states for some in states.split(1024)]
+            return torch.cat([words, torch.cat(rows)], 1)
+
+    @cached_property
+    def unit_vectors(self) -> Tensor:
+        return torch.nn.functional.normalize(self.vectors - self.vectors.mean(0), dim=-1)
+
+    @cached_property
+    def classes_of_states(self) -> Tensor | None:
+        """The class of each state [K], given by the model; None if it has no classes."""
+        return None if self.partition is None else self.partition.state_class()
+
+    @cached_property
+    def concordance(self) -> Concordance:
+        return Concordance(self.model)
+
+    def class_of(self, state: int) -> int | None:
+        if self.classes_of_states is not None:
+            return int(self.classes_of_states[state])
+        return None if self.layout is None else int(self.layout.groups[state])
+
+    def background(self, turn: Turn[Any], keep: bool = True) -> None:
+        kept, begun = Kept(self.model, self.folder if keep else None), time.monotonic()
+        arrays = kept.load()
+        turn(lambda: use_norms(self.model, arrays.get(NORMS)))
+        turn(self.warm)
+        vectors = turn(lambda: self.vectors.cpu().numpy())
+        groups = None if self.classes_of_states is None else self.classes_of_states.cpu().numpy()
+        self.layout = restored(arrays, len(vectors)) or place_states(vectors, groups, self.report)
+        if not arrays and time.monotonic() - begun > WORTH_KEEPING:
+            kept.save(self.layout._asdict() | turn(lambda: norms_of(self.model)))
+        if self.has_corpus:
+            self.concordance.read(turn)
+
+    def report(self, done: float) -> None:
+        self.progress = done
+
+    def warm(self) -> None:
+        """Compute what many answers share."""
+        _ = self.unigram, self.top_words, self.unit_vectors
+
+    def named(self, states: Tensor) -> list[Answer]:
+        """The ids, labels and classes of some states [n]."""
+        pairs = zip(states.tolist(), self.top_words[states].tolist(), strict=True)
+        return [{"id": z, "label": self.written(words), "class": self.class_of(z)} for z, words in pairs]
+
+    def written(self, words: Sequence[int]) -> str:
+        """The label of a state or a class, given the ids of its words."""
+        return ", ".join(self.model.vocab.decode(words))
+
+    def ranked(self, values: Tensor, n: int, name: str = "prob", above: float = 0.0) -> list[Answer]:
+        """The n states with the highest values [K] above a limit, with their labels."""
+        top = values.topk(min(n, len(values)))
+        states = top.indices[top.values > above]
+        pairs = zip(self.named(states), top.values.tolist(), strict=False)
+        return [{"id": one["id"], "label": one["label"], name: value} for one, value in pairs]
+
+    @torch.no_grad()
+    def states(self, offset: int, limit: int, query: str, sort: str) -> Answer:
+        """A page of states, with their occupancies."""
+        order = self.matching(query) if query else self.sorted(sort)
+        page = order[offset : offset + limit]
+        shares = self.occupancy[page].tolist()
+        items = [one | {"occupancy": share} for one, share in zip(self.named(page), shares, strict=True)]
+        return {"items": items, "total": len(order), "offset": offset}
+
+    def sorted(self, sort: str) -> Tensor:
+        """All states, by id, by occupancy, or by class and occupancy: [K]."""
+        if sort == "id":
+            return torch.arange(self.model.num_states, device=self.model.device)
+        order = self.occupancy.argsort(descending=True, stable=True)
+        if sort == "class" and self.num_classes is not None:
+            order = order[cast(Tensor, self.groups())[order].argsort(stable=True)]
+        return order
+
+    def matching(self, query: str) -> Tensor:
+        """The states that emit a word, or else the words that begin with a text, most probable first."""
+        vocab, emission = self.model.vocab, self.model.parts().emission
+        known = [query] if query in vocab.index else [word for word in vocab.words if word.startswith(query)]
+        ids = sorted((vocab.index[word] for word in known), key=lambda i: -float(self.unigram[i]))[:MOST_MATCHES]
+        weights = torch.zeros_like(self.occupancy)
+        for i in ids:
+            weights += self.occupancy * emission.log_probs(i).exp()
+        order = weights.argsort(descending=True, stable=True)
+        return order[weights[order] > 0]
+
+    @torch.no_grad()
+    def state(self, state: int) -> Answer:
+        """One state."""
+        if state >= self.model.num_states:
+            raise TrellisError(f"There is no state {state}; the states are 0 to {self.model.num_states - 1}.")
+        _, transition, emission = self.model.parts()
+        chosen = torch.tensor([state], device=self.model.device)
+        one_hot = torch.nn.functional.one_hot(chosen, self.model.num_states).to(self.occupancy.dtype)
+        before = self.occupancy * transition.backward(one_hot)[0]
+        similar = self.unit_vectors @ self.unit_vectors[state]
+        similar[state] = -torch.inf
+        return {
+            **self.named(chosen)[0],
+            "occupancy": float(self.occupancy[state]),
+            "words": [self.with_base(*pair) for pair in self.model.rank(emission.columns(chosen)[:, 0], MOST_WORDS)],
+            "incoming": self.merged(before / before.sum().clamp(min=torch.finfo(before.dtype).tiny)),
+            "outgoing": self.merged(transition.forward(one_hot)[0]),
+            "neighbours": self.ranked(similar, MOST_ROWS, "similarity", -torch.inf),
+            "contexts": self.concordance.find(state, MOST_CONTEXTS),
+        }
+
+    def with_base(self, word: str, prob: float) -> Answer:
+        return {"word": word, "prob": prob, "base": float(self.unigram[self.model.vocab.index[word]])}
+
+    def merged(self, probs: Tensor) -> list[Answer]:
+        """A distribution over states [K], summed over states with the same most probable word."""
+        found = merged_by_word(probs, self.best_words, len(self.model.vocab), MOST_ROWS)
+        return [
+            {
+                "id": one.main,
+                "label": self.written(self.top_words[one.main].tolist()),
+                "word": self.model.vocab.words[one.word],
+                "prob": one.prob,
+                "count": one.states,
+            }
+            for one in found
+        ]
+
+    @torch.no_grad()
+    def classes(self) -> Answer:
+        """The classes of words of the model, or else groups of similar states."""
+        groups = self.groups()
+        if groups is None:
+            return {"items": [], "ready": False}
+        n = int(groups.max()) + 1
+        shares = torch.zeros(n, dtype=self.occupancy.dtype, device=groups.device).index_add_(0, groups, self.occupancy)
+        sizes = torch.bincount(groups, minlength=n).tolist()
+        labels = self.class_labels(groups, n)
+        rows = zip(labels, sizes, shares.tolist(), strict=True)
+        items = [
+            {"id": c, "label": label, "states": size, "occupancy": share} for c, (label, size, share) in enumerate(rows)
+        ]
+        return {"items": items, "ready": True}
+
+    def groups(self) -> Tensor | None:
+        """The class of each state [K]; None until groups have been found."""
+        if self.classes_of_states is not None:
+            return self.classes_of_states
+        return None if self.layout is None else torch.from_numpy(self.layout.groups).long().to(self.model.device)
+
+    def class_labels(self, groups: Tensor, classes: int) -> list[str]:
+        """The most frequent words of each class, counting only the most probable word of each state."""
+        size = len(self.model.vocab)
+        pairs, place = (groups * size + self.best_words).unique(return_inverse=True)
+        shares = torch.zeros(len(pairs), dtype=torch.float64, device=groups.device)
+        shares.index_add_(0, place, self.occupancy.double())
+        found: list[list[int]] = [[] for _ in range(classes)]
+        for pair in pairs[shares.argsort(descending=True, stable=True)].tolist():
+            if len(found[pair // size]) < WORDS:
+                found[pair // size].append(pair % size)
+        return [self.written(words) for words in found]
+
+    @torch.no_grad()
+    def map(self) -> Answer:
+        """The positions of all states, with classes and occupancies."""
+        if self.layout is None:
+            return {"ready": False, "progress": self.progress}
+        labels = [one["label"] for one in self.classes()["items"]]
+        x, y = self.layout.points.T.astype(float).round(DIGITS).tolist()
+        centres = zip(labels, self.layout.centres.astype(float).round(DIGITS).tolist(), strict=True)
+        return {
+            "x": x,
+            "y": y,
+            "class": cast(Tensor, self.groups()).tolist(),
+            "occupancy": [float(f"{share:.{DIGITS}g}") for share in self.occupancy.tolist()],
+            "labels": [word[:LONGEST_LABEL] for word in self.model.vocab.decode(self.known_words.tolist())],
+            "classes": [{"id": c, "label": label, "x": a, "y": b} for c, (label, (a, b)) in enumerate(centres)],
+            "ready": True,
+        }
+
+
+@torch.no_grad()
+def use_norms(model: HMM, norms: np.ndarray | None) -> None:
+    """Use the normalisers of a softmax transition that were kept in a file, after checking some of them. Computing them
+    takes O(K^2 d)."""
+    transition = model.parts().transition
+    if norms is None or not isinstance(transition, Softmax) or norms.shape != (model.num_states,):
+        return
+    given = torch.from_numpy(norms).to(model.device)
+    some = torch.linspace(0, model.num_states - 1, CHECKED, device=model.device).long()
+    right = (transition.queries[some].to(transition.keys.dtype) @ transition.keys.T).logsumexp(-1)
+    if bool(given.isfinite().all()) and bool(((given[some] - right).abs() < EXACT).all()):
+        transition.log_norm = given.to(right.dtype)
+
+
+@torch.no_grad()
+def norms_of(model: HMM) -> dict[str, np.ndarray]:
+    """The normalisers of a softmax transition, if it has any."""
+    transition = model.parts().transition
+    return {NORMS: transition.log_norm.detach().cpu().numpy()} if isinstance(transition, Softmax) else {}

@@ -1,0 +1,59 @@
+"""The lattice of one sequence: posteriors of its most probable states and of the transitions between them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trellis.engines.reference import move, to_dense
+from trellis.inference import discrete
+from trellis.transitions import Transition
+from trellis.types import Belief, Potentials
+
+
+class Lattice(NamedTuple):
+    """The n most probable states of a sequence of T steps, in the order in which they occur."""
+
+    states: Tensor  # [n]
+    posterior: Tensor  # [T, n]: p(z_t | x)
+    pairs: Tensor  # [T - 1, n, n]: p(z_t, z_t+1 | x)
+    path: list[int]  # [T]: the Viterbi path as indices of `states`; -1 for a state that is not among them
+    log_probs: Tensor  # [T]: log p(x_t | x_<t); zero for a missing observation
+
+
+@torch.no_grad()
+def lattice(prior: Belief, transition: Transition, potentials: Potentials, most: int, worth: float) -> Lattice:
+    """The lattice of a batch of one sequence, with at most `most` states, each with a peak posterior of at least
+    `worth`. Inference runs over live states, unless the sequence has a gap.
+
+    p(z_t, z_t+1 | x) = f_t(z_t) A(z_t, z_t+1) p(z_t+1 | x) / q_t+1(z_t+1), where f_t is the filtered distribution of
+    step t, and q_t+1 = f_t A is its prediction of the next step."""
+    filtered = discrete.filter(prior, transition, potentials)
+    smoothed = discrete.smooth(prior, transition, potentials)
+    path = discrete.viterbi(prior, transition, potentials)[0][0].tolist()
+    all_live = potentials.ids is None or filtered.probs.shape[-1] == transition.num_states
+    live = None if all_live or potentials.ids is None else potentials.ids[0]  # [T, k]
+    dense = to_dense(Belief(smoothed.probs[0], live), transition.num_states)
+    chosen = most_probable(dense, most, worth)
+    posterior = dense[:, chosen].double()
+    before = Belief(filtered.probs[0, :-1], None if live is None else live[:-1])
+    predicted = move(before, transition, chosen.expand(len(dense) - 1, -1)).double()
+    ahead = to_dense(before, transition.num_states)[:, chosen].double()
+    moves = transition.blocks(chosen, chosen).double()  # p(z' | z) among the chosen states
+    ratio = posterior[1:] / predicted.clamp(min=torch.finfo(torch.float64).tiny)
+    pairs = ahead.unsqueeze(-1) * moves * ratio.unsqueeze(1)
+    place = {z: i for i, z in enumerate(chosen.tolist())}
+    return Lattice(chosen, posterior, pairs, [place.get(z, -1) for z in path], filtered.log_norms[0].double())
+
+
+def most_probable(posterior: Tensor, most: int, worth: float) -> Tensor:
+    """The states with the highest peaks of the posterior [T, K], at least one, in the order of their mean position:
+    [n]."""
+    peak = posterior.max(0).values
+    chosen = peak.topk(min(most, len(peak))).indices
+    chosen = chosen[(peak[chosen] >= worth) | (chosen == chosen[0])]
+    time = torch.arange(len(posterior), dtype=torch.float64, device=posterior.device)
+    mass = posterior[:, chosen].double()
+    return chosen[((time @ mass) / mass.sum(0)).argsort()]
