@@ -162,6 +162,10 @@ def test_facts_are_aligned(shown: Callable[..., str]) -> None:
     ]
 
 
+def test_names_of_facts_are_escaped(shown: Callable[..., str]) -> None:
+    assert shown(Facts({"\x1b[31m": {"\x07": "\x9b"}})).split() == ["\\x1b[31m", "\\x07", "\\x9b"]
+
+
 def test_lines_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     Lines(["a " * 100 + "[b]", "tab\there"]).show()
     assert capsys.readouterr().out == "a " * 100 + "[b]\ntab\there\n"

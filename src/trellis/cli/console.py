@@ -164,8 +164,8 @@ class Facts(NamedTuple):
         lines: list[tuple[str, str]] = []
         for name, value in self.facts.items():
             inside = value.items() if isinstance(value, Mapping) else ()
-            lines.append((name, "" if inside else _fact(name, value)))
-            lines += ((f"  {inner}", _fact(inner, entry)) for inner, entry in inside)
+            lines.append((text(name), "" if inside else _fact(name, value)))
+            lines += ((f"  {text(inner)}", _fact(inner, entry)) for inner, entry in inside)
         widest = max((len(name) for name, _ in lines), default=0)
         Lines(f"{name:<{widest}}  {value}".rstrip() for name, value in lines).show()
 
