@@ -73,7 +73,9 @@ def train(
     corpus = family.load("read")(config, data)
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
-    config = with_order(with_choice(config, corpus, device, folder if resume else None), corpus)
+    check_size(config, corpus, device)  # the choice of options, which follows, trains a few steps
+    with within_limits():
+        config = with_order(with_choice(config, corpus, device, folder if resume else None), corpus)
     check_size(config, corpus, device)
     with within_limits(), nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()
