@@ -38,7 +38,7 @@ class Target:
         shutil.copytree(self.kept, self.cache)
         for _ in range(random.choice([1, 1, 2])):
             path = self.cache / random.choice(self.files)
-            if random.random() < 0.1:
+            if random.random() < 0.1 and not path.is_dir():
                 path.unlink(missing_ok=True)
                 if random.random() < 0.5:
                     path.mkdir()

@@ -66,15 +66,17 @@ class Outcome:
 
 
 def run(name: str, kind: type[Fuzzed], seed: int, seconds: float, cases: int) -> int:
-    """Run cases until time is up; print the findings, and a summary as one JSON line. Returns the exit code."""
+    """Run cases until time is up, or until an interrupt; print the findings, and a summary as one JSON line. Returns
+    the exit code."""
     out, number = Outcome(), 0
     with prepared(kind) as target:
         reset_peak()
         target.honest()
         honest, begun = peak_memory(), time.monotonic()
-        while number < cases and time.monotonic() - begun < seconds:
-            try_case(name, target, seed, number, out, 2 * honest)
-            number += 1
+        with suppress(KeyboardInterrupt):
+            while number < cases and time.monotonic() - begun < seconds:
+                try_case(name, target, seed, number, out, 2 * honest)
+                number += 1
         ended = time.monotonic()
     line = {
         "fuzz": name,

@@ -32,7 +32,7 @@ def target(case: Callable[[Random], object]) -> type[harness.Fuzzed]:
     return Target
 
 
-def fail(error: Exception) -> object:
+def fail(error: BaseException) -> object:
     raise error
 
 
@@ -73,6 +73,13 @@ def test_outcomes(
     assert ("python -m fuzz toy --seed 0 --case 0" in err) == bool(findings)
 
 
+def test_an_interrupt_ends_a_run_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    left = iter([None, None, KeyboardInterrupt()])
+    kind = target(lambda random: fail(error) if (error := next(left)) else None)
+    assert harness.run("toy", kind, 0, 60.0, 5) == 0
+    assert json.loads(capsys.readouterr().out)["cases"] == 2
+
+
 def test_messages() -> None:
     assert harness.complaint("One sentence, with an é.") == ""
     assert {harness.complaint(text) for text in ("\x1b[31mred", "two\nlines", "\ud800")} == {
@@ -95,6 +102,7 @@ def test_neither_compilation_nor_a_busy_machine_is_a_hang(monkeypatch: pytest.Mo
         harness.CLOCK.on_end(None)
 
     monkeypatch.setattr(harness, "SLOW", 0.1)
+    monkeypatch.setattr(harness, "WAITING", 1000)
     before = harness.CLOCK.seconds()
     assert harness.run("toy", target(lambda random: compile_for(0.3)), 0, 60.0, 1) == 0
     assert harness.CLOCK.seconds() - before < 0.3

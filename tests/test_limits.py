@@ -100,6 +100,11 @@ def test_a_run_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
             trellis.train(TEXT, family=family, tokenizer="whitespace", device="cpu", **options)
 
 
+def test_a_run_that_cannot_fit_with_any_number_of_states() -> None:
+    with pytest.raises(TrellisError, match="Training this hmm needs at least"):
+        trellis.train(TEXT, tokenizer="whitespace", device="cpu", params="neural", dim=10**9)
+
+
 @pytest.mark.parametrize("family", ["hmm", "lstm", "rnn", "feedforward", "fhmm", "lds"])
 @pytest.mark.parametrize("size", [2, 7])
 def test_the_estimate_is_a_lower_bound(family: str, size: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -160,6 +162,10 @@ def test_facts_are_aligned(shown: Callable[..., str]) -> None:
     ]
 
 
+def test_names_of_facts_are_escaped(shown: Callable[..., str]) -> None:
+    assert shown(Facts({"\x1b[31m": {"\x07": "\x9b"}})).split() == ["\\x1b[31m", "\\x07", "\\x9b"]
+
+
 def test_lines_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     Lines(["a " * 100 + "[b]", "tab\there"]).show()
     assert capsys.readouterr().out == "a " * 100 + "[b]\ntab\there\n"
@@ -173,3 +179,13 @@ def test_of_a_long_path_the_end_is_shown(shown: Callable[..., str], monkeypatch:
     assert all(
         line[0].startswith("…") and line[0].endswith(name) for line, name in zip(lines, ("one", "two"), strict=True)
     )
+
+
+@pytest.mark.parametrize("words", [["cache"], ["cache", "--json"], ["info", "demo"]])
+def test_nobody_reads_standard_output(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "trellis", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 import trellis
 from constrained_cases import CASES, DESCRIBED, END, VOCAB, WORDS, text_like
 from trellis.constraints import Alphabet, Automaton, Constraint, banned, contains, from_fsm, length, regex, tokens
-from trellis.constraints.automaton import minimised
+from trellis.constraints.automaton import distances, minimised
+from trellis.constraints.constraint import Matcher
 from trellis.errors import TrellisError
 
 LONGEST = 5
@@ -150,12 +152,50 @@ def test_large_vocabularies_have_few_classes() -> None:
         (regex("(?i)a"), "flags are not supported"),
         (tokens("a{3,2}"), r"The repetition \{3,2\}"),
         (regex("(a{100}){200}"), "more than 10,000 symbols"),
+        (regex("(a?){9999}"), "too complex"),
+        (regex("(" * 3000 + "a" + ")" * 3000), "nested too deeply"),
+        (regex("a" + "*" * 3000), "nested too deeply"),
+        (reduce(Constraint.__or__, [contains("a")] * 3000), "nested too deeply"),
         (contains(""), "empty phrase"),
     ],
 )
 def test_what_is_wrong_is_named(constraint: Constraint, sentence: str) -> None:
     with pytest.raises(TrellisError, match=sentence):
         constraint.compile(VOCAB)
+
+
+@pytest.mark.parametrize("pattern", ["(){999999999}", "a(){0,99999999}{5,}", "(()*)+a"])
+def test_repetitions_of_nothing(pattern: str) -> None:
+    ours, wanted = regex(pattern).compile(VOCAB), regex("a" if "a" in pattern else "").compile(VOCAB)
+    assert all(np.array_equal(one, other) for one, other in zip(ours, wanted, strict=True))
+
+
+@examples
+@given(st.lists(st.integers(0, 1), min_size=1, max_size=8), st.lists(st.integers(0, 2), max_size=12))
+def test_the_longest_prefix_just_read(phrase: list[int], text: list[int]) -> None:
+    matcher, state = Matcher(phrase), 0
+    for n, token in enumerate(text, 1):
+        state = matcher.step(state, token)
+        read = text[:n]
+        assert state == max(k for k in range(min(n, len(phrase)) + 1) if read[n - k :] == phrase[:k])
+
+
+def test_a_long_periodic_phrase_has_short_fallbacks() -> None:
+    assert max(Matcher([0] * 10_000 + [1]).fallback[:10_000]) == 0
+
+
+def test_states_of_long_phrases_are_told_apart_by_their_distances() -> None:
+    chain = length(0, 5000).build(Alphabet.of_vocabulary(VOCAB))  # would take 5000 rounds of Moore's algorithm
+    assert len(chain.moves) == 5002
+    assert len(np.unique(distances(chain.moves, ~chain.accepting))) == 5002
+
+
+@examples
+@given(automata)
+def test_distances(one: Automaton) -> None:
+    found = distances(one.moves, one.accepting)
+    assert ((found == 0) == one.accepting).all()
+    assert (found[~one.accepting] == 1 + found[one.moves[~one.accepting]].min(1)).all()
 
 
 def test_impossible_bounds() -> None:

@@ -79,6 +79,11 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return file
 
 
+@pytest.fixture(scope="module")
+def lds() -> Any:
+    return MODELS["lds"]()
+
+
 @pytest.fixture
 def contents(original: Path, tmp_path: Path) -> Contents:
     (tmp_path / FILE).write_bytes(original.read_bytes())
@@ -209,6 +214,15 @@ def test_a_tagger_names_its_template(tmp_path: Path) -> None:
     contents = Contents(tmp_path / FILE)
     contents.settings["config"]["template"] = ""  # valid in a configuration, which leaves the choice to the training
     rejected(contents, "no feature template")
+
+
+@pytest.mark.parametrize("value", [None, -1, -0.5, True, "1", [1]])
+@pytest.mark.parametrize("name", ["pseudocount", "prior"])
+def test_pseudocounts_are_numbers(tmp_path: Path, lds: Any, name: str, value: Any) -> None:
+    save_model(tmp_path / FILE, lds, {})
+    contents = Contents(tmp_path / FILE)
+    contents.settings[name] = value
+    rejected(contents, "not numbers of at least zero")
 
 
 def test_probabilities_above_one(tmp_path: Path) -> None:

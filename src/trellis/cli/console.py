@@ -164,8 +164,8 @@ class Facts(NamedTuple):
         lines: list[tuple[str, str]] = []
         for name, value in self.facts.items():
             inside = value.items() if isinstance(value, Mapping) else ()
-            lines.append((name, "" if inside else _fact(name, value)))
-            lines += ((f"  {inner}", _fact(inner, entry)) for inner, entry in inside)
+            lines.append((text(name), "" if inside else _fact(name, value)))
+            lines += ((f"  {text(inner)}", _fact(inner, entry)) for inner, entry in inside)
         widest = max((len(name) for name, _ in lines), default=0)
         Lines(f"{name:<{widest}}  {value}".rstrip() for name, value in lines).show()
 
@@ -194,9 +194,11 @@ def _rich_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[A
     cells, _ = _fitting(columns, rows, console.width, len(GAP) + 1)
     for number, row in enumerate(cells):
         drawn.add_row(*(Text(cell, "bold" * (number in top)) for cell, top in zip(row, best, strict=True)))
-    if title:
-        console.print(Text(title, "bold"), soft_wrap=True)
-    console.print(drawn)
+    with console.capture() as printed:  # rich itself would end the process if nobody reads standard output
+        if title:
+            console.print(Text(title, "bold"), soft_wrap=True)
+        console.print(drawn)
+    sys.stdout.write(printed.get())
 
 
 def _plain_table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:

@@ -52,6 +52,8 @@ class Constraint:
             return self.build(alphabet)
         except TrellisError as error:
             raise TrellisError(f"{str(error).removesuffix('.')} (constraint: {self.name}).") from error
+        except RecursionError as error:
+            raise TrellisError("A constraint is nested too deeply; simplify it.") from error
 
     def compile(self, vocab: Any) -> Automaton:
         """The minimal automaton over the tokens of a `Vocabulary` or an `Alphabet`; raises if it accepts nothing."""
@@ -339,9 +341,11 @@ class Matcher:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens, self.symbols = list(tokens), sorted(set(tokens))
-        self.fallback = [0, 0]  # of state n: the longest shorter prefix of the phrase that has just been read
-        for token in tokens[1:]:
-            self.fallback.append(self.step(self.fallback[-1], token))
+        self.fallback, border = [0], 0  # border: the longest shorter prefix of the phrase that has just been read
+        for token in tokens[1:]:  # a border before the same token would fail too
+            self.fallback.append(self.fallback[border] if token == tokens[border] else border)
+            border = self.step(border, token)
+        self.fallback.append(border)
 
     def step(self, matched: int, token: int | None) -> int:
         """The state after one more token; None is a token that the phrase does not contain."""

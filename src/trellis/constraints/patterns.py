@@ -17,6 +17,7 @@ from trellis.constraints.automaton import Automaton, check_size, explore, minimi
 from trellis.errors import TrellisError
 
 MOST_POSITIONS = 10_000  # of a pattern, with repetitions written out
+MOST_STEPS = 3_000_000  # from position to position, while the automaton is built: about a second
 SPACE = " "
 
 
@@ -211,6 +212,7 @@ class Positions:
     def __init__(self) -> None:
         self.atoms: list[np.ndarray] = []
         self.follow: list[int] = []
+        self.steps = 0
 
     def add(self, tree: Tree) -> Ends:
         if isinstance(tree, np.ndarray):
@@ -228,9 +230,10 @@ class Positions:
         if isinstance(tree, Sequenced):
             return self.joined(self.add(part) for part in tree.parts)
         least, most = tree.bounds
-        copies = [self.add(tree.part) for _ in range(least if most is None else most)]
-        if most is None and not least:
-            copies = [self.add(tree.part)]
+        count, before = max(least, 1) if most is None else most, len(self.atoms)
+        copies = [self.add(tree.part) for _ in range(min(count, 1))]
+        if len(self.atoms) > before:  # copies of an empty part change nothing
+            copies += [self.add(tree.part) for _ in range(count - 1)]
         if most is None:
             self.link(copies[-1].last, copies[-1].first)
         return self.joined(e._replace(empty=e.empty or i >= least) for i, e in enumerate(copies))
@@ -244,8 +247,19 @@ class Positions:
         return total
 
     def link(self, before: int, after: int) -> None:
-        for position in bits(before):
+        for position in self.places(before):
             self.follow[position] |= after
+
+    def after(self, places: int) -> int:
+        """The positions that can follow some positions."""
+        return union(self.follow[position] for position in self.places(places))
+
+    def places(self, number: int) -> Iterable[int]:
+        """The positions in a set; raises when a pattern takes too many steps in all."""
+        self.steps += number.bit_count()
+        if self.steps > MOST_STEPS:
+            raise TrellisError("A pattern is too complex with its repetitions; simplify it.")
+        return bits(number)
 
 
 def union(sets: Iterable[int]) -> int:
@@ -273,7 +287,7 @@ def automaton_of(tree: Tree, size: int) -> Automaton:
 
     def step(state: tuple[int, bool]) -> Iterable[tuple[int, bool]]:
         here, at_start = state
-        after = ends.first if at_start else union(machine.follow[p] for p in bits(here))
+        after = ends.first if at_start else machine.after(here)
         return ((after & holder, False) for holder in holders)
 
     def accepts(state: tuple[int, bool]) -> bool:

@@ -42,6 +42,12 @@ def check_distribution(name: str, probs: Tensor) -> None:
         raise ValueError(f"the tensor {name!r} is not a distribution")
 
 
+def check_numbers(name: str, numbers: Sequence[Any]) -> None:
+    """Raise ValueError unless all are numbers, none of them negative."""
+    if not all(type(number) in (int, float) and number >= 0 for number in numbers):
+        raise ValueError(f"the {name} are not numbers of at least zero")
+
+
 def check_labels(name: str, labels: Any) -> list[str]:
     """Labels from a file; raises ValueError unless they are distinct strings."""
     if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):

@@ -81,7 +81,9 @@ def train(
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})
     before = folder if resume else None
-    config = with_order(distributed.from_first(lambda: with_choice(config, corpus, device, before)), corpus)
+    check_size(config, corpus, device)  # the choice of options, which follows, trains a few steps
+    with within_limits():
+        config = with_order(distributed.from_first(lambda: with_choice(config, corpus, device, before)), corpus)
     check_size(config, corpus, device)
     with within_limits(), nullcontext() if folder is None else run_folder(folder, config, resume):
         begun = time.perf_counter()

@@ -30,7 +30,7 @@ from trellis.families.crf.templates import EDGES, TEMPLATES, WINDOW, WITHOUT_POS
 from trellis.kernels.bags import Bags, Pairs
 from trellis.models.base import Saved
 from trellis.models.files import FILE, LAST, TRAINING, intact, load, read_header, save_model
-from trellis.models.restoring import check_labels, check_shapes, rebuilt
+from trellis.models.restoring import check_labels, check_numbers, check_shapes, rebuilt
 from trellis.models.tagger import Tagger, a_few, check_data, lines_to_tensor, tensor_to_lines
 from trellis.options import build
 from trellis.report.markup import Markup
@@ -209,6 +209,7 @@ class CRFTagger(Tagger):
             weights |= every_pair(len(names), len(labels))._asdict() | {"attribute": weights["attribute"].flatten()}
         pairs = Pairs(weights["first"], weights["labels"])
         check_pairs(pairs, len(names), len(check_labels("labels", labels)))
+        check_numbers("scales", settings["scales"])
         crf = rebuilt(lambda: CRF(len(labels), len(names), len(weights["dense"]), pairs=pairs), weights)
         config, index = build(CRFTaggerConfig, settings["config"]), {name: i for i, name in enumerate(names)}
         if config.template not in TEMPLATES:

@@ -20,7 +20,7 @@ from trellis.inference import gaussian
 from trellis.inference.gaussian import MISSING, Dynamics, Filtered, Normal, Potentials
 from trellis.inference.steady import lyapunov, steady_state
 from trellis.models.base import PersistedModel, Ranked, Saved
-from trellis.models.restoring import check_indices, check_shapes
+from trellis.models.restoring import check_indices, check_numbers, check_shapes
 
 LANES, WINDOW, WARM = 64, 2048, 100  # parallel windows of a stream, their length, and their overlap
 
@@ -209,6 +209,7 @@ class LDS(PersistedModel):
         shapes |= {"variance": (words,)} if "variance" in tensors else {}
         check_shapes(shapes, tensors)
         check_indices("rows", tensors["rows"], shapes["rows"], -1, words)
+        check_numbers("pseudocounts", [saved.settings[name] for name in ("pseudocount", "prior")])
         if not all(tensor.is_floating_point() for name, tensor in tensors.items() if name not in ("rows", "counts")):
             raise ValueError("a parameter is not a real number")
         if not bool((tensors["counts"] >= 0).all()) or not 0 < float(tensors["counts"].sum()) < 1 << 63:
