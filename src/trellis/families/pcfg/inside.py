@@ -1,0 +1,130 @@
+"""The inside pass in rank space and its adjoint, the outside pass: O(L^3 R + L^2 R^2) per sentence.
+
+    g[i, j] = sum_k left[i, k] * right[k, j]       left[i, j] = g[i, j] G       right[i, j] = g[i, j] G'
+Charts are scaled per span (`trellis.kernels.inside`), so that long sentences do not underflow. The adjoint of log p
+gives the gradient, the probabilities of spans and, times the parameters, the expected counts of rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from trellis.devices import check_memory
+from trellis.families.pcfg.grammar import Grammar
+from trellis.kernels import inside as passes
+from trellis.kernels.inside import begin, block, finite
+
+CHARTS = 6  # in memory in a backward pass
+GAP = -1  # the id of a missing word
+
+
+class Words(NamedTuple):
+    """The values exp(scales) * probs of preterminals for the words of sentences, zero in the padding."""
+
+    probs: Tensor  # [L, B, P]
+    scales: Tensor  # [L, B]; constants
+
+
+class Charts(NamedTuple):
+    """The spans of B sentences; see `trellis.kernels.inside`."""
+
+    inside: Tensor  # g [S, B, R]; zero for single words
+    left: Tensor  # [S, B, R]
+    right: Tensor  # [S, B, R]; without gradient
+    scales: Tensor  # [S, B]; constants
+    length: int
+
+    def whole(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The values [B, R] and scales [B] of whole sentences; any for those of fewer than two words."""
+        widths = lengths.clamp(min=1)
+        rows, sentences = (widths - 1) * (2 * self.length - widths + 2) // 2, torch.arange(len(lengths))
+        return self.inside[rows, sentences], self.scales[rows, sentences]
+
+
+def read_words(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Words:
+    """The preterminals of sentences [B, L]; a gap may be any word."""
+    return scaled(grammar.words[tokens.T.clamp(min=0)], tokens.T, lengths)
+
+
+def scaled(log_probs: Tensor, tokens: Tensor, lengths: Tensor) -> Words:
+    """log p(x | T) [L, B, P] of words [L, B], scaled to a maximum of one."""
+    log_probs = log_probs.masked_fill((tokens == GAP).unsqueeze(-1), 0.0)
+    outside = torch.arange(len(tokens), device=tokens.device)[:, None] >= lengths
+    scales = log_probs.detach().amax(-1).masked_fill(outside, -torch.inf)
+    probs = (log_probs - finite(scales).unsqueeze(-1)).exp()
+    return Words(probs.masked_fill((scales == -torch.inf).unsqueeze(-1), 0.0), scales)
+
+
+def inside(grammar: Grammar, words: Words, spans: Tensor | None = None) -> Charts:
+    """The charts of sentences. `spans` [S, B] is zero; its gradient of log p is the probability of each span."""
+    length, batch = words.scales.shape
+    what = f"A chart of {batch:,} sentences of {length:,} words"
+    size = CHARTS * begin(length, length + 1) * batch * grammar.rank * words.probs.element_size()
+    check_memory(size, what, "use shorter sentences, or fewer at a time", words.probs.device)
+    left, right = words.probs @ grammar.left_words, words.probs @ grammar.right_words
+    found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, spans)
+    return Charts(*found, length)
+
+
+class Inside(torch.autograd.Function):
+    """Charts from those of single words, left and right [L, B, R], and the steps G and G' [R, R]."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, scales: Tensor, G: Tensor, H: Tensor, spans: Any) -> Any:
+        length, batch, rank = left.shape
+        rows, steps = begin(length, length + 1), torch.cat([G, H], 1)
+        charts = [left.new_zeros(rows, batch, rank) for _ in range(3)]
+        g, lefts, rights = charts
+        lefts[:length], rights[:length] = left, right
+        all_scales = scales.new_full((rows, batch), -torch.inf)
+        all_scales[:length] = scales
+        for width in range(2, length + 1):
+            passes.join(lefts, rights, all_scales, g, length, width)
+            now = block(length, width)
+            both = g[now].view(-1, rank) @ steps
+            lefts[now], rights[now] = (one.view(-1, batch, rank) for one in both.split(rank, 1))
+        ctx.save_for_backward(g, lefts, rights, all_scales, G, H)
+        ctx.length = length
+        ctx.mark_non_differentiable(rights, all_scales)
+        ctx.set_materialize_grads(False)
+        return g, lefts, rights, all_scales
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_adjoint: Any, left_adjoint: Any, *_: Any) -> Any:
+        g, lefts, rights, scales, G, H = ctx.saved_tensors
+        length, rank = ctx.length, g.shape[-1]
+        outer = torch.zeros_like(g) if g_adjoint is None else g_adjoint.contiguous().clone()
+        left = torch.zeros_like(g) if left_adjoint is None else left_adjoint.contiguous().clone()
+        right = torch.zeros_like(g)
+        for width in range(length, 1, -1):
+            now = block(length, width)
+            outer[now] += left[now] @ G.T + right[now] @ H.T
+            passes.split(lefts, rights, scales, outer, left, right, length, width)
+        wide = g[length:].reshape(-1, rank).T
+        steps = (wide @ one[length:].reshape(-1, rank) for one in (left, right))
+        spans = (outer * g).sum(-1) if ctx.needs_input_grad[5] else None
+        return left[:length], right[:length], None, *steps, spans
+
+
+def sentence_log_probs(grammar: Grammar, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
+    """log p of whole sentences, before division by the mass of finite trees: [B]."""
+    values, scales = charts.whole(lengths)
+    single = words.probs[0] @ grammar.root_words
+    probs = torch.where(lengths == 1, single, values @ grammar.root_ranks)
+    scales = torch.where(lengths == 1, words.scales[0], scales)
+    empty = lengths == 0
+    return torch.where(empty, grammar.root[-1], probs).log() + scales.masked_fill(empty, 0.0)
+
+
+def log_likelihoods(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """log p of whole sentences [B, L] without <eos>, in float64: [B]. Repeated in float64 if it is not finite."""
+    words = read_words(grammar, tokens, lengths)
+    found = sentence_log_probs(grammar, words, inside(grammar, words), lengths).double()
+    if grammar.lefts.dtype is not torch.float64 and tokens.device.type == "cpu" and not bool(found.isfinite().all()):
+        return log_likelihoods(grammar.double(), tokens, lengths)
+    return found - grammar.finite.total.log()
