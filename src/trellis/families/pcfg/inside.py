@@ -46,14 +46,18 @@ class Charts(NamedTuple):
 
 
 def read_words(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Words:
-    """The preterminals of sentences [B, L]; a gap may be any word."""
-    return scaled(grammar.words[tokens.T.clamp(min=0)], tokens.T, lengths)
+    """The preterminals of sentences [B, L]."""
+    return scaled(log_words(grammar, tokens.T), lengths)
 
 
-def scaled(log_probs: Tensor, tokens: Tensor, lengths: Tensor) -> Words:
-    """log p(x | T) [L, B, P] of words [L, B], scaled to a maximum of one."""
-    log_probs = log_probs.masked_fill((tokens == GAP).unsqueeze(-1), 0.0)
-    outside = torch.arange(len(tokens), device=tokens.device)[:, None] >= lengths
+def log_words(grammar: Grammar, tokens: Tensor) -> Tensor:
+    """log p(x | T) of words of any shape: [..., P]. A gap may be any word."""
+    return grammar.words[tokens.clamp(min=0)].masked_fill((tokens == GAP).unsqueeze(-1), 0.0)
+
+
+def scaled(log_probs: Tensor, lengths: Tensor) -> Words:
+    """log p(x | T) [L, B, P] as probabilities with a maximum of one, and their scales."""
+    outside = torch.arange(len(log_probs), device=lengths.device)[:, None] >= lengths
     scales = log_probs.detach().amax(-1).masked_fill(outside, -torch.inf)
     probs = (log_probs - finite(scales).unsqueeze(-1)).exp()
     return Words(probs.masked_fill((scales == -torch.inf).unsqueeze(-1), 0.0), scales)

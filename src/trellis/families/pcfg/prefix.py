@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from trellis.families.pcfg.grammar import Grammar
-from trellis.families.pcfg.inside import Charts, Words, scaled, sentence_log_probs
+from trellis.families.pcfg.inside import Charts, Words, log_words, scaled, sentence_log_probs
 from trellis.kernels.inside import begin, finite
 
 
@@ -138,7 +138,7 @@ class Prefix(NamedTuple):
     def extend(self, closure: Closure, tokens: Tensor) -> Prefix:
         """The state after one more word of each sentence [B]."""
         grammar = closure.grammar
-        word = scaled(grammar.words[tokens][None], tokens[None], torch.ones_like(tokens))
+        word = scaled(log_words(grammar, tokens)[None], torch.ones_like(tokens))
         probs, scale = word.probs[0], word.scales[0]
         log_prefix = (self.words * probs).sum(-1).log() + self.node_scales[:, -1] + finite(scale)
         insides, lefts, scales = column(self, grammar, probs, scale)
