@@ -51,14 +51,15 @@ def weigh(values: Tensor, weights: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return total / shown.unsqueeze(-1), top.squeeze(dim) + torch.where(peak > 0, shown.log(), -torch.inf)
 
 
-def prefix_log_probs(closure: Closure, words: Words, charts: Charts) -> Tensor:
+def prefix_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
     """log p of the sentences that begin with the first k + 1 words, before division by the mass of finite trees: [L, B].
-    Meaningless in the padding."""
+    Meaningless in the padding, but finite."""
     (length, batch), found = words.scales.shape, []
     nodes, scales = [closure.first.expand(batch, -1)], [words.scales.new_zeros(batch)]
     expected = closure.first_words.expand(batch, -1)
     for k in range(length):
-        found.append((expected * words.probs[k]).sum(-1).log() + scales[k] + finite(words.scales[k]))
+        probs = (expected * words.probs[k]).sum(-1).masked_fill(k >= lengths, 1.0)
+        found.append(probs.log() + finite(scales[k] + words.scales[k]))
         rows = torch.tensor([begin(length, k + 1 - i) + i for i in range(k + 1)], device=words.scales.device)
         weights = torch.stack(scales) + charts.scales[rows]
         after, scale = weigh(torch.stack(nodes) * charts.left[rows], weights, 0)
@@ -70,7 +71,7 @@ def prefix_log_probs(closure: Closure, words: Words, charts: Charts) -> Tensor:
 
 def token_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
     """log p of every word of whole sentences and of the <eos> after them, zero in the padding: [B, L + 1]."""
-    prefixes = pad(prefix_log_probs(closure, words, charts).T, (1, 0)).double()
+    prefixes = pad(prefix_log_probs(closure, words, charts, lengths).T, (1, 0)).double()
     total = closure.grammar.finite.total.log()
     prefixes[:, 0] = total
     ends = sentence_log_probs(closure.grammar, words, charts, lengths).double().unsqueeze(1)

@@ -42,7 +42,11 @@ def posterior(grammar: Grammar, tokens: Tensor, lengths: Tensor, closure: Closur
     with torch.enable_grad():
         words = scaled(leaf.requires_grad_(), lengths)
         charts = inside(grammar, words, spans.requires_grad_())
-        log_probs = continued(closure, words, charts, lengths) if closure else whole(grammar, words, charts, lengths)
+        log_probs = (
+            sentence_log_probs(grammar, words, charts, lengths)
+            if closure is None
+            else continued(closure, words, charts, lengths)
+        )
         given = torch.autograd.grad(log_probs.sum(), [leaf, spans], materialize_grads=True)
     if grammar.lefts.dtype is not torch.float64 and not bool(log_probs.isfinite().all()):
         return posterior(grammar.double(), tokens, lengths, closure and Closure(grammar.double()))
@@ -56,13 +60,9 @@ def detached(charts: Charts) -> Charts:
     return Charts(*(chart.detach() for chart in charts[:-1]), charts.length)
 
 
-def whole(grammar: Grammar, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
-    return sentence_log_probs(grammar, words, charts, lengths)
-
-
 def continued(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
     """log p of the sentences that begin with these words, at least one: [B]."""
-    return prefix_log_probs(closure, words, charts).gather(0, (lengths - 1)[None])[0]
+    return prefix_log_probs(closure, words, charts, lengths).gather(0, (lengths - 1).clamp(min=0)[None])[0]
 
 
 @torch.no_grad()
