@@ -51,7 +51,7 @@ def close(found: torch.Tensor, expected: object, tolerance: float = EXACT) -> No
 
 def scored(grammar: Grammar, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     words = read_words(grammar, tokens, lengths)
-    return token_log_probs(Closure(grammar), words, inside(grammar, words), lengths)
+    return token_log_probs(Closure(grammar), words, inside(grammar, words, lengths), lengths)
 
 
 @pytest.fixture(params=["compiled", "torch"])

@@ -244,7 +244,7 @@ def scored(closure: Closure, words: Tensor, lengths: Tensor) -> Tensor:
         words = words.new_zeros(len(words), 1)
         return scored(closure, words, lengths)[:, :1]
     given = read_words(closure.grammar, words, lengths)
-    found = token_log_probs(closure, given, inside(closure.grammar, given), lengths)
+    found = token_log_probs(closure, given, inside(closure.grammar, given, lengths), lengths)
     if closure.grammar.lefts.dtype is not torch.float64 and not bool(found.isfinite().all()):
         return scored(Closure(closure.grammar.double()), words, lengths)
     return found

@@ -41,7 +41,7 @@ def posterior(grammar: Grammar, tokens: Tensor, lengths: Tensor, closure: Closur
     spans = leaf.new_zeros(begin(length, length + 1), batch)
     with torch.enable_grad():
         words = scaled(leaf.requires_grad_(), lengths)
-        charts = inside(grammar, words, spans.requires_grad_())
+        charts = inside(grammar, words, lengths, spans.requires_grad_())
         log_probs = (
             sentence_log_probs(grammar, words, charts, lengths)
             if closure is None

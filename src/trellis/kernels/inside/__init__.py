@@ -42,22 +42,26 @@ def join(left: Tensor, right: Tensor, scales: Tensor, inside: Tensor, length: in
     inside[rows], scales[rows] = joined(left, right, scales, length, width)
 
 
-def split(
+def spread(
     left: Tensor, right: Tensor, scales: Tensor, outer: Tensor, left_adjoint: Tensor, right_adjoint: Tensor,
     length: int, width: int,
 ) -> None:  # fmt: skip
-    """The adjoint of `join`: add to the adjoints of narrower spans, given those of this width, a block of `outer`."""
+    """The adjoint of `join`: add to the adjoints of a width as left and as right parts of all wider spans, whose own
+    adjoints are in `outer`."""
     if on_cpu(left):
         rows = (length - width + 1) * left.shape[1]
         arrays = [chart.numpy() for chart in (left, right, scales, outer, left_adjoint, right_adjoint)]
-        team.share(compiled().split, team.size(rows), *arrays, length, width)  # type: ignore[union-attr]
+        team.share(compiled().spread, team.size(rows), *arrays, length, width)  # type: ignore[union-attr]
         return
-    above, scale = outer[block(length, width)], scales[block(length, width)]
-    for one, other in pairs(length, width):
-        factor = (scales[one] + scales[other] - finite(scale)).exp().masked_fill(scale == -torch.inf, 0.0)
-        weighted = above * factor.unsqueeze(-1)
-        left_adjoint[one] += weighted * right[other]
-        right_adjoint[other] += weighted * left[one]
+    for wider in range(width + 1, length + 1):
+        above = block(length, wider)
+        known, top = scales[above] > -torch.inf, finite(scales[above])
+        first, last = (pairs(length, wider)[k - 1] for k in (width, wider - width))  # this width is left, or right
+        for adjoint, here, other, chart in (
+            (left_adjoint, first[0], first[1], right), (right_adjoint, last[1], last[0], left),
+        ):  # fmt: skip
+            factor = (scales[here] + scales[other] - top).exp().where(known, 0.0)
+            adjoint[here] += outer[above] * factor.unsqueeze(-1) * chart[other]
 
 
 def joined(left: Tensor, right: Tensor, scales: Tensor, length: int, width: int) -> tuple[Tensor, Tensor]:

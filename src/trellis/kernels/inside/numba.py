@@ -1,5 +1,4 @@
-"""`join` and `split` of the inside pass (numba). Spans of one width are independent, and so are their parts: for a
-given width, no two of them share a left or a right part, so that threads add to adjoints without locks."""
+"""`join` and `spread` of the inside pass (numba): threads share the spans of one width, which are independent."""
 
 import math
 
@@ -43,16 +42,22 @@ def join(worker, workers, left, right, scales, inside, length, width):
 
 
 @njit(nogil=True, cache=True)
-def split(worker, workers, left, right, scales, outer, left_adjoint, right_adjoint, length, width):
+def spread(worker, workers, left, right, scales, outer, left_adjoint, right_adjoint, length, width):
     batch, count, first = left.shape[1], length - width + 1, begin(length, width)
     for place in range(count * batch * worker // workers, count * batch * (worker + 1) // workers):
         i, b = divmod(place, batch)
-        above, scale = outer[first + i, b], scales[first + i, b]
-        if scale == -np.inf or not above.any():
+        row = first + i
+        here = scales[row, b]
+        if here == -np.inf:
             continue
-        for k in range(1, width):
-            one, other = begin(length, k) + i, begin(length, width - k) + i + k
-            factor = math.exp(scales[one, b] + scales[other, b] - scale)
+        as_left, as_right = left_adjoint[row, b], right_adjoint[row, b]
+        for wider in range(width + 1, length - i + 1):  # the left part of the span [i, i + wider)
+            above, other = begin(length, wider) + i, begin(length, wider - width) + i + width
+            factor = math.exp(here + scales[other, b] - scales[above, b]) if scales[above, b] > -np.inf else 0.0
             if factor > 0:
-                add_product(left_adjoint[one, b], left.dtype.type(factor), above, right[other, b])
-                add_product(right_adjoint[other, b], left.dtype.type(factor), above, left[one, b])
+                add_product(as_left, left.dtype.type(factor), outer[above, b], right[other, b])
+        for start in range(i):  # the right part of the span [start, i + width)
+            above, other = begin(length, i + width - start) + start, begin(length, i - start) + start
+            factor = math.exp(here + scales[other, b] - scales[above, b]) if scales[above, b] > -np.inf else 0.0
+            if factor > 0:
+                add_product(as_right, left.dtype.type(factor), outer[above, b], left[other, b])
