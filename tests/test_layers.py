@@ -80,7 +80,8 @@ def test_there_is_no_cycle_between_packages() -> None:
 
 
 def test_families_import_each_other_without_a_cycle() -> None:
-    """An HMM tagger is an HMM, a recurrent network may begin as an LDS, a grammar has an HMM's nets, a CRF looks at what others have learned."""
+    """An HMM tagger is an HMM, a recurrent network may begin as an LDS, a grammar has an HMM's nets, and a CRF looks at
+    what others have learned."""
     edges: dict[str, set[str]] = {}
     for file in (ROOT / "families").rglob("*.py"):
         own = file.relative_to(ROOT / "families").parts

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from running import run
 
 import trellis
+from running import run
 from trellis.errors import TrellisError
 from trellis.families.pcfg.inside import log_likelihoods
 from trellis.families.pcfg.parse import Tree

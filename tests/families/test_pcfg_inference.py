@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from pcfg_oracle import Node, Oracle, random_grammar
 from scipy.stats import chisquare
 
+from pcfg_oracle import Node, Oracle, random_grammar
 from trellis.emissions import Categorical
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, log_words, read_words
@@ -175,7 +175,9 @@ def test_long_sentences_do_not_underflow() -> None:
     tokens, lengths = torch.randint(1, 50, (2, 100)), torch.tensor([100, 90])
     exact = log_likelihoods(grammar, tokens, lengths)
     assert bool((exact < -300).all())
-    single = Grammar(*(one.float() for one in (grammar.root, grammar.ranks, grammar.lefts, grammar.rights, grammar.words)))
+    single = Grammar(
+        *(one.float() for one in (grammar.root, grammar.ranks, grammar.lefts, grammar.rights, grammar.words))
+    )
     close(log_likelihoods(single, tokens, lengths), exact, FLOAT)
     close(scored(single, tokens, lengths).sum(1), exact, FLOAT)
 

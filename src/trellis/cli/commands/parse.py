@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> Answer:
     from trellis.families.pcfg.model import PCFG
     from trellis.models.files import load
 
-    model = load(args.model, PCFG, args.device)
+    model: Any = load(args.model, PCFG, args.device)
     chunks = chunks_of(args, model)
 
     def parsed(chunk: list[Any]) -> list[dict[str, Any]]:

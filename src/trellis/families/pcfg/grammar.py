@@ -2,9 +2,9 @@
 
     p(B C | A) = sum_r u_Ar v_Br w_Cr          p(x | T)          p(root)
 Nonterminals A rewrite to two symbols, each a nonterminal or a preterminal T, which emits a word. `ranks` [N, R] is u,
-with rows that sum to one; `lefts` and `rights` [N + P, R] are v and w, with columns that sum to one. In a simple grammar
-u is the identity: the children are independent given A. The root of a sentence is a nonterminal, a preterminal (a
-sentence of one word) or nothing (the empty sentence): probabilities [N + P + 1].
+with rows that sum to one; `lefts` and `rights` [N + P, R] are v and w, with columns that sum to one. In a simple
+grammar u is the identity: the children are independent given A. The root of a sentence is a nonterminal, a preterminal
+(a sentence of one word) or nothing (the empty sentence): probabilities [N + P + 1].
 
 Most of inference is in rank space. The inside values of a span over its last rule's r are g_r; those of its symbols,
 u g, are never needed: as a left child in a rule of rank r, the span has the value (g G)_r with G = u' v.
@@ -84,8 +84,8 @@ class Grammar:
 
 
 class Finite:
-    """The probability that a tree is finite: `left` and `right` [R], for a child in a rule of rank r, and `total`, for a
-    sentence. One if the grammar is tight.
+    """The probability that a tree is finite: `left` and `right` [R] for a child in a rule of rank r, `symbols` [N] for a
+    nonterminal, and `total` for a sentence. One if the grammar is tight.
 
     With g_r for a node rewritten by rank r, l = v_P 1 + g G and h = w_P 1 + g G', the smallest solution of g = l h is
     found by Newton's method from zero, in float64. Its last step is differentiable, which gives the implicit gradient.
@@ -128,9 +128,9 @@ def solve_mass(left: Tensor, right: Tensor, left_words: Tensor, right_words: Ten
 
     def newton(inner: Tensor, given: tuple[Tensor, ...]) -> Tensor:
         G, H, a, b = given
-        l, h = a + inner @ G, b + inner @ H
-        slope = (torch.eye(len(l), dtype=l.dtype, device=l.device) - (G * h + H * l)).detach()
-        return inner + torch.linalg.solve(slope.T, l * h - inner)
+        one, other = a + inner @ G, b + inner @ H
+        slope = (torch.eye(len(a), dtype=a.dtype, device=a.device) - (G * other + H * one)).detach()
+        return inner + torch.linalg.solve(slope.T, one * other - inner)
 
     given = left, right, left_words, right_words
     inner, fixed = torch.zeros_like(left_words).detach(), tuple(one.detach() for one in given)

@@ -66,7 +66,8 @@ def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None
     check_memory(size, what, "use shorter sentences, or fewer at a time", words.probs.device)
     left, right = words.probs @ grammar.left_words, words.probs @ grammar.right_words
     rows = whole_rows(length, lengths)
-    return Charts(*Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans), length)
+    found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans)
+    return Charts._make((*found, length))
 
 
 def whole_rows(length: int, lengths: Tensor) -> Tensor:

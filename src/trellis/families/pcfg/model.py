@@ -11,13 +11,13 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Vocabulary
-from trellis.devices import Draws, check_integer, draw_uniform
+from trellis.devices import Draws, draw_uniform
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.config import PARAMS, PCFGConfig
 from trellis.families.pcfg.grammar import Grammar
-from trellis.families.pcfg.inside import inside, log_likelihoods, log_words, read_words
-from trellis.families.pcfg.parameters import GrammarParams, Size, TableParams
+from trellis.families.pcfg.inside import inside, log_likelihoods, read_words
+from trellis.families.pcfg.parameters import GrammarParams, Size
 from trellis.families.pcfg.parse import Tree, parse_batch
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior

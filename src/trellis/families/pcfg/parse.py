@@ -56,7 +56,8 @@ class Tree(NamedTuple):
         return {"tree": str(self), "log_prob": self.log_prob, "constituents": nodes}
 
     def __str__(self) -> str:
-        pieces, open_ = [], []
+        pieces: list[str] = []
+        open_: list[int] = []
         for node in self.nodes():
             pieces.append(f"{' ' * bool(pieces)}({self.name(node.symbol)}")
             open_.append(node.stop)

@@ -1,10 +1,10 @@
 """Prefix probabilities, left to right (Stolcke 1995), in rank space.
 
-Let S_k [R] be the weight of a right child of rank r that begins at word k, given the words before it, and h [R] the mass
-of finite right children. The nodes that begin at k, with the chains of left children above them summed by a linear
+Let S_k [R] be the weight of a right child of rank r that begins at word k, given the words before it, and h [R] the
+mass of finite right children. The nodes that begin at k, with the chains of left children above them summed by a linear
 solve, have the weights c_k over ranks, and the preterminals the weights f_k:
 
-    c_k = S_k G'' + (c_k h) G^T            G'' = right_step^T; c_0 begins with the root's ranks instead
+    c_k = S_k G'^T + (c_k h) G^T           c_0 begins with the root's ranks instead of S_0 G'^T
     f_k = S_k w_P^T + (c_k h) v_P^T        p(x_0 .. x_k ...) = sum_T f_k(T) p(x_k | T)
     S_k = sum_{i < k} c_i * left[i, k]
 A node completed at k makes way for its sibling; the siblings of the nodes above it, still to come, weigh h.
@@ -52,8 +52,8 @@ def weigh(values: Tensor, weights: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def prefix_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
-    """log p of the sentences that begin with the first k + 1 words, before division by the mass of finite trees: [L, B].
-    Meaningless in the padding, but finite."""
+    """log p of the sentences that begin with the first k + 1 words, before division by the mass of finite trees, finite
+    in the padding: [L, B]."""
     (length, batch), found = words.scales.shape, []
     nodes, scales = [closure.first.expand(batch, -1)], [words.scales.new_zeros(batch)]
     expected = closure.first_words.expand(batch, -1)

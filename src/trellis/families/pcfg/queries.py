@@ -57,7 +57,7 @@ def posterior(grammar: Grammar, tokens: Tensor, lengths: Tensor, closure: Closur
 
 
 def detached(charts: Charts) -> Charts:
-    return Charts(*(chart.detach() for chart in charts[:-1]), charts.length)
+    return Charts._make(one.detach() if isinstance(one, Tensor) else one for one in charts)
 
 
 def continued(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def expected_counts(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Counts
         log_likelihood = log_likelihoods(Tight(*leaves), tokens, lengths).sum()  # type: ignore[arg-type]
         used = [leaf for leaf in leaves if leaf is not None]
         slopes = torch.autograd.grad(log_likelihood, used, materialize_grads=True)
-    root, *rules, words = ((leaf.detach() * slope) for leaf, slope in zip(used, slopes, strict=True))
+    root, *rules = (leaf.detach() * slope for leaf, slope in zip(used[:-1], slopes[:-1], strict=True))
     mass = grammar.finite.total.log() * len(tokens)
     return Counts(log_likelihood.detach() - mass, root, torch.cat([one.flatten() for one in rules]), slopes[-1])
 

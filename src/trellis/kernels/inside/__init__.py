@@ -1,8 +1,8 @@
 """One width of the inside pass of a grammar in rank space, and its adjoint.
 
-The chart of B sentences of up to L words has a row for every span, sorted by width: row `begin(L, d) + i` is the span of
-d words from word i. A chart [S, B, R] has S = L (L + 1) / 2 rows, so that a width is one contiguous block. The value of
-a span is exp(scales) [S, B] times its entry; an impossible span has the scale -inf and the entry 0."""
+The chart of B sentences of up to L words has a row for every span, sorted by width: row `begin(L, d) + i` is the span
+of d words from word i. A chart [S, B, R] has S = L (L + 1) / 2 rows, so that a width is one contiguous block. The value
+of a span is exp(scales) [S, B] times its entry; an impossible span has the scale -inf and the entry 0."""
 
 from functools import partial
 
@@ -38,8 +38,8 @@ def join(left: Tensor, right: Tensor, scales: Tensor, inside: Tensor, length: in
         arrays = [chart.numpy() for chart in (left, right, scales, inside)]
         team.share(compiled().join, team.size(rows), *arrays, length, width)  # type: ignore[union-attr]
         return
-    rows = block(length, width)
-    inside[rows], scales[rows] = joined(left, right, scales, length, width)
+    now = block(length, width)
+    inside[now], scales[now] = joined(left, right, scales, length, width)
 
 
 def spread(
