@@ -40,10 +40,6 @@ class Grammar:
     def rank(self) -> int:
         return self.lefts.shape[1]
 
-    def from_ranks(self, values: Tensor) -> Tensor:
-        """Values of nonterminals from those of ranks, sum_r u_Ar g_r: [..., R] -> [..., N]."""
-        return values if self.ranks is None else values @ self.ranks.T
-
     def to_ranks(self, weights: Tensor) -> Tensor:
         """Weights of ranks from those of nonterminals: [..., N] -> [..., R]."""
         return weights if self.ranks is None else weights @ self.ranks
@@ -84,8 +80,8 @@ class Grammar:
 
 
 class Finite:
-    """The probability that a tree is finite: `left` and `right` [R] for a child in a rule of rank r, `symbols` [N] for a
-    nonterminal, and `total` for a sentence. One if the grammar is tight.
+    """The probability that a tree is finite: `right` [R] for a right child in a rule of rank r, and `total` for a
+    sentence, in float64. One if the grammar is tight.
 
     With g_r for a node rewritten by rank r, l = v_P 1 + g G and h = w_P 1 + g G', the smallest solution of g = l h is
     found by Newton's method from zero, in float64. Its last step is differentiable, which gives the implicit gradient.
@@ -98,10 +94,7 @@ class Finite:
             inner = torch.ones_like(words[0])
         else:
             inner = solve_mass(left, right, *words)
-        dtype = grammar.lefts.dtype
-        self.inner = inner.to(dtype)
-        self.left, self.right = ((w + inner @ step).to(dtype) for w, step in zip(words, (left, right), strict=True))
-        self.symbols = grammar.from_ranks(self.inner)  # [N]
+        self.right = (words[1] + inner @ right).to(grammar.lefts.dtype)
         known = grammar.root_words.sum() + grammar.root[-1]
         mass = (grammar.root_ranks.double() * inner).sum() + known.double()
         self.total = torch.where(mass < 1 - TIGHT, mass, torch.ones_like(mass))
