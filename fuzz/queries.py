@@ -38,7 +38,7 @@ class Target:
     """Query small models of several families."""
 
     def __init__(self, folder: Path) -> None:
-        names = ["hmm", "hmm", "hmm", "fhmm", "lds", "ngram", "lstm", "hmm-tagger", "crf"]
+        names = ["hmm", "hmm", "hmm", "fhmm", "lds", "ngram", "lstm", "pcfg", "hmm-tagger", "crf"]
         characters = trellis.train(["abcab", "bcab"] * 10, tokenizer="characters", device="cpu", **OPTIONS["hmm"])
         self.models = [*map(model, names), characters.model]
 

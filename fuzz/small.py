@@ -20,6 +20,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "feedforward": {"dim": 4, "epochs": 1},
     "lstm": {"dim": 4, "epochs": 1},
     "rnn": {"dim": 4, "epochs": 1},
+    "pcfg": {"nonterminals": 2, "preterminals": 3, "dim": 4, "epochs": 1},
     "crf": {"iterations": 2},
     "hmm-tagger": {"states": 4, "epochs": 1},
 }
@@ -28,6 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # other parameterisations
     "hmm lowrank": {"states": 4, "epochs": 1, "params": "lowrank", "dim": 4, "features": 3},
     "hmm brown": {"states": 4, "classes": 2, "epochs": 1, "emission": "brown"},
     "hmm banded": {"states": 4, "epochs": 1, "params": "lowrank-table", "features": 3, "band": 1},
+    "pcfg table": {"nonterminals": 3, "preterminals": 3, "rank": 2, "params": "table", "epochs": 1},
     "lstm deep": {"dim": 4, "epochs": 1, "depth": 2},
 }
 

@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {  # of each family, what trains at once
     "lstm": {"dim": 3, "epochs": 1},
     "rnn": {"dim": 3, "epochs": 1},
     "hmm-tagger": {"states": 3, "epochs": 1},
+    "pcfg": {"nonterminals": 2, "preterminals": 3, "dim": 4, "epochs": 1},
     "crf": {"iterations": 5},
 }
 

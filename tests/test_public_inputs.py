@@ -20,7 +20,18 @@ SMALL = {"states": 3, "epochs": 1, "tokenizer": "whitespace", "device": "cpu"}
 TAGGERS: dict[str, dict[str, Any]] = {"crf": {"iterations": 2}, "hmm-tagger": {"states": 3, "epochs": 1}}
 SYMBOLS = [0, 1, 2, 1, 0, 2] * 5
 NUMBERS = np.random.default_rng(0).normal(size=(40, 2))
-MODELS = ["FHMM", "HMM", "LDS", "LSTM", "RNN", "CRFTagger", "FeedForward", "HMMTagger", "NGram"]  # made by `train`
+MODELS = [
+    "FHMM",
+    "HMM",
+    "LDS",
+    "LSTM",
+    "RNN",
+    "CRFTagger",
+    "FeedForward",
+    "HMMTagger",
+    "NGram",
+    "PCFG",
+]  # made by `train`
 RESULTS = ["Corpus", "Family", "RunConfig", "Scores", "Trained", "Vocabulary"]
 MASKS = ["ergodic", "first_state", "left_right"]
 WITHOUT_DATA = [*MODELS, *RESULTS, *MASKS, "Callback", "TensorBoard", "TrellisError"]

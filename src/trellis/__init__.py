@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from trellis.families.neural.feedforward import FeedForward as FeedForward
     from trellis.families.neural.rnn import LSTM as LSTM, RNN as RNN
     from trellis.families.ngram.model import NGram as NGram
+    from trellis.families.pcfg.model import PCFG as PCFG
     from trellis.models.guide import guide as guide
     from trellis.registry import Family as Family
     from trellis.report.figures import (
@@ -85,6 +86,7 @@ _HOMES = {
     "families.neural.feedforward": "FeedForward",
     "families.neural.rnn": "LSTM RNN",
     "families.ngram.model": "NGram",
+    "families.pcfg.model": "PCFG",
     "models.guide": "guide",
     "registry": "Family",
     "report.figures": "figure_style plot_comparison plot_training plot_trellis",

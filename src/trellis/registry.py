@@ -22,6 +22,7 @@ FAMILIES = {
     "feedforward": "trellis.families.neural:FEEDFORWARD",
     "lstm": "trellis.families.neural:LSTM",
     "rnn": "trellis.families.neural:RNN",
+    "pcfg": "trellis.families.pcfg:FAMILY",
     "crf": "trellis.families.crf:FAMILY",
 }
 

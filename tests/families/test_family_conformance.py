@@ -18,12 +18,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "feedforward": {"dim": 4},
     "lstm": {"dim": 4},
     "rnn": {"dim": 4},
+    "pcfg": {"nonterminals": 3, "preterminals": 4, "dim": 4},
 }
 MORE: list[tuple[str, dict[str, Any]]] = [
     ("hmm", {"states": 4, "learner": "em", "order": "sentences"}),
     ("hmm", {"states": 6, "params": "lowrank", "dim": 4, "features": 4, "learner": "gradient", "dropout": "state"}),
     ("hmm", {"states": 20, "params": "neural", "dim": 4, "learner": "gradient", "emission": "cloned"}),
     ("lds", {"dim": 3, "learner": "subspace"}),
+    ("pcfg", {"nonterminals": 4, "preterminals": 4, "rank": 3, "params": "table"}),
+    ("pcfg", {"nonterminals": 4, "preterminals": 4, "rank": 3, "dim": 4, "dropout_rate": 0.5}),
 ]
 
 

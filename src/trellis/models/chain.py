@@ -59,7 +59,42 @@ class StateModel(LanguageModel):
         )
 
 
-class ChainModel(StateModel):
+class GapModel(LanguageModel):
+    """A language model that fills gaps in sentences."""
+
+    fill: Any  # (tokens [B, T], lengths [B], n, samples, seed) -> an `Infilled` for each sentence
+
+    def infill(
+        self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
+    ) -> Infilled | list[Infilled]:
+        check_integer(n, "number of words", least=0)
+        check_integer(samples, "number of samples", most=MOST_SAMPLES)
+        given = sentences_of(self, text, GAP)
+        kept = [ids for ids in given.sentences if ids.size]
+        full = next((ids for ids in kept if (ids >= 0).all()), None)
+        if full is not None:
+            raise TrellisError(f"The text {self.written(full)!r} has no gap; write {GAP} for each missing word.")
+
+        values = samples * max((len(ids) for ids in kept), default=0) * self.num_states
+        check_memory(4 * values, f"Sampling {samples:,} completions", "sample fewer, with another seed each time")
+        fill = partial(self.fill, n=n, samples=samples, seed=seed)
+        found = iter(in_batches(self, given._replace(sentences=kept), fill, complete, samples))
+        nothing = Infilled([], "", [""] * samples, float(self.log_prob("")) if complete else 0.0, proved=True)
+        return given.answer([next(found) if ids.size else nothing for ids in given.sentences])
+
+    def written(self, ids: np.ndarray) -> str:
+        """A sentence with gaps as text."""
+        return self.vocab.join([GAP if i < 0 else self.vocab.words[i] for i in ids])
+
+    def check_possible(self, impossible: Tensor, tokens: Tensor, lengths: Tensor) -> None:
+        """Raise if a sentence with gaps, of those for which the mask [B] is true, has probability zero."""
+        if bool(impossible.any()):
+            row = int(impossible.nonzero()[0])
+            shown = self.written(tokens[row, : lengths[row]].cpu().numpy())
+            raise TrellisError(f"The sentence {shown!r} has probability zero under the model, whatever fills its gaps.")
+
+
+class ChainModel(GapModel, StateModel):
     """A language model that is a single chain of `num_states` states."""
 
     @property
@@ -107,34 +142,12 @@ class ChainModel(StateModel):
         states = discrete.sample_prior(chain.prior.probs[0], chain.transition, n, max_tokens, generator)
         return chain.emission.sample(states, generator)
 
-    def infill(
-        self, text: Text, n: int = 10, samples: int = 3, seed: int = 0, complete: bool = False
-    ) -> Infilled | list[Infilled]:
-        check_integer(n, "number of words", least=0)
-        check_integer(samples, "number of samples", most=MOST_SAMPLES)
-        given = sentences_of(self, text, GAP)
-        kept = [ids for ids in given.sentences if ids.size]
-        full = next((ids for ids in kept if (ids >= 0).all()), None)
-        if full is not None:
-            raise TrellisError(f"The text {self.written(full)!r} has no gap; write {GAP} for each missing word.")
-
-        values = samples * max((len(ids) for ids in kept), default=0) * self.num_states
-        check_memory(4 * values, f"Sampling {samples:,} completions", "sample fewer, with another seed each time")
-        fill = partial(self.fill, n=n, samples=samples, seed=seed)
-        found = iter(in_batches(self, given._replace(sentences=kept), fill, complete, samples))
-        nothing = Infilled([], "", [""] * samples, float(self.log_prob("")) if complete else 0.0, proved=True)
-        return given.answer([next(found) if ids.size else nothing for ids in given.sentences])
-
     @torch.no_grad()
     def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:
         """Fill the gaps (-1) in sentences [B, T]. The samples of a sentence do not depend on the rest of its batch."""
         words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
         chain = self.chain(len(tokens)).only(words)
-        impossible = queries.log_marginal(chain, tokens, lengths) == -torch.inf
-        if bool(impossible.any()):
-            row = int(impossible.nonzero()[0])
-            shown = self.written(tokens[row, : lengths[row]].cpu().numpy())
-            raise TrellisError(f"The sentence {shown!r} has probability zero under the model, whatever fills its gaps.")
+        self.check_possible(queries.log_marginal(chain, tokens, lengths) == -torch.inf, tokens, lengths)
         given = queries.word_given_rest(chain, tokens, lengths)
         best = best_words(chain, tokens, lengths, given)
         many, ends = (values.repeat_interleave(samples, 0) for values in (tokens, lengths))
@@ -163,7 +176,3 @@ class ChainModel(StateModel):
         if not constraints:
             raise TrellisError("Pass at least one constraint.")
         return Conditioned.several(self, constraints, least, most, complete)
-
-    def written(self, ids: np.ndarray) -> str:
-        """A sentence with gaps as text."""
-        return self.vocab.join([GAP if i < 0 else self.vocab.words[i] for i in ids])

@@ -1,0 +1,1 @@
+"""Grammars with rules of low rank: perplexity and trees."""

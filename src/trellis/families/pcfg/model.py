@@ -1,0 +1,264 @@
+"""The probabilistic context-free grammar as a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trellis.config import RunConfig
+from trellis.corpus import Corpus, Vocabulary
+from trellis.devices import Draws, draw_uniform
+from trellis.errors import TrellisError
+from trellis.families.hmm.parameters.dropout import Dropout
+from trellis.families.pcfg.config import PARAMS, PCFGConfig
+from trellis.families.pcfg.grammar import Grammar
+from trellis.families.pcfg.inside import inside, log_likelihoods, read_words
+from trellis.families.pcfg.parameters import GrammarParams, Size
+from trellis.families.pcfg.parse import Tree, parse_batch
+from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
+from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
+from trellis.learning.base import GradientModel
+from trellis.models.base import Infilled, LanguageModel, Memo, Path, Saved
+from trellis.models.chain import GapModel
+from trellis.models.restoring import rebuilt
+from trellis.models.text import Text, in_batches, rows_of, sentences_of
+from trellis.options import choose
+from trellis.registry import resolve
+from trellis.types import Batch, Counts
+
+USUAL = 32  # words of a sentence, in estimates of memory
+LARGEST_CHART = 1 << 26  # entries of the charts in memory while scoring
+SIZES = ("nonterminals", "preterminals", "rank")
+
+
+class PCFG(GradientModel, GapModel):
+    """A context-free grammar in which p(B C | A) = sum_r u_Ar v_Br w_Cr, with exact inference.
+
+    Its probabilities are those of sentences, given that their trees are finite. See docs/pcfg.md.
+
+    >>> model = trellis.train(["a b", "b a"] * 20, family="pcfg", nonterminals=2, preterminals=2, epochs=1).model
+    >>> len(model.parse("a b b").brackets())
+    2
+    """
+
+    family: ClassVar[str] = "pcfg"
+    embed_kinds: ClassVar = {"posterior": lambda model, tokens, lengths: model.word_posteriors(tokens, lengths)}
+    __repr__ = LanguageModel.__repr__
+
+    def __init__(self, vocab: Vocabulary, params: GrammarParams, dropout: Dropout | None = None) -> None:
+        super().__init__()
+        self.vocab, self.params = vocab, params
+        self.dropout = dropout or Dropout("none", 0.0)
+        self.memo = Memo(params)
+
+    @property
+    def num_states(self) -> int:
+        """The preterminals."""
+        return self.params.size.preterminals
+
+    @property
+    def sizes(self) -> tuple[int]:
+        return (self.num_states,)
+
+    @property
+    def width(self) -> int:
+        return max(len(self.vocab), USUAL * self.params.size.ranks, self.num_states)
+
+    def grammar(self) -> Grammar:
+        """The grammar's probabilities."""
+        return self.memo("grammar", lambda: self.params.grammar())
+
+    def closure(self) -> Closure:
+        return self.memo("closure", lambda: Closure(self.grammar()))
+
+    def start(self, batch: int) -> Prefix:
+        return Prefix.begin(self.closure(), batch)
+
+    def reset(self, state: Prefix, where: Tensor) -> Prefix:
+        return self.start(len(where)).where(where, state.rows(len(where)))
+
+    def forecast(self, state: Prefix) -> Tensor:
+        return state.forecast(self.grammar(), self.vocab.eos)
+
+    def score(self, tokens: Tensor, state: Prefix, lengths: Tensor | None = None) -> tuple[Tensor, Prefix]:
+        self.check(tokens)
+        ends = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
+        if self.whole_sentences(tokens, ends) and not bool(state.lengths.any()):
+            return self.score_sentences(tokens, ends), self.start(len(tokens))
+        found = []
+        for t in range(tokens.shape[1]):
+            log_probs, state = self.score_next(tokens[:, t], state, t < ends)
+            found.append(log_probs)
+        return torch.stack(found, 1) if found else state.left.new_zeros(tokens.shape), state
+
+    def score_next(self, words: Tensor, state: Prefix, active: Tensor) -> tuple[Tensor, Prefix]:
+        """log p of the next word of the active sentences [B], zero for others, and the state after it."""
+        closure, ending = self.closure(), words == self.vocab.eos
+        after = state.extend(closure, words)
+        log_probs = torch.where(ending, state.log_whole, after.log_prefix) - state.log_prefix
+        after = self.start(len(words)).where(ending, after)
+        return log_probs.where(active, 0.0).to(state.left.dtype), after.where(active, state)
+
+    def whole_sentences(self, tokens: Tensor, ends: Tensor) -> bool:
+        """Whether every row is a sentence with its only <eos> at its end."""
+        steps = torch.arange(tokens.shape[1], device=tokens.device)
+        eos = (tokens == self.vocab.eos) & (steps < ends[:, None])
+        return bool((eos == (steps == ends[:, None] - 1)).all() & (ends > 0).all())
+
+    def score_sentences(self, tokens: Tensor, ends: Tensor) -> Tensor:
+        """log p of every token of whole sentences, in pieces that fit in memory."""
+        length = tokens.shape[1]
+        rows = max(1, LARGEST_CHART // (length * (length + 1) // 2 * self.params.size.ranks))
+        pieces = zip(tokens.split(rows), (ends - 1).split(rows), strict=True)
+        found = [scored(self.closure(), words[:, :-1], lengths) for words, lengths in pieces]
+        return torch.cat(found).to(self.grammar().lefts.dtype)
+
+    def check(self, tokens: Tensor) -> None:
+        """Raise if a token is outside the vocabulary."""
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.vocab):
+            raise TrellisError(
+                f"A grammar scores only the {len(self.vocab):,} words of its vocabulary, without gaps; encode the text "
+                "with that vocabulary."
+            )
+
+    def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, None]:
+        """log p of whole sentences; in training, under the nonterminals that dropout keeps."""
+        draw = self.dropout.draw(None) if self.training else None
+        grammar = self.params.grammar(draw and draw.ids)
+        return log_likelihoods(grammar, *self.without_end(batch.tokens, batch.lengths)).sum(), None
+
+    def without_end(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Sentences [B, L] without the <eos> at their end, and at least one column."""
+        last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+        words = lengths - ((last == self.vocab.eos) & (lengths > 0)).long()
+        ended = torch.arange(tokens.shape[1], device=tokens.device) >= words[:, None]
+        tokens = tokens.masked_fill(ended, 0)
+        return tokens[:, : max(1, tokens.shape[1] - 1)] if bool((words < tokens.shape[1]).all()) else tokens, words
+
+    @torch.no_grad()
+    def counts(self, batch: Batch, state: Any) -> tuple[Counts, None]:
+        """Expected counts of a batch of sentences for EM."""
+        return expected_counts(self.grammar(), *self.without_end(batch.tokens, batch.lengths)), None
+
+    def state_to_tensors(self, state: Prefix) -> dict[str, Tensor]:
+        return state._asdict()
+
+    def state_from_tensors(self, tensors: dict[str, Tensor]) -> Prefix:
+        return Prefix(**tensors)
+
+    @torch.no_grad()
+    def word_posteriors(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """p(preterminal of a word | sentence) [B, T, P], zero for <eos>. A sentence without <eos> may continue."""
+        ends = torch.full_like(tokens[:, 0], tokens.shape[1]) if lengths is None else lengths
+        last = tokens.gather(1, (ends - 1).clamp(min=0)[:, None])[:, 0]
+        words, count = self.without_end(tokens, ends)
+        closed = posterior(self.grammar(), words, count).words
+        if not bool((last == self.vocab.eos).all()):
+            open_ = posterior(self.grammar(), words, count, self.closure()).words
+            closed = torch.where((last == self.vocab.eos)[:, None, None], closed, open_)
+        found = closed.new_zeros(*tokens.shape, self.num_states)
+        found[:, : closed.shape[1]] = closed
+        return found.to(self.grammar().lefts.dtype)
+
+    def posterior(self, text: Text, complete: bool = True) -> np.ndarray | list[np.ndarray]:
+        return rows_of(self, text, self.word_posteriors, complete)
+
+    def parse(self, text: Text, method: str = "mbr", seed: int = 0) -> Tree | list[Tree]:
+        """The tree of a sentence, or of each sentence of a list.
+
+        `method` is "mbr" (the spans with the largest expected number of correct ones), "viterbi" (the most probable
+        derivation) or "sample" (a random tree given the words).
+
+        >>> model = trellis.train(["a b", "b a"] * 20, family="pcfg", nonterminals=2, preterminals=2, epochs=1).model
+        >>> [len(tree.words) for tree in model.parse(["a b", "b a b"], "viterbi")]
+        [2, 3]
+        """
+        given = sentences_of(self, text)
+
+        def trees(tokens: Tensor, lengths: Tensor) -> Iterable[Tree]:
+            return parse_batch(self, tokens, lengths, method, seed)
+
+        return given.answer(in_batches(self, given, trees))
+
+    def viterbi(self, text: Text, complete: bool = True) -> Path | list[Path]:
+        """The preterminals of the most probable derivation, and its log-probability. Sentences are complete."""
+        if not complete:
+            raise TrellisError("The tree of a sentence that may continue is not known; use complete=True.")
+        found = self.parse(text, "viterbi")
+        paths = [Path(tree.preterminals(), tree.log_prob) for tree in ([found] if isinstance(found, Tree) else found)]
+        return paths[0] if isinstance(found, Tree) else paths
+
+    def draw(self, text: Text) -> Tree:
+        """The tree of a sentence, which notebooks show as a picture."""
+        return cast(Tree, self.parse(self.encode_line(text)[0].cpu().numpy()))
+
+    @torch.no_grad()
+    def fill(self, tokens: Tensor, lengths: Tensor, n: int, samples: int, seed: int) -> list[Infilled]:
+        """Fill the gaps (-1) of sentences [B, T]; those without <eos> may continue. The samples of a sentence do not
+        depend on the rest of its batch."""
+        words, count = self.without_end(tokens, lengths)
+        gaps = Gaps(self.grammar(), None if bool((count < lengths).all()) else self.closure())
+        given, log_probs = gaps.distribution(words, count)
+        self.check_possible(log_probs == -torch.inf, words, count)
+        best = gaps.best(words, count)
+        final = gaps.log_probs(best, count).tolist()
+        many, ends = (values.repeat_interleave(samples, 0) for values in (words, count))
+        uniform = draw_uniform(many.shape, self.device, Draws(seed, count.tolist(), samples))
+        drawn = gaps.sample(many, ends, uniform).view(len(words), samples, -1)
+        return [
+            Infilled(
+                [self.rank(given[row, t].log(), n) for t in (words[row] < 0).nonzero().flatten().tolist()],
+                self.sentences(best[row : row + 1, :length])[0],
+                self.sentences(drawn[row, :, :length]),
+                final[row],
+                int((words[row] < 0).sum()) == 1,
+            )
+            for row, length in enumerate(count.tolist())
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        size = {name: getattr(self.params.size, name) for name in SIZES}
+        return {"params": self.params.kind, **size, **self.params.options()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in self.params.state_dict().items()}
+
+    @classmethod
+    def restore(cls, saved: Saved) -> PCFG:
+        vocab, settings, tensors, _ = saved
+        kind = resolve(PARAMS[settings["params"]])
+        size = Size(len(vocab), vocab.eos, *(int(settings[name]) for name in SIZES))
+        if min(size.nonterminals, size.preterminals) < 1 or size.rank < 0:
+            raise ValueError("a grammar has at least one nonterminal and one preterminal")
+        options = {key: settings[key] for key in kind.keys}
+        return cls(vocab, rebuilt(lambda: kind(size, **options), tensors)).eval()
+
+
+def scored(closure: Closure, words: Tensor, lengths: Tensor) -> Tensor:
+    """log p of every word and of the <eos> after them, in float64: [B, L + 1]. Repeated in float64 if not finite."""
+    if not words.shape[1]:
+        words = words.new_zeros(len(words), 1)
+        return scored(closure, words, lengths)[:, :1]
+    given = read_words(closure.grammar, words, lengths)
+    found = token_log_probs(closure, given, inside(closure.grammar, given, lengths), lengths)
+    if closure.grammar.lefts.dtype is not torch.float64 and not bool(found.isfinite().all()):
+        return scored(Closure(closure.grammar.double()), words, lengths)
+    return found
+
+
+def build(run: RunConfig, corpus: Corpus) -> PCFG:
+    """The untrained grammar of a run, with word probabilities near their frequencies."""
+    config, vocab = cast(PCFGConfig, run.model), corpus.vocab
+    if len(vocab) < 2:
+        raise TrellisError("The text has no words to emit: a grammar needs at least one besides <eos>.")
+    size = Size(len(vocab), vocab.eos, config.nonterminals, config.preterminals, config.rank)
+    kind = resolve(choose(PARAMS, config.params, "model.params"))
+    params = kind(size, **{key: getattr(config, key) for key in kind.keys}, seed=run.seed)
+    frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
+    params.shift_word_logits(frequency - frequency.mean())
+    drops = "state" if config.dropout_rate else "none"
+    return PCFG(vocab, params, Dropout(drops, config.dropout_rate, seed=run.seed, states=config.nonterminals))

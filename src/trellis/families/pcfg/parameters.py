@@ -1,0 +1,183 @@
+"""Parameterisations of a grammar: tables of logits, or nets over embeddings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from trellis.dirichlet import most_probable
+from trellis.families.hmm.parameters.nets import Residual
+from trellis.families.hmm.parameters.table import set_log
+from trellis.families.pcfg.grammar import Grammar
+from trellis.learning.base import Maximisable
+from trellis.parts import Prior
+from trellis.types import Counts
+
+
+class Size(NamedTuple):
+    """The numbers of a grammar; rank 0: a simple grammar."""
+
+    words: int
+    eos: int
+    nonterminals: int
+    preterminals: int
+    rank: int = 0
+
+    @property
+    def symbols(self) -> int:
+        return self.nonterminals + self.preterminals
+
+    @property
+    def ranks(self) -> int:
+        return self.rank or self.nonterminals
+
+
+class Logits(NamedTuple):
+    """Logits of a grammar's probabilities."""
+
+    root: Tensor  # [N + P + 1]
+    ranks: Tensor | None  # [N, R], over r
+    lefts: Tensor  # [N + P, R], over symbols
+    rights: Tensor  # [N + P, R], over symbols
+    words: Tensor  # [V, P], over words
+
+
+class GrammarParams(nn.Module, ABC):
+    """The parameters of a grammar."""
+
+    kind: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]] = ()  # options besides the size
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.size = size
+
+    @abstractmethod
+    def logits(self) -> Logits:
+        """The logits of all probabilities."""
+
+    @abstractmethod
+    def shift_word_logits(self, scores: Tensor) -> None:
+        """Add scores [V] to the logits of the words of every preterminal."""
+
+    def options(self) -> dict[str, Any]:
+        """The values of `keys`, arguments of the constructor."""
+        return {key: getattr(self, key) for key in self.keys}
+
+    def grammar(self, kept: Tensor | None = None) -> Grammar:
+        """The grammar, or that of the nonterminals `kept` [N']."""
+        root, ranks, lefts, rights, words = self.logits()
+        if kept is not None:
+            more = torch.arange(self.size.nonterminals, self.size.symbols + 1, device=kept.device)
+            named = torch.cat([kept, more])
+            root, lefts, rights = root[named], lefts[named[:-1]], rights[named[:-1]]
+            if ranks is None:
+                lefts, rights = lefts[:, kept], rights[:, kept]
+            else:
+                ranks = ranks[kept]
+        eos = torch.arange(len(words), device=words.device)[:, None] == self.size.eos
+        words = words.masked_fill(eos, -torch.inf)
+        ranks = None if ranks is None else ranks.softmax(-1)
+        return Grammar(root.softmax(0), ranks, over_rows(lefts).exp(), over_rows(rights).exp(), over_rows(words))
+
+
+def over_rows(logits: Tensor) -> Tensor:
+    """log softmax over the rows of a matrix."""
+    return logits - logits.logsumexp(0)  # torch's softmax over columns is slow
+
+
+class TableParams(GrammarParams, Maximisable):
+    """One logit per probability; EM or gradient."""
+
+    kind = "table"
+
+    def __init__(self, size: Size, seed: int = 0) -> None:
+        super().__init__(size)
+        generator = torch.Generator().manual_seed(seed)
+
+        def logits(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(shape, generator=generator))
+
+        self.root_logits = logits(size.symbols + 1)
+        self.rank_logits = logits(size.nonterminals, size.rank) if size.rank else None
+        self.left_logits = logits(size.symbols, size.ranks)
+        self.right_logits = logits(size.symbols, size.ranks)
+        self.word_logits = logits(size.words, size.preterminals)
+
+    def logits(self) -> Logits:
+        return Logits(self.root_logits, self.rank_logits, self.left_logits, self.right_logits, self.word_logits)
+
+    @torch.no_grad()
+    def shift_word_logits(self, scores: Tensor) -> None:
+        self.word_logits.add_(scores.unsqueeze(-1))
+
+    def parts(self) -> Any:
+        return self.grammar()
+
+    @torch.no_grad()
+    def write(self, parts: Any) -> None:
+        """Set the parameters to those of a grammar."""
+        found = (parts.root, parts.ranks, parts.lefts, parts.rights, parts.words.exp())
+        for logits, probs in zip(self.logits(), found, strict=True):
+            if logits is not None:
+                set_log(logits, probs)
+
+    @torch.no_grad()
+    def maximise(self, counts: Counts, prior: Prior) -> None:
+        """The M-step: relative frequencies of the expected counts (`expected_counts`)."""
+        old = self.grammar()
+        tables = [one for one in (old.ranks, old.lefts, old.rights) if one is not None]
+        pieces = counts.transition.split([one.numel() for one in tables])
+        over = [-1, 0, 0][-len(tables) :]
+        rules = [
+            most_probable(piece.view_as(one), prior.transition or 0.0, one, dim)
+            for piece, one, dim in zip(pieces, tables, over, strict=True)
+        ]
+        words = old.words.exp()
+        words = most_probable(counts.emission, prior.emission, words, 0)
+        ranks = rules[0] if len(rules) == 3 else None
+        root = most_probable(counts.start, prior.start or 0.0, old.root)
+        self.write(Grammar(root, ranks, rules[-2], rules[-1], words.log()))
+
+
+class NeuralParams(GrammarParams):
+    """Residual nets f over embeddings e of symbols and ranks, with output embeddings a:
+
+        root ∝ exp(f(e_root) . a_A)    u_Ar ∝ exp(f(e_A) . a_r)    v_Br ∝ exp(f(e_r) . a_B)    likewise w
+        p(x | T) ∝ exp(f(e_T) . a_x + b_x)
+    In a simple grammar the embeddings of ranks are those of nonterminals."""
+
+    kind = "neural"
+    keys = ("dim", "depth", "net_dropout")
+
+    def __init__(self, size: Size, dim: int = 256, depth: int = 1, net_dropout: float = 0.0, seed: int = 0) -> None:
+        super().__init__(size)
+        self.dim, self.depth, self.net_dropout = dim, depth, net_dropout
+        names = ("root", "rank", "left", "right", "word") if size.rank else ("root", "left", "right", "word")
+
+        def vectors(count: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(count, dim) / dim**0.5)
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.symbols, self.outputs = vectors(size.symbols), vectors(size.symbols + 1)  # the last: no root
+            self.ranks, self.rank_outputs = (vectors(size.rank) if size.rank else None for _ in range(2))
+            self.root, self.words = vectors(1), vectors(size.words)
+            self.word_bias = nn.Parameter(torch.zeros(size.words))
+            self.nets = nn.ModuleDict({name: Residual(dim, depth, net_dropout) for name in names})
+
+    def logits(self) -> Logits:
+        nonterminals, preterminals = self.symbols.split([self.size.nonterminals, self.size.preterminals])
+        ranks = nonterminals if self.ranks is None else self.ranks
+        left, right = (self.outputs[:-1] @ self.nets[name](ranks).T for name in ("left", "right"))
+        chosen = None if self.rank_outputs is None else self.nets["rank"](nonterminals) @ self.rank_outputs.T
+        root = (self.nets["root"](self.root) @ self.outputs.T)[0]
+        words = self.words @ self.nets["word"](preterminals).T + self.word_bias[:, None]
+        return Logits(root, chosen, left, right, words)
+
+    @torch.no_grad()
+    def shift_word_logits(self, scores: Tensor) -> None:
+        self.word_bias.add_(scores)
