@@ -28,7 +28,7 @@ def environment(rank: int, size: int, port: int) -> dict[str, str]:
     return {"MASTER_ADDR": "127.0.0.1"} | {name: str(value) for name, value in numbers.items()}
 
 
-def together(size: int, work: Callable[[], Any], seconds: float = 60.0) -> list[Any]:
+def together(size: int, work: Callable[[], Any], seconds: float = 180.0) -> list[Any]:
     """What `work` returns, or the exception it raises, in each of `size` connected processes."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()

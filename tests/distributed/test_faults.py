@@ -97,7 +97,7 @@ def test_torchrun_restarts_a_killed_job(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", *torchrun.split(), "--", dying.__file__, *map(str, given), "--set", "eval.ngram=0"],
         env=os.environ | {"OMP_NUM_THREADS": "1", "TRELLIS_CACHE": str(tmp_path / "cache")},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "exitcode: -9" in result.stderr

@@ -96,19 +96,21 @@ def test_each_process_has_its_own_rows_of_every_batch() -> None:
 
 def test_validation_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = trellis.read_corpus(TEXT)
+    one_document = corpus["train"]._replace(documents=corpus["train"].documents[[0, -1]])
     model = trellis.train(TEXT, **SHORT | CASES["em, streams"]).model
     monkeypatch.setattr(lm, "WINDOW", 64)
     orders = dict(lm.READINGS) | {"streams": lambda split: Streams(split, 1, lm.WINDOW)}
     monkeypatch.setattr(lm, "READINGS", orders)
-    wanted = {order: lm.evaluate(model, read(corpus["train"])) for order, read in orders.items()}
+    cases = [(order, split) for order in orders for split in (corpus["train"], one_document)]
+    wanted = [lm.evaluate(model, orders[order](split)) for order, split in cases]
 
-    def measure() -> dict[str, Any]:
-        return {order: lm.evaluate_together(model, order, corpus["train"]) for order in orders}
+    def measure() -> list[lm.Evaluation]:
+        return [lm.evaluate_together(model, *case) for case in cases]
 
     for found in together(3, measure):
-        for order, whole in wanted.items():
-            assert found[order].tokens == whole.tokens
-            assert found[order].log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-6)
+        for one, whole in zip(found, wanted, strict=True):
+            assert one.tokens == whole.tokens
+            assert one.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-6)
 
 
 def test_only_touched_rows_are_sent() -> None:
@@ -132,7 +134,7 @@ def test_only_touched_rows_are_sent() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"states": 2, "lanes": 1, "order": "streams"}, "rows for 2 processes"),
+        ({"states": 2, "lanes": 1, "order": "streams"}, "processes need at least 2 lanes"),
         ({"family": "lds", "dim": 2}, "runs in one process"),
         ({"family": "fhmm", "layers": 2, "states": 2, "learner": "stepwise-em"}, "runs in one process"),
     ],

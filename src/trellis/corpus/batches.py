@@ -58,12 +58,7 @@ class Batches(ABC):
 
     def share(self) -> Self:
         """Give each process of the job its own rows of every batch."""
-        count = distributed.size()
-        if 0 < self.rows() < count:
-            raise TrellisError(
-                f"A batch has {self.rows()} rows for {count} processes; raise batches.lanes, or use fewer."
-            )
-        self.shared = count > 1
+        self.shared = distributed.size() > 1
         return self
 
     def rows(self) -> int:

@@ -97,6 +97,8 @@ def fit_steps(
     make_learner = resolve(job.config.family.learners[config.learner])
     if distributed.size() > 1 and not getattr(make_learner, "runs_together", False):
         raise not_together(job.config)
+    if batches.rows() and (lanes := job.config.batches.lanes) < (count := distributed.size()):
+        raise TrellisError(f"batches.lanes is {lanes}: {count} processes need at least {count} lanes.")
     batches.share()
     if job.folder is not None and distributed.is_first():
         save_model(job.folder / UNTRAINED, model, dict(job.about))  # with a checkpoint, the model of an unfinished run
