@@ -114,6 +114,13 @@ def test_poisson_density(random: np.random.RandomState) -> None:
     assert_close(density, np.transpose([stats.poisson(rate).logpmf(x).sum(1) for rate in rates]))
 
 
+def test_poisson_rate_of_zero() -> None:
+    rates, x = torch.tensor([[0.0, 2.0]]).double(), torch.tensor([[0.0, 1.0], [1.0, 1.0]]).double()
+    density = Poisson(rates).log_density(x)
+    assert_close(density[0, 0], stats.poisson(2).logpmf(1))
+    assert density[1, 0] == -np.inf
+
+
 def test_poisson_estimates_are_weighted_means(random: np.random.RandomState) -> None:
     x, visits = (
         torch.from_numpy(random.poisson(4.0, (SAMPLES, FEATURES)).astype(float)),

@@ -32,7 +32,7 @@ class MultinomialHMM(InfersArguments, BaseHMM):
     (2, 3)
     """
 
-    n_trials: Any = None  # the sum of each row, or one sum per row; default: inferred from the data
+    n_trials: Any = None  # the sum of every row, or an array with the sum of each; default: from the data
     _: KW_ONLY
     emissionprob_prior: Any = 1.0
     params: str = "ste"

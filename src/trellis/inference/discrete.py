@@ -168,8 +168,8 @@ def counts(
     fresh: Tensor | None = None,
     per_sequence: bool = False,
 ) -> tuple[Counts, Belief]:
-    """Expected starts, transitions and visits under p(z | x), summed over the batch, and the last state distribution.
-    With `per_sequence`, the log-likelihood [B] and the starts [B, K] are those of each sequence.
+    """The log-likelihood and the expected starts, transitions and visits under p(z | x), summed over the batch, and the
+    last state distribution. With `per_sequence`, the log-likelihood [B] and the starts [B, K] are not summed.
 
     `fresh` [B] marks the sequences that begin with the start distribution (default: all). The others continue an
     earlier batch: `carried` is the state distribution at the last step of that batch, and `prior` is the same

@@ -225,7 +225,7 @@ class PersistedModel(ABC):
         raise self.refusal("token_log_probs", *PROBABILITIES)
 
     def predict(self, text: Text = "", n: int = 10) -> Ranked | list[Ranked]:
-        """The n most probable next words after the beginning of a sentence, with their probabilities.
+        """The n most probable next words of a sentence that begins with `text`, with their probabilities.
 
         >>> trellis.train(["a b", "a b c"] * 20, family="bigram").model.predict("a", n=1)[0][0]
         'b'
@@ -251,7 +251,7 @@ class PersistedModel(ABC):
         raise self.refusal("posterior", *STATES)
 
     def viterbi(self, text: Text, complete: bool = True) -> Path | list[Path]:
-        """The most probable sequence of states of a sentence (the Viterbi path), and its log-probability.
+        """The most probable sequence of states of a sentence (the Viterbi path), and log p(path, words).
 
         By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
@@ -280,7 +280,8 @@ class PersistedModel(ABC):
     ) -> Conditioned:
         """The distribution over sentences of `least` to `most` words (by default at most 100), given that they satisfy
         a constraint. Its methods compute the probability of the constraint, samples, next words and the most probable
-        sentence. With `complete=False`, the constraint applies to running text of exactly `most` tokens.
+        sentence. With `complete=False`, the constraint applies to a stream of exactly `most` tokens, in which `<eos>`
+        is a token like any other.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> ends_in_a = model.constrain(trellis.constraints.ends("a"), most=20)
@@ -310,7 +311,8 @@ class PersistedModel(ABC):
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """A float32 feature vector for each word, [T, D]; `kind` is one of `embed_kinds` (default: the first).
+        """A float32 feature vector for each word, [T, D]. The kinds of features of a model are the keys of its
+        `embed_kinds`; the first is the default.
 
         By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 

@@ -130,8 +130,9 @@ def guide(
     """Use an HMM to make another left-to-right model satisfy a constraint, in texts of `least` to `most` tokens.
 
     The HMM and the guided model must use the same token ids. By default, the text of each token is taken from the HMM's
-    vocabulary. If the HMM was trained on the ids of another tokenizer, pass
-    `alphabet=Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose state distributions are kept.
+    vocabulary. If both models use the ids of an external tokenizer, such as that of a
+    `transformers` model, pass `alphabet=Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose
+    state distributions are kept.
 
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> guide = trellis.guide(model, trellis.constraints.begins("b"), most=10)
