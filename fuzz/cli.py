@@ -129,7 +129,7 @@ def new_process(words: list[str], stdin: bytes, closed: bool) -> None:
     """A real process; with `closed`, nobody reads its standard output."""
     command = [sys.executable, "-m", "trellis", *words]
     with (
-        suppress(subprocess.TimeoutExpired, ValueError, OSError),
+        suppress(ValueError, OSError),
         subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -143,6 +143,9 @@ def new_process(words: list[str], stdin: bytes, closed: bool) -> None:
             process.stdout = None
         try:
             _, err = process.communicate(stdin, timeout=10 * SLOW)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise FindingError(f"{words!r} did not end within {error.timeout:.0f} seconds") from error
         except BaseException:
             process.kill()
             raise

@@ -27,7 +27,7 @@ from trellis.errors import TrellisError
 from trellis.progress import set_quiet
 
 SLOW = 20  # seconds of CPU time that a case may take, without compilation
-WAITING = 5  # the wall time of a case, at most, in units of SLOW
+WAITING = 15  # the wall time of a case, at most, in units of SLOW
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the process has mapped before the first case
 LONGEST = 50_000  # characters of a message
 EXIT_CODES = 0, 2

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from fuzz import harness
+from fuzz import cli, harness
 from fuzz.__main__ import names
 from fuzz.mutations import changed_bytes, changed_json, changed_text
 from trellis.errors import TrellisError
@@ -114,6 +114,16 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     monkeypatch.setattr(harness, "peak_memory", lambda: next(peaks))
     assert harness.run("toy", target(lambda random: None), 0, 60.0, 2) == 1
     assert "201 MB, more than 200 MB" in capsys.readouterr().err
+
+
+def test_a_command_that_does_not_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    waits = tmp_path / "waits"
+    waits.write_text("#!/bin/sh\nexec sleep 30\n")
+    waits.chmod(0o755)
+    monkeypatch.setattr(cli.sys, "executable", str(waits))
+    monkeypatch.setattr(cli, "SLOW", 0.01)
+    with pytest.raises(harness.FindingError, match="did not end"):
+        cli.new_process(["info"], b"", False)
 
 
 def test_a_case_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
