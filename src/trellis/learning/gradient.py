@@ -52,7 +52,8 @@ class GradientLearner:
         belief = {} if batch.all_fresh else self.belief
         tensors = {"tokens": batch.tokens, "lengths": batch.lengths, "fresh": batch.fresh}
         tensors |= {f"belief.{name}": value for name, value in belief.items()}
-        made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=batch.equal_lengths)
+        steady = batch.equal_lengths and not self.model.synchronises
+        made = self.run(tensors, (batch.equal_lengths, batch.all_fresh), steady=steady)
         self.steps += 1
         self.belief = under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)

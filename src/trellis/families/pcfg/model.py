@@ -47,6 +47,7 @@ class PCFG(GradientModel, GapModel):
     """
 
     family: ClassVar[str] = "pcfg"
+    synchronises = True  # to find out whether all trees are finite
     embed_kinds: ClassVar = {"posterior": lambda model, tokens, lengths: model.word_posteriors(tokens, lengths)}
     __repr__ = LanguageModel.__repr__
 
