@@ -28,6 +28,6 @@ def run(*words: object) -> int:
 
 def parsed(out: str, command: object, *words: object) -> Any:
     """The JSON of a command: a list of the rows of those that print JSON lines."""
-    if command in ("score", "infill", "embed") and "-o" not in words:
+    if command in ("score", "infill", "embed", "parse") and not {"-o", "--svg"} & {*map(str, words)}:
         return [json.loads(line) for line in out.splitlines()]
     return json.loads(out)

@@ -27,6 +27,7 @@ FAMILIES = {  # and what to set
     "lstm": ("lstm", NEURAL),
     "fhmm": ("fhmm", ["model.layers=2", "model.states=3", "batches.order=sentences"]),
     "lds": ("lds", ["model.dim=4"]),
+    "pcfg": ("pcfg", ["model.nonterminals=3", "model.preterminals=4", "model.dim=8", "train.epochs=2"]),
 }
 COMMANDS = {
     "eval": [],
@@ -37,6 +38,9 @@ COMMANDS = {
     "embed": ["the cat sees the dog"],
     "generate": ["--contains", "dog", "--words", "2..6", "-n", "3"],
     "generate --best": ["--template", "the ___ sees the ___"],
+    "parse": ["the cat sees the dog", "a dog runs"],
+    "parse --method viterbi": ["the cat sees the dog", "a dog runs"],
+    "parse --method sample": ["the cat sees the dog", "a dog runs"],
     "states": [],
     "states --measures": [],
 }
@@ -45,6 +49,7 @@ ASKS = {
     "lstm": ["eval", "sample", "score --tokens"],  # torch packs sequences of several lengths on a real GPU alone
     "fhmm": ["eval", "sample", "score", "embed"],
     "lds": ["embed"],
+    "pcfg": ["eval", "sample", "score", "infill", "embed", "parse", "parse --method viterbi", "parse --method sample"],
 }
 
 

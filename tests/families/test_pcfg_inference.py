@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 
 from pcfg_oracle import Node, Oracle, random_grammar
 from trellis.emissions import Categorical
+from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, log_words, read_words
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
@@ -248,6 +249,18 @@ def test_samples_of_trees(rank: int | None) -> None:
     drawn = Counter(shape(sampler.sample(3, random)) for _ in range(DRAWS))
     assert drawn.keys() <= probs.keys()
     assert agrees(drawn, probs)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_samples_of_sentences(seed: int) -> None:
+    """Of grammars that lose probability to infinite trees, too; longer sentences are cut."""
+    grammar, most = grammar_of(None, seed), 3
+    strings = [one for n in range(most) for one in product((1, 2), repeat=n)]
+    begun = list(product((1, 2), repeat=most))
+    probs = [*log_likelihoods(grammar, *padded(strings)), *scored(grammar, *padded(begun))[:, :-1].sum(1)]
+    expected = Counter({one: float(p.exp()) for one, p in zip([*strings, *begun], probs, strict=True)})
+    drawn = Generator(grammar).sample(DRAWS, most, 0, np.random.default_rng(0)).tolist()
+    assert agrees(Counter(tuple(x for x in row if x) for row in drawn), expected)
 
 
 def agrees(drawn: Counter, probs: Counter) -> bool:

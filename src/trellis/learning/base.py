@@ -62,10 +62,12 @@ class Learner(Protocol):
 class GradientModel(nn.Module):
     """A model that can be trained by gradient; `state` is what it carries over between batches, initially None."""
 
+    synchronises: bool = False  # whether its log-likelihood waits for the device: its steps are no CUDA graphs
+
     def log_likelihood(self, batch: Batch, state: Any) -> tuple[Tensor, Any]:
         """The log-likelihood of the batch (a scalar) and the state after it (or None).
 
-        For a full batch this must not synchronise with the device."""
+        For a full batch this must not synchronise with the device, unless `synchronises`."""
         raise NotImplementedError
 
     def state_to_tensors(self, state: Any) -> dict[str, Tensor]:

@@ -62,7 +62,7 @@ class GradientLearner:
             torch.manual_seed((self.seed + self.steps) % 2**63)  # dropout may draw more numbers in some processes
             tensors["total"] = torch.tensor(batch.total)
         choice = batch.equal_lengths, batch.all_fresh, batch.idle
-        made = self.run(tensors, choice, steady=batch.equal_lengths)
+        made = self.run(tensors, choice, steady=batch.equal_lengths and not self.model.synchronises)
         self.steps, self.idle = self.steps + 1, batch.idle
         self.belief = under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)

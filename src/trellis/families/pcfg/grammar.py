@@ -40,6 +40,12 @@ class Grammar:
     def rank(self) -> int:
         return self.lefts.shape[1]
 
+    @property
+    def ranks_table(self) -> Tensor:
+        """u [N, R], the identity of a simple grammar included."""
+        identity = torch.eye(self.rank, dtype=self.lefts.dtype, device=self.lefts.device)
+        return identity if self.ranks is None else self.ranks
+
     def to_ranks(self, weights: Tensor) -> Tensor:
         """Weights of ranks from those of nonterminals: [..., N] -> [..., R]."""
         return weights if self.ranks is None else weights @ self.ranks
@@ -80,8 +86,9 @@ class Grammar:
 
 
 class Finite:
-    """The probability that a tree is finite: `right` [R] for a right child in a rule of rank r, and `total` for a
-    sentence, in float64. One if the grammar is tight.
+    """The probability that a tree is finite: `inner` [R] for a node rewritten by rank r, `symbols` [N] for a
+    nonterminal, `right` [R] for a right child in a rule of rank r, and `total` for a sentence. One if the grammar is
+    tight.
 
     With g_r for a node rewritten by rank r, l = v_P 1 + g G and h = w_P 1 + g G', the smallest solution of g = l h is
     found by Newton's method from zero, in float64. Its last step is differentiable, which gives the implicit gradient.
@@ -94,7 +101,8 @@ class Finite:
             inner = torch.ones_like(words[0])
         else:
             inner = solve_mass(left, right, *words)
-        self.right = (words[1] + inner @ right).to(grammar.lefts.dtype)
+        self.inner, self.right = (one.to(grammar.lefts.dtype) for one in (inner, words[1] + inner @ right))
+        self.symbols = self.inner if grammar.ranks is None else grammar.ranks @ self.inner
         known = grammar.root_words.sum() + grammar.root[-1]
         mass = (grammar.root_ranks.double() * inner).sum() + known.double()
         self.total = torch.where(mass < 1 - TIGHT, mass, torch.ones_like(mass))

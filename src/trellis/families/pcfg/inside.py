@@ -61,9 +61,10 @@ def scaled(log_probs: Tensor, lengths: Tensor) -> Words:
 def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None = None) -> Charts:
     """The charts of sentences. `spans` [S, B] is zero; its gradient of log p is the probability of each span."""
     length, batch = words.scales.shape
-    what = f"A chart of {batch:,} sentences of {length:,} words"
-    size = CHARTS * begin(length, length + 1) * batch * grammar.rank * words.probs.element_size()
-    check_memory(size, what, "use shorter sentences, or fewer at a time", words.probs.device)
+    if words.probs.device.type == "cpu":
+        what = f"A chart of {batch:,} sentences of {length:,} words"
+        size = CHARTS * begin(length, length + 1) * batch * grammar.rank * words.probs.element_size()
+        check_memory(size, what, "use shorter sentences, or fewer at a time")
     left, right = words.probs @ grammar.left_words, words.probs @ grammar.right_words
     rows = whole_rows(length, lengths)
     found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans)
@@ -99,7 +100,7 @@ class Inside(torch.autograd.Function):
         ctx.length = length
         ctx.mark_non_differentiable(rights, g, all_scales)
         ctx.set_materialize_grads(False)
-        return g[rows, torch.arange(batch, device=rows.device)], lefts, rights, g, all_scales
+        return g.gather(0, rows[None, :, None].expand(1, -1, rank))[0], lefts, rights, g, all_scales
 
     @staticmethod
     @once_differentiable
@@ -110,7 +111,7 @@ class Inside(torch.autograd.Function):
         left = torch.zeros_like(g) if left_adjoint is None else left_adjoint.contiguous().clone()
         outer, right = torch.zeros_like(g), torch.zeros_like(g)
         if whole_adjoint is not None:
-            outer[rows, torch.arange(len(rows), device=rows.device)] = whole_adjoint
+            outer.scatter_(0, rows[None, :, None].expand(1, -1, rank), whole_adjoint[None])
         for width in range(length, 0, -1):
             passes.spread(lefts, rights, scales, outer, left, right, length, width)
             now = block(length, width)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from trellis.config import RunConfig
 from trellis.corpus import Corpus, Vocabulary
-from trellis.devices import Draws, draw_uniform
+from trellis.devices import Draws, check_integer, draw_uniform
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.config import PARAMS, PCFGConfig
+from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, read_words
 from trellis.families.pcfg.parameters import GrammarParams, Size
@@ -46,6 +47,7 @@ class PCFG(GradientModel, GapModel):
     """
 
     family: ClassVar[str] = "pcfg"
+    synchronises = True  # to find out whether all trees are finite
     embed_kinds: ClassVar = {"posterior": lambda model, tokens, lengths: model.word_posteriors(tokens, lengths)}
     __repr__ = LanguageModel.__repr__
 
@@ -149,6 +151,12 @@ class PCFG(GradientModel, GapModel):
 
     def state_from_tensors(self, tensors: dict[str, Tensor]) -> Prefix:
         return Prefix(**tensors)
+
+    @torch.no_grad()
+    def sample_tokens(self, n: int, max_tokens: int, seed: int) -> Tensor:
+        random = np.random.default_rng(check_integer(seed, "seed", least=0))
+        generator = self.memo("generator", lambda: Generator(self.grammar()))
+        return generator.sample(n, max_tokens, self.vocab.eos, random)
 
     @torch.no_grad()
     def word_posteriors(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:

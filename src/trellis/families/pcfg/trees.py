@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis.families.pcfg.generate import draw as drawn
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import Charts
 from trellis.kernels.inside import begin, block, pairs
@@ -65,7 +66,7 @@ class Logs:
 
     def __init__(self, grammar: Grammar) -> None:
         self.nonterminals = grammar.nonterminals
-        ranks = torch.eye(grammar.rank) if grammar.ranks is None else grammar.ranks
+        ranks = grammar.ranks_table
         given = grammar.root, ranks, grammar.lefts, grammar.rights
         self.tensors = [one.detach().double().log() for one in given]
         self.root, self.ranks, self.lefts, self.rights = (one.cpu().numpy() for one in self.tensors)
@@ -165,7 +166,7 @@ class Sampler:
         given = (charts.inside, charts.left, charts.right, charts.scales)
         self.inner, self.left, self.right, self.scales = (one[:, row].double().cpu().numpy() for one in given)
         self.total, self.words, self.count = charts.length, words, grammar.nonterminals  # words: p(x | T) [L, P]
-        ranks = torch.eye(grammar.rank) if grammar.ranks is None else grammar.ranks
+        ranks = grammar.ranks_table
         tables = grammar.root, ranks, grammar.lefts, grammar.rights, grammar.left_step, grammar.right_step
         found = (one.detach().double().cpu().numpy() for one in tables)
         self.root, self.ranks, self.lefts, self.rights, self.left_step, self.right_step = found
@@ -174,8 +175,7 @@ class Sampler:
         """A tree of the first `length` words."""
 
         def draw(weights: np.ndarray) -> int:
-            sums = weights.cumsum()
-            return int(np.searchsorted(sums, random.random() * sums[-1], side="right").clip(max=len(sums) - 1))
+            return drawn(weights.cumsum(), random)
 
         def child(start: int, stop: int, table: np.ndarray, step: np.ndarray) -> tuple[int, int, Any]:
             """A child with these probabilities of symbols [N + P], and of ranks [R] of a wide one."""

@@ -1,0 +1,39 @@
+"""Gold trees treated as PTB's text, and their F1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import trellis
+from experiments.pcfg.paper import halves
+from experiments.pcfg.treebank import BASELINES, Gold, f1, parse, without
+
+LINE = "( (S (NP-SBJ (DT The) (NN cat)) (, ,) (VP (VBD saw) (NP (CD 9.8) (NN %)) (-NONE- *T*-1)) (. .)))"
+
+
+def test_a_tree_without_punctuation_and_traces() -> None:
+    gold = parse(LINE)
+    assert gold.words == ("the", "cat", "saw", "N", "N")
+    assert gold.spans == {(0, 5), (0, 2), (2, 5), (3, 5)}
+
+
+def test_f1_ignores_the_whole_sentence() -> None:
+    gold = parse(LINE)
+    assert f1(gold.spans, gold) == 1
+    assert f1([(0, 5), (0, 2), (0, 3), (0, 4)], gold) == 2 * 1 / (3 + 3)
+    assert f1([(0, 2)], Gold(("a", "b"), frozenset({(0, 2)}))) == 1
+
+
+def test_baselines_are_binary_trees() -> None:
+    for make in BASELINES.values():
+        spans = make(7, np.random.default_rng(0))
+        assert len({*spans}) == 6
+        assert all(b <= c or d <= a or (a <= c and d <= b) or (c <= a and b <= d) for a, b in spans for c, d in spans)
+
+
+def test_sentences_with_trees_are_left_out() -> None:
+    corpus = trellis.read_corpus(["the cat runs", "a dog runs"] * 20, tokenizer="whitespace")
+    left = without(corpus, [Gold(("the", "cat", "runs"), frozenset())])
+    rows = np.split(left["train"].tokens, left["train"].sentences[1:-1])
+    assert {" ".join(corpus.vocab.decode(row.tolist())) for row in rows} == {"a dog runs <eos>"}
+    assert {name: len(part) for name, part in halves([parse(LINE)] * 5).items()} == {"choosing": 2, "final": 3}
