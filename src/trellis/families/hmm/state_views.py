@@ -56,8 +56,8 @@ class StateViews(LanguageViews):
 
     @property
     def examples(self) -> list[str]:
-        """Samples. Those of a large model take long, so they wait for the background."""
-        ready = self.model.num_states <= LARGE or "top_words" in vars(self)
+        """Samples. Those of a large model take long, so they are drawn in the background."""
+        ready = self.model.num_states <= LARGE or "examples" in vars(self)
         return super().examples if ready else []
 
     @cached_property
@@ -145,7 +145,7 @@ class StateViews(LanguageViews):
 
     def warm(self) -> None:
         """Compute what many answers share."""
-        _ = self.unigram, self.top_words, self.unit_vectors
+        _ = self.unigram, self.top_words, self.unit_vectors, super().examples
 
     def named(self, states: Tensor) -> list[Answer]:
         """The ids, labels and classes of some states [n]."""
