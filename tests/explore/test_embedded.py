@@ -52,7 +52,7 @@ def test_the_section_is_text_in_html_and_in_xml(model: Any, tmp_path: Path) -> N
     section = explorer_section(model, tmp_path)
     found = data_of(section)
     assert section.count("<script") == section.count("</script>") == 2
-    assert [*ElementTree.fromstring(section).iter("script")][0].text.startswith('{"css":')
+    assert next(ElementTree.fromstring(section).iter("script")).text.startswith('{"css":')
     words = {each["word"] for key, state in found["table"].items() if "/api/states/" in key for each in state["words"]}
     assert set(HOSTILE) & words
     assert json.loads(in_script(HOSTILE)) == HOSTILE
