@@ -32,7 +32,7 @@ class Sentence {
       stateLink: (state) => app.link(...place(state)),
       announce: (text) => app.announce(text),
     });
-    this.summary = h("p", { class: "summary" });
+    this.summary = h("p", { class: "summary" }, "Computing …");
     this.stage = h("div", { class: "stage scroll" });
     this.numbers = h("div");
     this.panel = h("section", { class: "panel", "aria-label": "The chosen word", hidden: true });
@@ -86,7 +86,7 @@ class Sentence {
     this.stage.classList.remove("stale");
     const same = other && data.words.every((each, t) => each === other.words[t]);
     const second = same ? other.surprisal : null;
-    const seen = data.surprisal.length - (data.gaps ?? []).length;
+    const seen = data.words.length - (data.gaps ?? []).length + (data.words.at(-1) === "<eos>" ? 0 : 1); // the end counts
     const facts = [`log p = ${number(data.log_prob)}`, `${number(-data.log_prob / Math.LN2 / seen, 1)} bits per word`];
     if (other) facts.push(`${this.app.about.models[this.app.other].name}: log p = ${number(other.log_prob)}`);
     fill(this.summary, facts.join(" · "));
