@@ -5,7 +5,7 @@ import { debounce, fill, h, problem, table } from "./dom.js";
 import { number, probability, word } from "./format.js";
 import { examples } from "./examples.js";
 import { TrellisPlot } from "./plot_trellis.js";
-import { predictions } from "./predictions.js";
+import { bestSentence, predictions } from "./predictions.js";
 import { surprisalChart } from "./plot_surprisal.js";
 
 const WAIT = 120; // ms after the last key
@@ -118,7 +118,7 @@ class Sentence {
       h("h3", null, `Gap ${i + 1}`),
       predictions(this.app, gap.items, "use", (token) => this.set(replaceGap(this.text, i, token)), `Words for gap ${i + 1}`),
     ]);
-    const best = data.best ? h("p", { class: "best" }, h("b", null, "Best: "), data.best.text, h("small", null, ` log p = ${number(data.best.log_prob)}${data.best.proved ? "" : ", not proved"}`)) : null;
+    const best = bestSentence(data.best);
     return [h("h2", { id: "next-words" }, data.gaps.length > 1 ? "Words for the gaps" : "Words for the gap"), h("p", { class: "note" }, this.carryNote("Given all the other words.")), best, lists];
   }
 
