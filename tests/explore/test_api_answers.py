@@ -204,7 +204,7 @@ def test_classes_and_the_map_have_all_states() -> None:
     assert sum(one["states"] for one in items) == found.model.num_states
     assert sum(one["occupancy"] for one in items) == pytest.approx(1.0, abs=CLOSE)
     placed = answer(found, "map")
-    assert {len(placed[name]) for name in ("x", "y", "class", "occupancy")} == {found.model.num_states}
+    assert {len(placed[name]) for name in ("x", "y", "class", "occupancy", "labels")} == {found.model.num_states}
     assert placed["class"] == found.model.params.partition.state_class().tolist()
     assert [one["id"] for one in placed["classes"]] == [0, 1]
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -131,9 +132,8 @@ def test_the_map(page: Any, demo: str) -> None:
     assert violations(page) == []
     canvas = page.locator("canvas")
     canvas.focus()
-    blank = "c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; return d.every(v => v === 0) }"
     page.wait_for_timeout(100)
-    assert not canvas.evaluate(blank)
+    assert canvas.evaluate("c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0)")
     for key in ("+", "ArrowLeft", "-", "0"):
         page.keyboard.press(key)
     page.locator(".map .entry").first.click()
@@ -205,14 +205,21 @@ def test_no_family_has_a_blank_page(family: str, browser: Any, tmp_path: Path) -
 
 
 def test_hostile_words_are_text(browser: Any, tmp_path: Path) -> None:
-    text = [f"{word} the cat {other}" for word in HOSTILE for other in HOSTILE] * 3
-    model = trellis.train([line.split() for line in text], states=4, epochs=2, device="cpu", run=tmp_path / "run").model
+    lines = [f"{word} the cat {other}" for word in HOSTILE for other in HOSTILE] * 3
+    model = trellis.train(
+        [line.split() for line in lines], states=4, epochs=2, device="cpu", run=tmp_path / "run"
+    ).model
     assert set(HOSTILE) <= set(model.vocab.words)
     with served(tmp_path / "run") as address, page_of(browser) as page:
-        go(page, address, "#/sentence?text=%3Cscript%3Ealert(1)%3C%2Fscript%3E+the+%1b%5B31mred%1b%5B0m", ".cells circle")
+        text = quote(" ".join(HOSTILE[:2]))
+        go(page, address, f"#/sentence?text={text}", ".cells circle")
         assert "␛[31mred␛[0m" in page.locator(".trellis .words").inner_text()
-        for hash_, until in (("#/state?id=0", ".relevance li"), ("#/states", ".states tbody tr"), ("#/map", ".map .entry")):
-            go(page, address, hash_, until)
+        for hash_, shown in {
+            "#/state?id=0": ".relevance li",
+            "#/states": ".states tbody tr",
+            "#/map": ".entry",
+        }.items():
+            go(page, address, hash_, shown)
             assert not set("\x1b\u202e") & set(page.locator("main").inner_text())
         go(page, address, "#/questions?ask=sample&n=20", ".answer .sentences li")
         assert "<script>alert(1)</script>" in page.locator(".answer").inner_text()
@@ -222,6 +229,6 @@ def test_hostile_words_are_text(browser: Any, tmp_path: Path) -> None:
 def test_errors_are_sentences(page: Any, demo: str, browser: Any) -> None:
     go(page, demo, "#/nothing", "main .heading")
     assert "has no view “nothing”" in page.locator("main .note").first.inner_text()
-    with pytest.raises(pytest.fail.Exception, match="400"), page_of(browser) as other:  # the browser logs failed requests
+    with page_of(browser, expected="400 (Bad Request)") as other:  # browsers log failed requests
         go(other, demo, "#/state?id=9999", ".problem")
         assert other.locator(".problem").inner_text() == "There is no state 9999; the states are 0 to 95."

@@ -52,7 +52,7 @@ def test_the_section_is_text_in_html_and_in_xml(model: Any, tmp_path: Path) -> N
     section = explorer_section(model, tmp_path)
     found = data_of(section)
     assert section.count("<script") == section.count("</script>") == 2
-    assert [*ElementTree.fromstring(section).iter("script")][0].text.startswith('{"css":')
+    assert next(ElementTree.fromstring(section).iter("script")).text.startswith('{"css":')
     words = {each["word"] for key, state in found["table"].items() if "/api/states/" in key for each in state["words"]}
     assert set(HOSTILE) & words
     assert json.loads(in_script(HOSTILE)) == HOSTILE
@@ -139,6 +139,30 @@ def test_the_widget_sends_answers(model: Any, monkeypatch: pytest.MonkeyPatch) -
     assert [each["family"] for each in sent[0]["answer"]["models"]] == ["hmm", "ngram"]
     assert shown.css == read_static("explorer.css")
     assert "export default { render: module_embedded.render };" in str(shown._esm)
+
+
+def test_the_widget_shows_the_page(model: Any) -> None:
+    explorer = Explorer([views_of(model)])
+    script = f"{bundle('embedded')}globalThis.render = module_embedded.render;"
+    with chromium() as browser, page_of(browser) as page:
+        page.expose_function("answer", lambda asked: reply(explorer, asked))
+        page.set_content("<main id='cell'></main>")
+        page.add_script_tag(content=script, type="module")
+        page.evaluate(
+            """css => {
+              let heard;
+              const send = async (asked) => heard(await answer(asked));
+              globalThis.render({ el: document.getElementById("cell"),
+                model: { on: (_, listener) => { heard = listener; }, get: () => css, send } });
+            }""",
+            read_static("explorer.css"),
+        )
+        page.locator("#cell .cells circle").first.wait_for()
+        page.locator("#cell #sentence").fill("the cat runs")
+        page.locator("#cell .summary", has_text=f"log p = {model.log_prob('the cat runs'):.2f}").wait_for()
+        page.locator("#cell nav a", has_text="States").click()
+        page.locator("#cell .states tbody tr").first.wait_for()
+        assert page.url == "about:blank"
 
 
 def test_without_anywidget_there_is_one_sentence(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

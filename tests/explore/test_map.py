@@ -15,7 +15,7 @@ from trellis.explore import kept, layout, snapshot
 from trellis.explore.kept import FILE, Kept
 from trellis.explore.layout import MOST_CENTRES, Layout, clusters, in_disc, place_states, principal, restored
 from trellis.explore.views import views_of
-from trellis.families.hmm import state_views
+from trellis.families.hmm import normalisers, state_views
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.storage import load_tensors, save_tensors
@@ -133,11 +133,11 @@ def test_kept_normalisers_are_checked(tmp_path: Path) -> None:
     config = HMMConfig(states=70, params="neural", dim=4, emission="brown", classes=2)
     support = Partition(torch.tensor([0, 0, 0, 1, 1, 1, 1]), [35, 35])
     fresh = lambda: HMM.build(hmm().vocab, config, False, 0, support).requires_grad_(False)  # noqa: E731
-    right = state_views.norms_of(fresh())["norms"]
+    right = normalisers.norms_of(fresh())["norms"]
     for given, used in ((right, True), (right + 1, False), (right[:-1], False), (right * np.nan, False)):
         model = fresh()
         with torch.no_grad():
-            state_views.use_norms(model, given)
+            normalisers.use_norms(model, given)
             assert ("log_norm" in vars(model.parts().transition)) == used
 
 

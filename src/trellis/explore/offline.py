@@ -43,6 +43,7 @@ def snapshot(
             answer = explorer.answer(endpoint, given)
         except TrellisError:  # the family has no such answer, or cannot read the text
             continue
+        answer |= {"static": True} if endpoint.name == "about" else {}
         key = key_of(endpoint, given)
         least = LEAST_STATE if endpoint.name == "state" else room
         text = fitted(answer, max(least, room // max(1, states)) - len(json.dumps(key)) - 4)

@@ -28,7 +28,7 @@ def widget(model: PersistedModel, other: PersistedModel | None = None) -> Any:
     explorer, turns = Explorer([views_of(one) for one in (model, other) if one is not None]), Turns()
     Thread(target=prepare, args=(explorer, turns), name="explore-background", daemon=True).start()
 
-    class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]
+    class ExplorerWidget(anywidget.AnyWidget):
         _esm = ESM.format(modules=bundle("embedded"))
         css = traitlets.Unicode(read_static("explorer.css")).tag(sync=True)
 

@@ -43,7 +43,7 @@ export class TrellisPlot {
     this.svg.setAttribute("aria-label", `The trellis of ${data.words.length} words over ${data.states.length} states. The numbers are in the table below.`);
     this.element.style.setProperty("--column", `${this.column}px`);
     this.#drawWords(data, selected);
-    fill(this.names, data.states.map((state) => h("li", null, h("a", { href: this.stateLink(state), title: `State ${state.id}: ${state.label}` }, h("span", null, state.label), h("small", null, state.id)))));
+    fill(this.names, data.states.map((state) => h("li", null, h("a", { href: this.stateLink(state), title: `State ${state.id}: ${state.label}` }, h("span", null, state.label), h("small", null, state.layer === undefined ? state.id : `${state.layer + 1}.${state.id}`)))));
     fill(this.lines, data.states.map((_, z) => s("line", { x1: 0, x2: width, y1: this.#y(z), y2: this.#y(z) })));
     this.#drawEdges(data);
     this.#drawCells(data);

@@ -1,7 +1,7 @@
 // A ranked list of words; each opens the states that carry it.
 
 import { bar, h } from "./dom.js";
-import { percent, probability, word } from "./format.js";
+import { number, percent, probability, word } from "./format.js";
 
 const FAINTEST = 0.0005; // share of a state that is shown
 
@@ -36,4 +36,11 @@ function carriers(app, item) {
       h("li", null, h("a", { href: app.link("state", { id: state.id }) }, `${state.label}`), h("small", null, ` state ${state.id}`), bar(state.prob), h("span", { class: "number" }, percent(state.prob))),
     ),
   );
+}
+
+/** The sentence with the most probable words in all its gaps. */
+export function bestSentence(best) {
+  if (!best) return null;
+  const facts = ` log p = ${number(best.log_prob)}${best.proved ? "" : ", not proved"}`;
+  return h("p", { class: "best" }, h("b", null, "Best: "), best.text, h("small", null, facts));
 }

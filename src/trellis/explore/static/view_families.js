@@ -9,7 +9,7 @@ const TOP = 20;
 
 /** An input whose answer is shown while it is typed. */
 function asked(app, { name, key, first, request, show, empty }) {
-  const answer = h("div", { "aria-live": "polite" });
+  const answer = h("div", { "aria-live": "polite" }, h("p", { class: "loading" }, "Computing …"));
   const ask = latest();
   const input = h("input", { type: "text", id: "asked", value: first, maxlength: 2000, autocomplete: "off", spellcheck: "false", oninput: debounce(() => update(), 150) });
   const update = (begin = false) => {

@@ -3,7 +3,7 @@
 import { latest } from "./api.js";
 import { field, fill, h, problem } from "./dom.js";
 import { number, probability } from "./format.js";
-import { predictions } from "./predictions.js";
+import { bestSentence, predictions } from "./predictions.js";
 
 const TOP = 10;
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -21,7 +21,7 @@ const QUESTIONS = {
     ask: (app, f) => app.client.infill(app.model, f.text.control.value, TOP),
     params: (f) => ({ text: f.text.control.value }),
     show: (app, data) => [
-      data.best ? h("p", { class: "best" }, h("b", null, "Best: "), data.best.text, h("small", null, ` log p = ${number(data.best.log_prob)}${data.best.proved ? "" : ", not proved"}`)) : null,
+      bestSentence(data.best),
       data.gaps.map((gap, i) => [h("h3", null, `Gap ${i + 1}`), predictions(app, gap.items, "use", null, `Words for gap ${i + 1}`)]),
     ],
   },

@@ -5,7 +5,7 @@ import { debounce, fill, h, problem, table } from "./dom.js";
 import { number, probability, word } from "./format.js";
 import { examples } from "./examples.js";
 import { TrellisPlot } from "./plot_trellis.js";
-import { predictions } from "./predictions.js";
+import { bestSentence, predictions } from "./predictions.js";
 import { surprisalChart } from "./plot_surprisal.js";
 
 const WAIT = 120; // ms after the last key
@@ -32,7 +32,7 @@ class Sentence {
       stateLink: (state) => app.link(...place(state)),
       announce: (text) => app.announce(text),
     });
-    this.summary = h("p", { class: "summary" });
+    this.summary = h("p", { class: "summary" }, "Computing …");
     this.stage = h("div", { class: "stage scroll" });
     this.numbers = h("div");
     this.panel = h("section", { class: "panel", "aria-label": "The chosen word", hidden: true });
@@ -86,7 +86,7 @@ class Sentence {
     this.stage.classList.remove("stale");
     const same = other && data.words.every((each, t) => each === other.words[t]);
     const second = same ? other.surprisal : null;
-    const seen = data.surprisal.length - (data.gaps ?? []).length;
+    const seen = data.words.length - (data.gaps ?? []).length + (data.words.at(-1) === "<eos>" ? 0 : 1); // the end counts
     const facts = [`log p = ${number(data.log_prob)}`, `${number(-data.log_prob / Math.LN2 / seen, 1)} bits per word`];
     if (other) facts.push(`${this.app.about.models[this.app.other].name}: log p = ${number(other.log_prob)}`);
     fill(this.summary, facts.join(" · "));
@@ -118,7 +118,7 @@ class Sentence {
       h("h3", null, `Gap ${i + 1}`),
       predictions(this.app, gap.items, "use", (token) => this.set(replaceGap(this.text, i, token)), `Words for gap ${i + 1}`),
     ]);
-    const best = data.best ? h("p", { class: "best" }, h("b", null, "Best: "), data.best.text, h("small", null, ` log p = ${number(data.best.log_prob)}${data.best.proved ? "" : ", not proved"}`)) : null;
+    const best = bestSentence(data.best);
     return [h("h2", { id: "next-words" }, data.gaps.length > 1 ? "Words for the gaps" : "Words for the gap"), h("p", { class: "note" }, this.carryNote("Given all the other words.")), best, lists];
   }
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,16 +20,15 @@ from trellis.explore.views import Answer, Turn
 from trellis.families.hmm.concordance import Concordance
 from trellis.families.hmm.lattice import WORDS
 from trellis.families.hmm.model import HMM
+from trellis.families.hmm.normalisers import NORMS, norms_of, use_norms
 from trellis.families.hmm.parameters.neural import NeuralParams
 from trellis.families.hmm.states import merged_by_word
-from trellis.transitions import Softmax
 
 MOST_WORDS, MOST_CONTEXTS = 200, 12  # of one state
 MOST_ROWS = 12  # of its predecessors, successors and neighbours
 SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
 WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
-NORMS, CHECKED, EXACT = "norms", 16, 1e-3  # normalisers in a file: how many are checked, and how exactly
 LARGE = 8_192  # states
 MOST_PAIRS = 1 << 24  # states times words, of a model whose states are named by known words
 LONGEST_LABEL = 24  # characters of a state's name on the map
@@ -56,8 +54,8 @@ class StateViews(LanguageViews):
 
     @property
     def examples(self) -> list[str]:
-        """Samples. Those of a large model take long, so they wait for the background."""
-        ready = self.model.num_states <= LARGE or "top_words" in vars(self)
+        """Samples. Those of a large model take long, so they are drawn in the background."""
+        ready = self.model.num_states <= LARGE or "examples" in vars(self)
         return super().examples if ready else []
 
     @cached_property
@@ -145,7 +143,7 @@ class StateViews(LanguageViews):
 
     def warm(self) -> None:
         """Compute what many answers share."""
-        _ = self.unigram, self.top_words, self.unit_vectors
+        _ = self.unigram, self.top_words, self.unit_vectors, super().examples
 
     def named(self, states: Tensor) -> list[Answer]:
         """The ids, labels and classes of some states [n]."""
@@ -281,24 +279,3 @@ class StateViews(LanguageViews):
             "classes": [{"id": c, "label": label, "x": a, "y": b} for c, (label, (a, b)) in enumerate(centres)],
             "ready": True,
         }
-
-
-@torch.no_grad()
-def use_norms(model: HMM, norms: np.ndarray | None) -> None:
-    """Use the normalisers of a softmax transition that were kept in a file, after checking some of them. Computing them
-    takes O(K^2 d)."""
-    transition = model.parts().transition
-    if norms is None or not isinstance(transition, Softmax) or norms.shape != (model.num_states,):
-        return
-    given = torch.from_numpy(norms).to(model.device)
-    some = torch.linspace(0, model.num_states - 1, CHECKED, device=model.device).long()
-    right = (transition.queries[some].to(transition.keys.dtype) @ transition.keys.T).logsumexp(-1)
-    if bool(given.isfinite().all()) and bool(((given[some] - right).abs() < EXACT).all()):
-        transition.log_norm = given.to(right.dtype)
-
-
-@torch.no_grad()
-def norms_of(model: HMM) -> dict[str, np.ndarray]:
-    """The normalisers of a softmax transition, if it has any."""
-    transition = model.parts().transition
-    return {NORMS: transition.log_norm.detach().cpu().numpy()} if isinstance(transition, Softmax) else {}

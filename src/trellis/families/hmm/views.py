@@ -76,14 +76,14 @@ class HMMViews(StateViews):
     @torch.no_grad()
     def predict(self, text: str, top: int) -> Answer:
         """The most probable next words, and the states that emit them: p(state | text, next word)."""
-        answer, model = super().predict(text, top), self.model
-        state = model.sentence_start(1)
+        model, state = self.model, self.model.sentence_start(1)
         if text.strip():
             state = model.score(model.encode_line(text), state)[1]
-        start, transition, _ = model.parts()
-        prior = state.prior(start, transition).probs[0]
-        answer["items"] = [item | {"states": self.carriers(prior, item["word"])} for item in answer["items"]]
-        return answer
+        start, transition, emission = model.parts()
+        prior = state.prior(start, transition).probs
+        ranked = model.rank(emission.predict(prior)[0], top)
+        items = [self.answer(prior[0], word, prob) for word, prob in ranked]
+        return {"items": items, "command": self.python(f"predict({text!r}, {top})")}
 
     def carriers(self, prior: Tensor, word: str) -> list[Answer]:
         """The states that are most probable given that a distribution over states [K] emits the word."""
