@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from experiments.tagging.untagged_study import pooled, sample
+from experiments.tagging.untagged_study import FOUND, pooled, sample
 from taggers import texts
 
 
@@ -24,3 +26,12 @@ def test_samples_are_pooled() -> None:
     found = pooled([one, other])
     assert (found["both"], found["only_alone"], found["only_both"]) == (83.0, 1, 9)
     assert found["p"] == pytest.approx(2 * (1 + 10) / 2**10)
+
+
+def test_what_the_page_says_was_found() -> None:
+    samples = list(json.loads(FOUND.read_text(encoding="utf-8"))["100"].values())
+    found = pooled(samples)
+    assert all(one["both"] > one["alone"] for one in samples)
+    assert (f"{found['alone']:.1f}", f"{found['both']:.1f}") == ("81.6", "82.0")
+    assert (found["only_both"], found["only_alone"], len(samples)) == (1877, 1591, 3)
+    assert found["p"] < 1e-5
