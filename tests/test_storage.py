@@ -239,6 +239,21 @@ def test_a_checksum_can_be_demanded(tmp_path: Path) -> None:
         load_tensors(tmp_path / "t.safetensors", checked=True)
 
 
+@pytest.mark.parametrize(
+    ("shape", "offsets", "size"),
+    [
+        ([2], [4, 12], 12),  # a gap before the tensor
+        ([2], [0, 12], 12),  # more bytes than the shape has
+        ([-1, -2], [0, 8], 8),  # a negative shape of the right size
+    ],
+)
+def test_offsets_and_shapes_match(tmp_path: Path, shape: list[int], offsets: list[int], size: int) -> None:
+    header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": offsets}}).encode()
+    (tmp_path / "t").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+    with pytest.raises(TrellisError, match="tensor 'x' has invalid offsets"):
+        load_tensors(tmp_path / "t")
+
+
 def test_metadata_that_are_not_text(tmp_path: Path) -> None:
     header = b'{"__metadata__": {"format": ["x"]}}      '
     (tmp_path / "t.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
