@@ -144,8 +144,8 @@ def log_likelihood(
 
 
 def filter(prior: Belief, transition: AnyTransition, potentials: Potentials, lengths: Tensor | None = None) -> Filtered:
-    """Filtered p(z_t | x_<=t) of every step, over the live states; over all states if the batch has a gap. Zero in the
-    padding."""
+    """Filtered distributions p(z_t | x_<=t) of all steps, zero in the padding. They are over the live states, which can
+    emit the observed symbol, or over all states if an observation of the batch is missing."""
     chain = live_chain(prior, transition, potentials, lengths)
     log_norms, probs, belief = run("filter", chain)
     return Filtered(log_norms, probs, chain.name_belief(belief))
