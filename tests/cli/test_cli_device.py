@@ -29,6 +29,7 @@ FAMILIES = {  # and what to set
     "lds": ("lds", ["model.dim=4"]),
     "pcfg": ("pcfg", ["model.nonterminals=3", "model.preterminals=4", "model.dim=8", "train.epochs=2"]),
 }
+PARSE = ["parse", "parse --method viterbi", "parse --method sample"]
 COMMANDS = {
     "eval": [],
     "sample": ["-n", "3"],
@@ -38,9 +39,7 @@ COMMANDS = {
     "embed": ["the cat sees the dog"],
     "generate": ["--contains", "dog", "--words", "2..6", "-n", "3"],
     "generate --best": ["--template", "the ___ sees the ___"],
-    "parse": ["the cat sees the dog", "a dog runs"],
-    "parse --method viterbi": ["the cat sees the dog", "a dog runs"],
-    "parse --method sample": ["the cat sees the dog", "a dog runs"],
+    **{command: ["the cat sees the dog", "a dog runs"] for command in PARSE},
     "states": [],
     "states --measures": [],
 }
@@ -49,7 +48,7 @@ ASKS = {
     "lstm": ["eval", "sample", "score --tokens"],  # torch packs sequences of several lengths on a real GPU alone
     "fhmm": ["eval", "sample", "score", "embed"],
     "lds": ["embed"],
-    "pcfg": ["eval", "sample", "score", "infill", "embed", "parse", "parse --method viterbi", "parse --method sample"],
+    "pcfg": ["eval", "sample", "score", "infill", "embed", *PARSE],
 }
 
 
@@ -85,7 +84,7 @@ def model(request: pytest.FixtureRequest, text: Path, tmp_path: Path, capsys: py
 
 @pytest.mark.parametrize(("model", "family"), [(name, name) for name in FAMILIES], indirect=["model"])
 def test_commands_answer_alike(model: Path, family: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ASKS.get(family, COMMANDS):
+    for command in ASKS.get(family, [name for name in COMMANDS if name not in PARSE]):
         here = said(capsys, command, model, *COMMANDS[command], "--device", "cpu")
         with pretended_gpu():
             assert load(model, device="cuda").device.type == THERE.type

@@ -43,6 +43,8 @@ def test_a_tagger_is_a_language_model_too(config: Path, tmp_path: Path, capsys: 
 def test_an_interrupted_training_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(job, "train", lambda config, folder, **_: job.Trained(tagger(), None))
+    monkeypatch.setattr(
+        job, "train", lambda config, folder, **_: job.Trained(tagger(), None, training={"outcome": "interrupted"})
+    )
     assert run("tag", "train", "--model", "hmm", "--data", "ud_ewt", "--run", tmp_path / "x") == 130
     assert "trellis train --run" in " ".join(capsys.readouterr().out.split())

@@ -44,6 +44,7 @@ OF_FAMILY = {
     "hmm": HMM_ANSWERS,
     "hmm-tagger": HMM_ANSWERS | {"tag"},
     "fhmm": LANGUAGE | {"smooth", "layers"},
+    "pcfg": LANGUAGE,
     "lds": {"about", "training", "neighbours"},
     "crf": {"about", "training", "tag"},
     **dict.fromkeys(("ngram", "bigram"), LANGUAGE | {"ngrams"}),

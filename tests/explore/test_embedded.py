@@ -148,6 +148,7 @@ def test_the_widget_shows_the_page(model: Any) -> None:
         page.expose_function("answer", lambda asked: reply(explorer, asked))
         page.set_content("<main id='cell'></main>")
         page.add_script_tag(content=script, type="module")
+        page.wait_for_function("typeof globalThis.render === 'function'")
         page.evaluate(
             """css => {
               let heard;

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trellis import distributed
 from trellis.config import DataConfig
-from trellis.corpus import Split, load_corpus
+from trellis.corpus import Corpus, Split, load_corpus
 from trellis.corpus.batches import Batches, Documents, Sentences, Streams
 from trellis.corpus.cache import is_trusted, trust_source
 from trellis.corpus.load import corpus_of
@@ -156,6 +156,15 @@ def split_of(model: LanguageModel, data: Any = None, name: str | None = None, re
     return join(list(corpus.splits.values())) if name in (None, ALL) else corpus[str(name)]
 
 
+def with_vocabulary(model: LanguageModel, config: DataConfig) -> Corpus:
+    """A corpus encoded with the model's vocabulary. The cache usually has the training corpus with this vocabulary."""
+    if config == data_of(model):
+        corpus = load_corpus(config)
+        if corpus.vocab.words == model.vocab.words:
+            return corpus
+    return load_corpus(config, vocab=model.vocab, reader=model.about.get("reader", "text"))
+
+
 def load_split(
     model: LanguageModel, source: str | None = None, name: str | None = None, reader: str | None = None
 ) -> Split:
@@ -183,7 +192,7 @@ def load_split(
         column = model.about.get("column") or config.column
         config = replace(alike, source=source, reader=reader, column=column, valid_fraction=0.0, test_fraction=0.0)
     check_source(config.source)
-    corpus = load_corpus(config, vocab=model.vocab, reader=model.about.get("reader", "text"))
+    corpus = with_vocabulary(model, config)
     name = name or ("test" if "test" in corpus.splits else ALL)
     return join(list(corpus.splits.values())) if name == ALL else corpus[name]
 

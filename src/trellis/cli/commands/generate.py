@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SUMMARY = "generate sentences that satisfy constraints, by exact inference"
 EXAMPLE = 'trellis generate demo --contains "a list" --not "the" --words 5..12 -n 5'
 SMALLEST = -700.0  # a log-probability of which exp does not underflow
-PARTS = {  # the kinds of `trellis.constraints.conjunction`: placeholder and help
+PARTS = {  # the kinds of `conjunction`: placeholder and help
     "contains": ("PHRASE", "sentences with a word or phrase"),
     "not": ("PHRASE", "sentences without a word or phrase"),
     "begins": ("PHRASE", "sentences that begin with a phrase"),
@@ -103,7 +103,7 @@ def warn_of_unknown(vocab: Vocabulary, prompt: str) -> None:
 
 def constraint_of(args: argparse.Namespace) -> Constraint:
     """The conjunction of all parts."""
-    from trellis.constraints import conjunction
+    from trellis.constraints.constraint import conjunction
 
     if args.in_order and len(args.contains) < 2:
         raise TrellisError("--in-order needs at least two phrases; repeat --contains.")

@@ -8,7 +8,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from trellis.constraints import anything, conjunction
+from trellis.constraints import anything
+from trellis.constraints.constraint import conjunction
 from trellis.corpus import GAP
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
 from trellis.explore.views import Answer, command

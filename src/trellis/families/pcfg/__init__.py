@@ -5,6 +5,8 @@ from trellis.registry import Family
 FAMILY = Family(
     name="pcfg",
     title="Probabilistic context-free grammar",
+    use="Scoring, parsing and infilling of sentences, with exact posteriors over their constituents.",
+    limits="Time grows with the cube of the sentence length, and the symbols are learned, not those of a treebank.",
     config="trellis.families.pcfg.config:PCFGConfig",
     model="trellis.families.pcfg.model:PCFG",
     build="trellis.families.pcfg.model:build",
