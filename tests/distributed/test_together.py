@@ -155,7 +155,8 @@ def test_the_first_process_chooses_alone() -> None:
         return summed, distributed.is_joined()
 
     assert together(2, choose, 20) == [(1.0, True)] * 2
-    found = together(2, lambda: trellis.train(TEXT, epochs=1, device="cpu", ngram=0).model.num_states, 60)
+    options = {"learner": "stepwise-em", "epochs": 1, "device": "cpu", "ngram": 0}
+    found = together(2, lambda: trellis.train(TEXT, **options).model.num_states, 60)
     assert found[0] == found[1] > 1
 
 
