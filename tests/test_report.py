@@ -17,6 +17,7 @@ from hypothesis import given, strategies as st
 
 from trellis.corpus import Split, Vocabulary
 from trellis.emissions import Partition
+from trellis.errors import TrellisError
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
 from trellis.families.hmm.states import summarise_states
@@ -149,6 +150,22 @@ def test_page_is_whole_and_needs_nothing_else(model: LanguageModel, metrics: boo
     ids = set(page.values("id"))
     assert {link.removeprefix("#") for link in page.values("href")} <= ids
     ElementTree.fromstring(source.removeprefix("<!DOCTYPE html>"))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyError("x"), RuntimeError("odd"), TrellisError("No.")])
+def test_a_report_without_its_explorer(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What fails after training must not lose the report."""
+
+    def fail(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("trellis.explore.embedded.explorer_section", fail)
+    page = write_report(tmp_path, make_hmm(2), Scores("", {})).read_text()
+    assert "explorer-data" not in page
+    assert Page(page).open == []
+    assert "The report has no explorer" in caplog.text
 
 
 def test_page_is_reproducible(tmp_path: Path) -> None:

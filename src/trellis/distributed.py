@@ -28,10 +28,11 @@ A = TypeVar("A")
 
 
 class _Job:
-    """What this process knows of its job: the messages it has sent, in bytes, and whether it is inside a step."""
+    """What this process knows of its job: the messages it has sent, in bytes, and whether it is inside a step, or works
+    alone while the others wait."""
 
     sent = 0
-    in_step = False
+    in_step = alone = False
 
 
 def rank() -> int:
@@ -70,8 +71,8 @@ def job() -> str:
 
 
 def is_joined() -> bool:
-    """Whether the processes of this job are connected."""
-    if size() == 1:
+    """Whether the processes of this job are connected, and this one does not work alone."""
+    if size() == 1 or _Job.alone:
         return False
     import torch.distributed as dist
 
@@ -80,7 +81,7 @@ def is_joined() -> bool:
 
 def join() -> None:
     """Connect the processes of this job until they end: CPUs by gloo, GPUs by NCCL."""
-    if size() == 1 or is_joined():
+    if size() == 1 or _Job.alone or is_joined():
         return
     import torch
     import torch.distributed as dist
@@ -156,8 +157,18 @@ def speaks_first() -> bool:
         return True
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """A context in which this process sends nothing, since the others take no part in its work."""
+    before, _Job.alone = _Job.alone, True
+    try:
+        yield
+    finally:
+        _Job.alone = before
+
+
 def from_first(make: Callable[[], A]) -> A:
-    """What `make` returns in the first process, sent to all."""
+    """What `make` returns in the first process, which works alone for it, sent to all."""
     if not is_joined():
         return make()
     import torch.distributed as dist
@@ -165,7 +176,8 @@ def from_first(make: Callable[[], A]) -> A:
     made: list[Any] = [None]
     if is_first():
         try:
-            made = [make()]
+            with _alone():
+                made = [make()]
         except TrellisError as error:
             made = [error]
     with _explained():

@@ -212,3 +212,9 @@ def test_an_automaton_as_text() -> None:
         "1", "  -> 0  c, <eos>", "  -> 1  a", "  -> 2  b",
         "2 (accepting)", "  -> 2  any token",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [200, 256])
+def test_distances_with_many_parallel_edges(classes: int) -> None:
+    moves = np.repeat([[1], [2], [2], [3]], classes, 1)
+    assert distances(moves, np.arange(4) == 2).tolist() == [2, 1, 0, np.inf]

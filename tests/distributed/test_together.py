@@ -23,6 +23,7 @@ from trellis.transitions import Softmax, softmax, stripes
 EXACT, ROUNDING = 1e-10, 1e-6  # EM; gradient steps, in which Adam divides by gradients that are zero but for rounding
 WORDS = ["the", "a", "dog", "cat", "man", "sees", "runs", "sleeps", "red", "big"]
 TEXT = [" ".join(np.random.default_rng(n).choice(WORDS, 3 + n % 9)) for n in range(100)]
+TAGGED = [[(word, word[0]) for word in line.split()] for line in TEXT[:60]]
 SHORT = {"epochs": 2, "device": "cpu", "lanes": 5, "window": 6, "tokens": 90, "ngram": 0}
 CASES: dict[str, dict[str, Any]] = {
     "em, streams": {"states": 4, "learner": "em", "order": "streams"},
@@ -136,12 +137,27 @@ def test_only_touched_rows_are_sent() -> None:
     [
         ({"states": 2, "lanes": 1, "order": "streams"}, "processes need at least 2 lanes"),
         ({"family": "lds", "dim": 2}, "runs in one process"),
+        ({"family": "crf"}, "runs in one process"),
         ({"family": "fhmm", "layers": 2, "states": 2, "learner": "stepwise-em"}, "runs in one process"),
     ],
 )
 def test_what_cannot_run_together_says_so(options: dict, message: str) -> None:
-    found = together(2, lambda: trellis.train(TEXT, device="cpu", **options))
+    text = TAGGED if options.get("family") == "crf" else TEXT
+    found = together(2, lambda: trellis.train(text, device="cpu", **options))
     assert all(isinstance(one, TrellisError) and message in str(one) for one in found)
+
+
+def test_the_first_process_chooses_alone() -> None:
+    """It measures training steps, in whose sums the others take no part: they wait for the choice."""
+
+    def choose() -> tuple[float, bool]:
+        summed = distributed.from_first(lambda: float(distributed.add_up(torch.ones(()))))
+        return summed, distributed.is_joined()
+
+    assert together(2, choose, 20) == [(1.0, True)] * 2
+    options = {"learner": "stepwise-em", "epochs": 1, "device": "cpu", "ngram": 0}
+    found = together(2, lambda: trellis.train(TEXT, **options).model.num_states, 60)
+    assert found[0] == found[1] > 1
 
 
 def test_one_process_needs_no_connection() -> None:
@@ -176,7 +192,6 @@ def test_row_normalisers_in_stripes_equal_those_of_one_process() -> None:
 
 
 def test_other_families_run_together() -> None:
-    tagged = [[(word, word[0]) for word in line.split()] for line in TEXT[:60]]
     given = {"epochs": 1, "device": "cpu"}
     networks = {"dim": 4, "net_dropout": 0.0, "lanes": 4, "window": 8, "ngram": 0}
 
@@ -184,7 +199,7 @@ def test_other_families_run_together() -> None:
         torch.set_num_threads(1)
         models = [
             trellis.train(TEXT, family="lstm", **given | networks).model,
-            trellis.train(tagged, family="hmm-tagger", states=6, learner="em", **given).model,
+            trellis.train(TAGGED, family="hmm-tagger", states=6, learner="em", **given).model,
         ]
         return [model.state_dict() for model in models]
 

@@ -92,6 +92,7 @@ def test_without_the_token_nothing_is_answered() -> None:
         for path in paths:
             assert ask(app, "GET", path, headers=headers, host="example.org").status == 401
     assert ask(app, "GET", "/api/about?token=sécret", host="example.org").status == 401
+    assert ask(app, "GET", f"/?{'a=1&' * 101}token={TOKEN}", host="example.org").status == 401
     for headers in ({"cookie": f"x=1; {COOKIE}={TOKEN}"}, {"authorization": f"Bearer {TOKEN}"}):
         assert ask(app, "GET", "/api/about", headers=headers, host="example.org").status == 200
     assert ask(app, "GET", f"/api/about?token={TOKEN}", host="example.org").status == 200
@@ -117,6 +118,8 @@ def test_large_bodies_are_refused(app: Any) -> None:
     assert (reply.status, "at most 2,000" in reply.json["error"]) == (400, True)
     long_text = ask(app, "POST", "/api/score", {"text": "a " * 900})
     assert (long_text.status, "at most 300" in long_text.json["error"]) == (400, True)
+    for path, name in (("/api/predict", "text"), ("/api/sample", "prompt")):
+        assert "at most 300" in ask(app, "POST", path, {name: "a " * 900}).json["error"]
 
 
 @pytest.mark.parametrize(

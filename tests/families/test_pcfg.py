@@ -14,6 +14,7 @@ import torch
 
 import trellis
 from running import run
+from trellis import devices
 from trellis.errors import TrellisError
 from trellis.families.pcfg.inside import log_likelihoods
 from trellis.families.pcfg.parse import Tree
@@ -153,6 +154,19 @@ def test_what_a_grammar_refuses(model: Any) -> None:
         model.score(torch.tensor([[-1]]), model.start(1))
     with pytest.raises(TrellisError, match=r"\.svg"):
         model.parse("the cat").save("tree.png")
+
+
+@pytest.mark.parametrize("method", ["mbr", "viterbi", "sample"])
+def test_charts_that_do_not_fit_in_memory_are_refused(method: str, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "total_memory", lambda device="cpu": 3 * 10**5)
+    with pytest.raises(TrellisError, match=r"^A chart of 1 sentences of 200 words needs"):
+        model.parse("dog " * 200, method)
+
+
+def test_a_prefix_that_does_not_fit_in_memory_is_refused(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "total_memory", lambda device="cpu": 10**4)
+    with pytest.raises(TrellisError, match=r"^A table of the spans of 1 sentences of \d+ words needs"):
+        model.predict("dog " * 40)
 
 
 def test_brackets_in_words() -> None:

@@ -17,7 +17,7 @@ from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, log_words, read_words
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
-from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
+from trellis.families.pcfg.queries import Gaps, Tight, expected_counts, posterior
 from trellis.families.pcfg.trees import Logs, Sampler, safest_splits, viterbi_splits
 from trellis.inference import discrete
 from trellis.kernels import inside as kernels
@@ -85,6 +85,19 @@ def test_all_strings_have_the_probability_one(rank: int | None, seed: int) -> No
     close(short + rest, 1.0)
 
 
+def test_after_an_impossible_word_nothing_is_lost() -> None:
+    """A second word is impossible: the probability of the sentence is zero, not undefined."""
+    words = torch.tensor([[-torch.inf], [0.0], [0.0]], dtype=torch.float64) - math.log(2)
+    one = torch.ones(1, dtype=torch.float64)
+    grammar = Grammar(torch.tensor([0.0, 1.0, 0.0]).double(), None, *[torch.stack([0 * one, one])] * 2, words)
+    found = scored(grammar, *padded([(1, 2, 1), (2,)]))
+    close(found, [[-math.log(2), -math.inf, 0, 0], [-math.log(2), 0, 0, 0]])
+    state = Prefix.begin(Closure(grammar), 1)
+    for word in (1, 2, 1):
+        state = state.extend(Closure(grammar), torch.tensor([word]))
+    assert float(state.log_prefix) == -math.inf
+
+
 def test_the_mass_of_finite_trees() -> None:
     """A -> A A with probability q^2, else fewer As: finite with the smallest root of g = (1 - q + q g)^2."""
     for q in (0.3, 0.5, 0.7):
@@ -94,6 +107,8 @@ def test_the_mass_of_finite_trees() -> None:
         grammar = Grammar(root, None, rules, rules, words)
         close(grammar.finite.total, min(1.0, ((1 - q) / q) ** 2))
     close(Grammar(root, None, rules, rules, words).finite.right, (1 - q) / q)
+    ignored = Tight(root.float(), None, rules.float(), rules.float(), words.float())
+    assert [float(one.finite.total) for one in (ignored, ignored.double())] == [1, 1]
 
 
 @every_rank

@@ -159,7 +159,7 @@ def distances(moves: np.ndarray, targets: np.ndarray) -> np.ndarray:
     if not targets.any():
         return np.full(len(moves), np.inf)
     before = np.repeat(np.arange(len(moves)), moves.shape[1])
-    reversed_edges = csr_matrix((np.ones(len(before), np.int8), (moves.reshape(-1), before)), shape=(len(moves),) * 2)
+    reversed_edges = csr_matrix((np.ones(len(before), bool), (moves.reshape(-1), before)), shape=(len(moves),) * 2)
     return dijkstra(reversed_edges, indices=np.flatnonzero(targets), unweighted=True, min_only=True)
 
 

@@ -109,7 +109,11 @@ def urlsplit_safe(origin: str) -> str:
 
 
 def query_token(scope: Scope) -> str:
-    given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100) if scope["query_string"] else {}
+    """The token in the query string; empty if there is none, or too many fields."""
+    try:
+        given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100)
+    except ValueError:
+        return ""
     return given.get("token", [""])[0]
 
 

@@ -50,6 +50,11 @@ class LanguageViews(Views):
         words = self.model.vocab.split(text.removesuffix("\n"), gap)
         return ids, words, [word == gap or word in self.model.vocab.index for word in words]
 
+    def check_length(self, text: str) -> None:
+        """Raise if the beginning of a sentence, which may be empty, is too long."""
+        if text.strip():
+            self.words_of(text)
+
     def score(self, text: str) -> Answer:
         """Surprisal in bits of each word and of <eos>."""
         ids, words, known = self.words_of(text)
@@ -66,6 +71,7 @@ class LanguageViews(Views):
 
     def predict(self, text: str, top: int) -> Answer:
         """The most probable next words."""
+        self.check_length(text)
         ranked = cast(Ranked, self.model.predict(text, top))
         items = [{"word": word, "prob": prob, "states": []} for word, prob in ranked]
         return {"items": items, "command": self.python(f"predict({text!r}, {top})")}

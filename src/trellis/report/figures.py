@@ -97,8 +97,8 @@ def plot_trellis(model: PersistedModel, text: Text, *, ax: Any = None) -> Any:
             (time, time + 1), (before, after), color=STATE, alpha=0.6 * prob**0.5, linewidth=0.4 + THICKEST * prob
         )
     axes.scatter(times, rows, s=LARGEST_CIRCLE * found.posterior[times, rows], color=STATE, zorder=2)
-    path = [(time, row) for time, row in enumerate(found.path) if row >= 0]
-    axes.scatter(*zip(*path, strict=True), s=1.5 * LARGEST_CIRCLE, facecolors="none", edgecolors=PATH, zorder=3)
+    path = np.array([(time, row) for time, row in enumerate(found.path) if row >= 0]).reshape(-1, 2)
+    axes.scatter(*path.T, s=1.5 * LARGEST_CIRCLE, facecolors="none", edgecolors=PATH, zorder=3)
     axes.set_xticks(range(len(found.words)), labels=[shown(word) for word in found.words])
     axes.set_yticks(range(len(found.names)), labels=[shown(name) for name in found.names])
     axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)

@@ -1,8 +1,10 @@
 """report.html: the results, training curves and states of a run on one self-contained page."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
+from trellis.errors import limit_reached
 from trellis.models.base import PersistedModel
 from trellis.registry import find_family, resolve
 from trellis.report.curves import draw_curves, read_curves
@@ -16,6 +18,7 @@ REPORT, METRICS, CONFIG = "report.html", "metrics.jsonl", "config.toml"
 EXPLORER = "trellis.explore.embedded:explorer_section"  # (model, folder) -> Markup; it needs the families
 SOFTWARE = {"trellis": "Trellis", "torch": "torch", "python": "Python"}
 FACTS = {"command": "command", "seed": "seed", "hardware": "device"}
+logger = logging.getLogger(__name__)
 HEAD = '<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'
 
 
@@ -27,7 +30,7 @@ def write_report(folder: Path, model: PersistedModel, scores: Scores) -> Path:
         results_section(scores),
         training_section(path.parent / METRICS, scores),
         *family.load("report")(model),
-        resolve(EXPLORER)(model, path.parent),
+        explorer_section(model, path.parent),
         run_section(path.parent / CONFIG, model),
     ]
     write_text(path, document(f"Trellis: {family.title}", element("main", *parts)))
@@ -94,6 +97,16 @@ def training_section(metrics: Path, scores: Scores) -> Markup:
     baselines = {row["model"]: row["valid"] for row in scores.rows[:-1] if "valid" in row}
     caption = "Perplexity during training. Ring: the best validation perplexity. Dashed lines: that of other models."
     return section("Training", caption, draw_curves(curves, baselines))
+
+
+def explorer_section(model: PersistedModel, folder: Path) -> Markup:
+    """The explorer. A report is complete without it, so a failure must not end a run that has been trained."""
+    try:
+        return resolve(EXPLORER)(model, folder)
+    except Exception as error:
+        logger.warning(f"The report has no explorer: {limit_reached(error) or error}")
+        logger.debug("its error", exc_info=True)
+        return Markup()
 
 
 def run_section(config: Path, model: PersistedModel) -> Markup:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.config import RunConfig
 from trellis.corpus import Vocabulary
 from trellis.corpus.tagged import Tagged, describe_splits, read_splits
@@ -37,7 +38,7 @@ from trellis.report.markup import Markup
 from trellis.storage import atomic_write, confined, load_tensors
 from trellis.tasks.scores import Scores
 from trellis.tasks.tagging import score_tags
-from trellis.training.fit import Fitted, Job
+from trellis.training.fit import Fitted, Job, not_together
 from trellis.training.state import TrainState
 
 NAMES = "names"  # the tensor of feature names
@@ -241,6 +242,8 @@ def read(run: RunConfig, data: Any = None) -> TaggedCorpus:
 
 def fit(job: Job) -> Fitted:
     config, folder = job.config, job.folder
+    if distributed.size() > 1:
+        raise not_together(config)
     if folder is not None and (folder / FILE).exists():
         finished = load(folder, CRFTagger, job.device)
         return Fitted(finished, TrainState(**finished.about["training"]))

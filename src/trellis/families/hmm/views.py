@@ -77,6 +77,7 @@ class HMMViews(StateViews):
     @torch.no_grad()
     def predict(self, text: str, top: int) -> Answer:
         """The most probable next words, and the states that emit them: p(state | text, next word)."""
+        self.check_length(text)
         model, state = self.model, self.model.sentence_start(1)
         if text.strip():
             state = model.score(model.encode_line(text), state)[1]
@@ -135,6 +136,7 @@ class HMMViews(StateViews):
     def sample(self, n: int, seed: int, prompt: str) -> Answer:
         if not prompt:
             return super().sample(n, seed, prompt)
+        self.check_length(prompt)
         found = self.model.constrain(anything(), 0, LONGEST_SENTENCE).samples(n, prompt, seed)
         options = "--prompt", prompt, "-n", n, "--seed", seed
         items = [{"text": one.text, "log_prob": one.log_prob} for one in found]

@@ -34,7 +34,7 @@ class Grammar:
     def double(self) -> Grammar:
         """The same grammar in float64."""
         ranks = None if self.ranks is None else self.ranks.double()
-        return Grammar(self.root.double(), ranks, self.lefts.double(), self.rights.double(), self.words.double())
+        return type(self)(self.root.double(), ranks, self.lefts.double(), self.rights.double(), self.words.double())
 
     @property
     def rank(self) -> int:

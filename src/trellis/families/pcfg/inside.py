@@ -60,15 +60,21 @@ def scaled(log_probs: Tensor, lengths: Tensor) -> Words:
 
 def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None = None) -> Charts:
     """The charts of sentences. `spans` [S, B] is zero; its gradient of log p is the probability of each span."""
-    length, batch = words.scales.shape
-    if words.probs.device.type == "cpu":
-        what = f"A chart of {batch:,} sentences of {length:,} words"
-        size = CHARTS * begin(length, length + 1) * batch * grammar.rank * words.probs.element_size()
-        check_memory(size, what, "use shorter sentences, or fewer at a time")
+    length = len(words.scales)
     left, right = words.probs @ grammar.left_words, words.probs @ grammar.right_words
+    check_charts(CHARTS, left)
     rows = whole_rows(length, lengths)
     found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans)
     return Charts._make((*found, length))
+
+
+def check_charts(count: int, single: Tensor) -> None:
+    """Raise if charts need more memory than there is; `single` [L, B, R] has the values of single words."""
+    length, batch, rank = single.shape
+    if single.device.type == "cpu":
+        what = f"A chart of {batch:,} sentences of {length:,} words"
+        size = count * begin(length, length + 1) * batch * rank * single.element_size()
+        check_memory(size, what, "use shorter sentences, or fewer at a time")
 
 
 def whole_rows(length: int, lengths: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ class PCFG(GradientModel, GapModel):
         after = state.extend(closure, words)
         log_probs = torch.where(ending, state.log_whole, after.log_prefix) - state.log_prefix
         after = self.start(len(words)).where(ending, after)
-        return log_probs.where(active, 0.0).to(state.left.dtype), after.where(active, state)
+        known = active & (state.log_prefix > -torch.inf)  # nothing is, after a word that is impossible
+        return log_probs.where(known, 0.0).to(state.left.dtype), after.where(active, state)
 
     def whole_sentences(self, tokens: Tensor, ends: Tensor) -> bool:
         """Whether every row is a sentence with its only <eos> at its end."""

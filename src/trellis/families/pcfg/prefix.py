@@ -18,9 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trellis.devices import check_memory
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import Charts, Words, log_words, scaled, sentence_log_probs
 from trellis.kernels.inside import begin, finite
+
+COPIES = 3  # of all spans in memory when a word is added
 
 
 class Closure:
@@ -70,14 +73,16 @@ def prefix_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Te
 
 
 def token_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
-    """log p of every word of whole sentences and of the <eos> after them, zero in the padding: [B, L + 1]."""
+    """log p of every word of whole sentences and of the <eos> after them: [B, L + 1]. Zero in the padding and after a
+    word that is impossible."""
     prefixes = pad(prefix_log_probs(closure, words, charts, lengths).T, (1, 0)).double()
     total = closure.grammar.finite.total.log()
     prefixes[:, 0] = total
     ends = sentence_log_probs(closure.grammar, words, charts, lengths).double().unsqueeze(1)
     steps = torch.arange(prefixes.shape[1], device=lengths.device)
     following = pad(prefixes[:, 1:], (0, 1)).where(steps < lengths[:, None], ends)
-    return (following - prefixes).masked_fill(steps > lengths[:, None], 0.0)
+    undefined = (steps > lengths[:, None]) | (prefixes == -torch.inf)
+    return (following - prefixes).masked_fill(undefined, 0.0)
 
 
 class Prefix(NamedTuple):
@@ -139,6 +144,7 @@ class Prefix(NamedTuple):
     def extend(self, closure: Closure, tokens: Tensor) -> Prefix:
         """The state after one more word of each sentence [B]."""
         grammar = closure.grammar
+        check_spans(self.left)
         word = scaled(log_words(grammar, tokens)[None], torch.ones_like(tokens))
         probs, scale = word.probs[0], word.scales[0]
         log_prefix = (self.words * probs).sum(-1).log() + self.node_scales[:, -1] + finite(scale)
@@ -161,6 +167,15 @@ class Prefix(NamedTuple):
             log_whole.double(),
             lengths,
         )
+
+
+def check_spans(left: Tensor) -> None:
+    """Raise if the spans of one more word than in `left` [B, T, T, R] need more memory than there is."""
+    batch, length, _, rank = left.shape
+    if left.device.type == "cpu":
+        what = f"A table of the spans of {batch:,} sentences of {length + 1:,} words"
+        size = COPIES * batch * (length + 1) ** 2 * rank * left.element_size()
+        check_memory(size, what, "use shorter sentences, or fewer at a time")
 
 
 def column(state: Prefix, grammar: Grammar, probs: Tensor, scale: Tensor) -> Any:

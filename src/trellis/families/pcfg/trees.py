@@ -11,10 +11,11 @@ from torch import Tensor
 
 from trellis.families.pcfg.generate import draw as drawn
 from trellis.families.pcfg.grammar import Grammar
-from trellis.families.pcfg.inside import Charts
+from trellis.families.pcfg.inside import Charts, check_charts
 from trellis.kernels.inside import begin, block, pairs
 
 ENTRIES = 1 << 24  # of a max-plus product, in memory
+VITERBI_CHARTS = 3  # in memory
 Splits = dict[tuple[int, int], int]  # the binary tree of a sentence: where each span of two words or more is split
 
 
@@ -115,10 +116,11 @@ def viterbi_splits(logs: Logs, log_words: Tensor, lengths: list[int]) -> list[Sp
     count, (length, batch, _) = logs.nonterminals, log_words.shape
     steps = [best_product(ranks.T, one[:count]) for one in (lefts, rights)]
     words = log_words.double().reshape(length * batch, -1)
-    single = [best_product(words, one[count:]) for one in (lefts, rights)]
+    single = [best_product(words, one[count:]).view(length, batch, -1) for one in (lefts, rights)]
+    check_charts(VITERBI_CHARTS, single[0])
     charts = [words.new_full((begin(length, length + 1), batch, ranks.shape[1]), -torch.inf) for _ in range(3)]
     left, right, inner = charts
-    left[:length], right[:length] = (one.view(length, batch, -1) for one in single)
+    left[:length], right[:length] = single
     for width in range(2, length + 1):
         now = block(length, width)
         for one, other in pairs(length, width):
