@@ -130,6 +130,13 @@ def test_fields_in_paths() -> None:
     assert in_path("/api/states", "/api/map") is None
 
 
+def test_the_report_of_a_large_model_names_the_command(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trellis.explore.embedded.LARGEST", model.num_states - 1)
+    found = str(explorer_section(model, Path("runs/large")))
+    assert "run trellis explore runs/large" in found
+    assert "<script" not in found
+
+
 def test_the_widget_sends_answers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget", reason="anywidget is not installed: pip install -e '.[widget]'")
     shown = model.explore(trellis.train(SENTENCES, family="bigram").model)

@@ -18,6 +18,8 @@ ABOUT, ID = "GET /api/about", "explorer"
 SHORTEST, LONGEST = 4, 20  # words of a sentence
 MOST = 1_000  # sentences of the text that are considered
 CAPTION = "The sentences and states below were computed beforehand. For other sentences, run trellis explore {}."
+LARGEST = 512  # states of a model whose answers are computed for every report
+LARGE = "This model has {} states. To explore them, run trellis explore {}."
 SCRIPT = """
 {modules}
 const given = JSON.parse(document.getElementById("explorer-data").textContent);
@@ -26,7 +28,9 @@ module_embedded.embed(document.getElementById("explorer"), given.css, given.tabl
 
 
 def explorer_section(model: PersistedModel, folder: Path, budget: int = BUDGET) -> Markup:
-    """A section of the report of a run."""
+    """A section of the report of a run. For a large model it only names the command, since its answers take long."""
+    if (model.num_states or 0) > LARGEST:
+        return section("Explorer", LARGE.format(f"{model.num_states:,}", folder))
     sentences = example_sentences(views_of(model))
     table = snapshot(model, sentences, budget, str(folder), folder)
     if ABOUT not in table or not table[ABOUT]["models"][0]["views"]:

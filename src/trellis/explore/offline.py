@@ -20,7 +20,7 @@ PAGE = 50  # states of a page of the list
 TOP, N = 10, 5
 DIGITS = 5  # significant digits of numbers
 LONG, LEAST_STATE = ("words", "contexts"), 1_500  # the lists of a state that may be shortened; bytes of a state
-STATE_WORK = 1 << 24  # states in the table x states of the model: large models have only their most frequent states
+STATE_WORK = 1 << 22  # states in the table x states of the model: large models have only their most frequent states
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 Request = tuple[Endpoint, dict[str, Any]]
 
@@ -39,6 +39,8 @@ def snapshot(
     table: dict[str, Any] = {}
     room, states = budget_bytes, min(model.num_states or 1, STATE_WORK // (model.num_states or 1))
     for endpoint, given in requests(explorer, list(sentences)[:SENTENCES] or views.examples, states):
+        if endpoint.name == "state" and room < LEAST_STATE:
+            continue
         try:
             answer = explorer.answer(endpoint, given)
         except TrellisError:  # the family has no such answer, or cannot read the text
