@@ -91,7 +91,9 @@ def test_a_word_becomes_a_gap_and_another_word(page: Any, demo: str) -> None:
     assert page.input_value("#sentence") == "the function ___ a new list"
     first = page.locator(".predictions[aria-label='Words for gap 1'] li").first
     first.wait_for()
-    best = trellis.load("demo").infill("the function ___ a new list").gaps[0][0]
+    infilled = trellis.load("demo").infill("the function ___ a new list", complete=True)
+    best = infilled.gaps[0][0]
+    assert f"log p = {infilled.log_prob:.2f}" in page.locator("p.best").inner_text()
     assert first.locator(".word").inner_text() == best[0]
     first.locator("button.word").click()
     assert first.locator(".carried a").count() > 0

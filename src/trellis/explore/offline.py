@@ -76,7 +76,7 @@ def requests(explorer: Explorer, sentences: Sequence[str], states: int) -> Itera
             yield BY_NAME[name], one | {"text": text}
         yield BY_NAME["predict"], one | {"text": text, "top": TOP}
         if GAP in text:
-            yield BY_NAME["infill"], one | {"text": text, "top": TOP}
+            yield BY_NAME["infill"], one | {"text": text, "top": TOP, "complete": True}
     for layer in range(len(explorer.views[0].model.sizes)):
         yield BY_NAME["layers"], one | {"layer": layer}
     yield BY_NAME["ngrams"], one | {"prompt": ""}

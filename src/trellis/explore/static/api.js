@@ -66,7 +66,7 @@ export class Client {
   smooth = (model, text) => this.post("/api/smooth", { model, text });
   score = (model, text) => this.post("/api/score", { model, text });
   predict = (model, text, top) => this.post("/api/predict", { model, text, top });
-  infill = (model, text, top) => this.post("/api/infill", { model, text, top });
+  infill = (model, text, top, complete = false) => this.post("/api/infill", { model, text, top, complete });
   generate = (model, asked) => this.post("/api/generate", { model, ...asked });
   sample = (model, n, seed, prompt) => this.post("/api/sample", { model, n, seed, prompt });
   states = (model, offset, limit, query, sort) => this.get("/api/states", { model, offset, limit, query, sort });

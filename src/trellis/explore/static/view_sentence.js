@@ -103,7 +103,7 @@ class Sentence {
   showNext() {
     const { app, text } = this;
     const gaps = text.includes(GAP);
-    const asked = gaps ? app.client.infill(app.model, text, TOP) : app.client.predict(app.model, text, TOP);
+    const asked = gaps ? app.client.infill(app.model, text, TOP, true) : app.client.predict(app.model, text, TOP);
     this.ask.next(asked, (data) => fill(this.next, gaps ? this.gapLists(data) : this.nextList(data)), (error) =>
       fill(this.next, h("h2", { id: "next-words" }, gaps ? "Words for the gap" : "The next word"), h("p", { class: "note" }, error.message)));
   }
@@ -167,7 +167,7 @@ class Sentence {
     const gapped = this.spliced(t, GAP);
     const index = gapped.split(GAP).length - 2 - (this.data.gaps ?? []).filter((g) => g > t).length;
     this.ask.word(
-      this.app.client.infill(this.app.model, gapped, TOP),
+      this.app.client.infill(this.app.model, gapped, TOP, true),
       (data) => fill(list, predictions(this.app, data.gaps[index].items, "use", (token) => change(this.spliced(t, token)), "Words that fit here")),
       (error) => fill(list, h("p", { class: "note" }, error.message)),
     );
