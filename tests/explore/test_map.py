@@ -148,7 +148,8 @@ def test_a_snapshot_has_the_answers_of_the_server_within_its_budget() -> None:
     found = views_of(model)
     for key in ('POST /api/smooth {"model":0,"text":"the cat sees"}', "GET /api/map?model=0",
                 'POST /api/infill {"model":0,"text":"the ___ sees","top":10,"complete":true}',
-                "GET /api/states/4?model=0", "GET /api/about", "GET /api/states?model=0&offset=0&limit=50&query=&sort=occupancy"):  # fmt: skip
+                "GET /api/states/4?model=0", "GET /api/about",
+                "GET /api/states?model=0&offset=0&limit=50&query=&sort=occupancy"):  # fmt: skip
         assert key in table
     shown = table['POST /api/score {"model":0,"text":"the cat sees"}']
     assert shown["log_prob"] == pytest.approx(found.score(sentence)["log_prob"], rel=1e-4)  # type: ignore[attr-defined]
