@@ -27,6 +27,7 @@ SETS = ["train.epochs", "train.max_steps", "train.lr", "model.states", "model.di
         "seed", "model.params", "model.emission", "train.learner", "eval.ngram", "model.order", "x"]  # fmt: skip
 VALUES = ["table", "neural", "lowrank", "brown", "em", "gradient", "1", "2"]
 QUICK = ["--device", "cpu", "--set", "train.epochs=1", "--set", "train.max_steps=2", "--set", "data.min_count=1"]
+SERVERS = {"explore"}  # runs until it is interrupted; fuzz/explore.py asks its server
 
 
 class Target:
@@ -43,7 +44,8 @@ class Target:
         self.paths = ["text.txt", "tagged.conll", "empty", "binary", "run.toml", "hmm", "lds", "ngram", "crf",
                       "hmm-tagger", "missing", ".", "/dev/null", "x.svg", "x.npz", "x.tsv", "demo"]  # fmt: skip
         choices = next(a for a in build_parser(find_commands())._actions if isinstance(a, argparse._SubParsersAction))
-        self.parsers: dict[str, argparse.ArgumentParser] = dict(choices.choices)
+        parsers = {name: parser for name, parser in choices.choices.items() if name not in SERVERS}
+        self.parsers: dict[str, argparse.ArgumentParser] = parsers
         self.number = 0
 
     def honest(self) -> None:
