@@ -67,7 +67,7 @@ class Target:
         """A command with some of its arguments, most of them valid."""
         name = random.choice(sorted(self.parsers))
         parser, words = self.parsers[name], [name]
-        words += ["--data", "text.txt"] if name == "train" else []  # unless another one follows
+        words += ["--data", "text.txt"] if name in ("train", "eval") else []  # unless another one follows
         while subs := [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]:
             name = random.choice(sorted(subs[0].choices))
             parser, words = subs[0].choices[name], [*words, name]
