@@ -1,4 +1,4 @@
-# make demo: everything from a bare clone to a trained model.   make test: everything from a bare clone to a tested one.
+# In a fresh clone, make demo installs everything and trains a model; make test installs everything and runs the tests.
 PYTHON ?= python3
 BIN := .venv/bin
 ifneq ($(wildcard ../shared/data),)
