@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command line; an interrupt, even while modules are imported, prints one line and exits with code 130."""
+    """Run the command line. An interrupt prints one line and exits with code 130, even while modules are imported."""
     try:
         import signal
 

@@ -54,7 +54,7 @@ def train(
     resume
         Resume the run in that folder.
     seed, device
-        The random seed; "cpu", "cuda" or "auto" (the GPU if there is one).
+        `seed` is the random seed. `device` is "cpu", "cuda" or "auto" (the GPU if there is one).
     callbacks
         Objects that are called during training; see `Callback`.
     settings

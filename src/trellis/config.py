@@ -75,7 +75,7 @@ class ModelConfig(Options):
         """Raise on incompatible options in different sections of the run."""
 
     def num_values(self, words: int) -> int:
-        """A lower bound on the learned values of a model of that many words, to refuse one that no memory can hold."""
+        """A lower bound on the number of learned values, to refuse models that cannot fit into memory."""
         return 0
 
     def values_per_token(self, words: int) -> int:
@@ -166,7 +166,7 @@ class EvalConfig(Options):
 class RunConfig(Options):
     """The complete configuration of a run; omitted sections take the family's defaults.
 
-    `given` lists the options that were set, by dotted name: those that a family must not choose by itself.
+    `given` lists the options that were set, by dotted name. A family must not change them.
 
     >>> trellis.RunConfig().train.learner
     'stepwise-em'
@@ -210,7 +210,7 @@ class RunConfig(Options):
         return getattr(getattr(self, section), key)
 
     def filled_from(self, other: RunConfig) -> RunConfig:
-        """This run with the values of another one for the options of model, batches and training that are not set."""
+        """This run, in which options of model, batches and training that are not set have the values of another run."""
         parts = ("model", "batches", "train")
         names = [f"{part}.{one.name}" for part in parts for one in fields(getattr(self, part)) if one.name != "family"]
         return self.with_options({name: other.value(name) for name in names if not self.is_set(name)})
@@ -227,7 +227,8 @@ class RunConfig(Options):
         return find_family(self.model.family)
 
     def ordered(self, order: str = "") -> RunConfig:
-        """This run with `batches.order` set: as given, or else `order` (of the reader), or else the family's."""
+        """This run with `batches.order` filled in: if it is not set, it is the reader's `order`, or else the
+        family's."""
         chosen = self.batches.order or order or self.family.order
         return replace(self, batches=replace(self.batches, order=chosen))
 

@@ -1,6 +1,6 @@
 """One job in several processes, as torchrun starts them. In a single process every function here does nothing.
 
-Rows of a batch are divided among the processes in order, and sums are taken over all of them, so that each process has
+Rows of a batch are divided among the processes in order. Sums are taken over all processes, so that each process has
 the same parameters after every step. Only the first process (rank 0) writes.
 """
 
@@ -57,7 +57,7 @@ def is_first() -> bool:
 
 
 def attempt() -> str:
-    """How often torchrun has started the processes of this job again after a failure."""
+    """How often torchrun has restarted the processes of this job after a failure."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
@@ -66,12 +66,13 @@ def was_restarted() -> bool:
 
 
 def job() -> str:
-    """A name that the attempts of a job have in common: that of the job, and the torchrun that started this process."""
+    """An identifier shared by all attempts of a job: the name of the job, and the torchrun that started this
+    process."""
     return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {os.getppid()}"
 
 
 def is_joined() -> bool:
-    """Whether the processes of this job are connected, and this one does not work alone."""
+    """Whether the processes of this job are connected and this process is not working alone."""
     if size() == 1 or _Job.alone:
         return False
     import torch.distributed as dist
@@ -125,8 +126,8 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def one_at_a_time(what: str) -> Iterator[None]:
-    """A context that the first process of each machine leaves before the others enter it: they find what it has left in
-    the cache."""
+    """A context that the first process of each machine enters and leaves before the others enter it. They then find its
+    results in the cache."""
     if not is_joined():
         yield
         return
@@ -145,7 +146,7 @@ def one_at_a_time(what: str) -> Iterator[None]:
 
 
 def speaks_first() -> bool:
-    """Whether this process is the first to report an error: one sentence per job is enough."""
+    """Whether this process is the first to report an error, so that each job prints only one sentence."""
     if not is_joined():
         return is_first()
     import torch.distributed as dist
@@ -168,7 +169,7 @@ def _alone() -> Iterator[None]:
 
 
 def from_first(make: Callable[[], A]) -> A:
-    """What `make` returns in the first process, which works alone for it, sent to all."""
+    """Call `make` in the first process alone, and send its result to all processes."""
     if not is_joined():
         return make()
     import torch.distributed as dist
@@ -200,7 +201,7 @@ def from_all(value: A) -> list[A]:
 
 
 def largest(*values: float) -> tuple[float, ...]:
-    """The largest of each value over all processes."""
+    """The maximum of each value over all processes."""
     if not is_joined():
         return values
     import torch
@@ -257,7 +258,7 @@ def add_up_rows(tensor: Tensor) -> Tensor:
 
 
 def bytes_sent() -> int:
-    """The bytes of sums that this process has taken part in so far."""
+    """The number of bytes of all sums in which this process has taken part so far."""
     return _Job.sent
 
 

@@ -106,7 +106,7 @@ def phrase(within: str) -> str:
 
 
 def bound(value: float, within: str) -> str:
-    """What a value outside an interval must be."""
+    """The condition that a value outside an interval violates, as text."""
     high = within[1:-1].split(", ")[1]
     return f"at most {high}" if value > float(high) >= LARGE else phrase(within)
 
@@ -162,7 +162,8 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
 
 
 def whole(text: str) -> int | None:
-    """The number that decimal digits write; None for other text, and for numbers that do not fit into 64 bits.
+    """The integer that is written in decimal digits. None for other text, and for integers that do not fit into 64
+    bits.
 
     >>> whole("42"), whole("4.2"), whole("9" * 5000)
     (42, None, None)

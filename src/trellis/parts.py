@@ -34,8 +34,8 @@ class Prior(NamedTuple):
 class Parts:
     """p(z_0) [K], p(z' | z) and p(x | z), normalised; the start may be a function that is called on first use.
 
-    Under state dropout they describe the submodel over the states `kept` [K'], and `entry(ids)` returns the
-    transitions from any states [R] of the full model into these."""
+    Under state dropout, the parts describe the submodel over the states `kept` [K']. `entry(ids)` returns the
+    transitions from any states [R] of the full model into the kept states."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class Progress:
     @classmethod
     @contextmanager
     def hidden(cls) -> Iterator["Progress"]:
-        """A report that nobody sees."""
+        """A report that prints nothing."""
         yield cls("", None, "")
 
     def advance(self, n: float = 1) -> None:

@@ -53,7 +53,7 @@ def as_path(path: Any) -> Path:
 
 
 def confined(folder: Path, name: Any) -> Path:
-    """The path of a file that another file names; raises unless it is inside the folder of that file."""
+    """The path of a file that is named in another file. Raises unless it is inside the folder of that other file."""
     path = folder / str(name)
     if not isinstance(name, str) or not path.resolve().is_relative_to(folder.resolve()):
         raise TrellisError(f"The file in {folder} names {name!r}, which is not in that folder; it was not opened.")
@@ -88,8 +88,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 @contextmanager
 def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Lock a folder against other processes, if necessary after they have released it (`wait`). The lock is released
-    when the process ends, however it ends."""
+    """Lock a folder against other processes. With `wait`, wait until they have released it. The lock is released when
+    the process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # not Unix: no file locks
@@ -107,14 +107,14 @@ def claimed(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def clear_partial(folder: str | Path) -> None:
-    """Remove unfinished files of killed processes under `folder`, to which no other process may be writing."""
+    """Remove unfinished files of killed processes under `folder`. No other process may be writing there."""
     for partial in Path(folder).rglob(f".*{PARTIAL}"):
         partial.unlink(missing_ok=True)
 
 
 @contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
-    """A new temporary folder inside `folder`, from which those of killed processes are removed."""
+    """Create a temporary folder inside `folder`, and remove the temporary folders of killed processes there."""
     with ExitStack() as open_files:
         with claimed(folder, wait=True):
             for left in folder.glob(f"{BUILDING}*"):

@@ -131,7 +131,7 @@ class Counts(NamedTuple):
         return Counts(*(a + scale * b for a, b in zip(self, other, strict=True)))
 
     def over_processes(self, idle: bool = False) -> Counts:
-        """The sums over all processes of a job; those of an idle process do not count."""
+        """The counts summed over all processes of a job, except idle ones."""
         if not distributed.is_joined():
             return self
         return Counts(*(distributed.add_up_rows(torch.zeros_like(c) if idle else c.contiguous()) for c in self))

@@ -304,7 +304,7 @@ class Gaussian(Emission):
 
     @property
     def per_state(self) -> dict[str, int]:
-        """The tensors with an entry for each state: not a tied covariance."""
+        """The tensors with an entry for each state; a tied covariance has none."""
         return {"means": 0} | ({"covars": 0} if self.kind.by_state else {})
 
     @cached_property

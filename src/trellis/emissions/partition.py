@@ -70,8 +70,8 @@ class Partition(nn.Module):
         return self.thinner[rate]
 
     def choose(self, scores: Tensor, thin: Partition) -> Tensor:
-        """The states with the highest scores [K] in each class, as many as the class has in the partition `thin`: [K'],
-        in ascending order."""
+        """The states with the highest scores [K] in each class, in ascending order: [K']. Their number is the size of
+        the class in the partition `thin`."""
         by_class = scores[self.windows]
         if self.own is not None:
             by_class = by_class.masked_fill(~self.own, -1)

@@ -27,9 +27,9 @@ class AlignedHMM(ConstrainedHMM):
     def align_to(self, other: Any, X: Any = None, lengths: Any = None) -> Self:
         """Renumber the states so that state i matches state i of `other`, and return self.
 
-        States are compared by the Bhattacharyya distance of their emissions. If X is given, a state of this model and a
-        state of `other` are instead compared by the sum over X of the product of their posteriors, that is, by how
-        often both models are in these states at the same time."""
+        States are compared by the Bhattacharyya distance of their emissions. If X is given, two states are instead
+        compared by how often both models are in them at the same time: the product of both posteriors, summed over
+        X."""
         self._check_fitted()
         other._check_fitted()
         if other.n_components != self.n_components:
@@ -75,13 +75,13 @@ def _(ours: Categorical, theirs: Any) -> Tensor:
 
 @distance.register
 def _(ours: GaussianMixture, theirs: Any) -> Tensor:
-    """Of normal distributions with the same means and covariances."""
+    """The distance of the normal distributions with the same means and covariances."""
     return distance(ours.matched(), theirs.matched())
 
 
 @distance.register
 def _(ours: Multinomial, theirs: Any) -> Tensor:
-    """Of a single trial."""
+    """The distance for a single trial."""
     return -(ours.probs.sqrt() @ theirs.probs.sqrt().T).clamp(min=SMALLEST).log()
 
 

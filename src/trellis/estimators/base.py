@@ -106,7 +106,8 @@ class BaseHMM(AlignedHMM, StreamingHMM):
     ) -> Self:
         """One step of stepwise EM on a mini-batch. Running statistics are kept between calls.
 
-        Parameters that are not set are initialised on the first call. The prior is counted once, not once per call."""
+        Parameters that are not set are initialised on the first call. The weight of the prior does not grow with the
+        number of calls."""
         self._check_settings()
         if hooks.overrides(self, *hooks.TRAINING):
             hooks.refuse(self, "partial_fit does")

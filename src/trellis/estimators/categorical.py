@@ -23,7 +23,8 @@ FLOAT = 8  # bytes
 
 
 class CategoricalStates(SymbolInput, InfersArguments):
-    """What HMMs over symbols share: their input, `n_features`, and the emission from `emissionprob_` [K, V]."""
+    """The base class of HMMs over symbols: their input, `n_features`, and the emission given by `emissionprob_` [K,
+    V]."""
 
     n_components: int
     n_features: int | None

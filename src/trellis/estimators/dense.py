@@ -46,13 +46,13 @@ class GaussianDenseHMM(DenseChain, GaussianHMM):
 
 @dataclass(repr=False, eq=False)
 class DenseHMM(DenseChain, CategoricalHMM):
-    """A CategoricalHMM whose probabilities are computed from vectors of states and symbols, through a kernel k.
+    """A CategoricalHMM whose probabilities are computed from vectors of states and symbols by a kernel k.
 
     The transition matrix is A[i, j] ∝ k(z_i, u_j), the start distribution pi[i] ∝ k(z_start, u_i), and the emission
     matrix B[i, j] ∝ k(w_i, v_j). Fitted attributes: `u_`, `z_` [K, l], `z_start_` [l], `w_` [K, l'] and `v_` [V, l'],
-    where l is `n_dims` and l' is `emission_dims`. The letters in `params` name the vectors to train, and those in
-    `init_params` the vectors to initialise; s stands for z_start. For example, `params="zv"` trains z and v, and keeps
-    u, w and z_start at their initial values.
+    where l is `n_dims` and l' is `emission_dims`. `params` lists the vectors to train, and `init_params` lists the
+    vectors to initialise, one letter for each; s stands for z_start. For example, `params="zv"` trains z and v, and
+    keeps u, w and z_start at their initial values.
 
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.DenseHMM(2, random_state=0).fit(X).transmat_.shape

@@ -101,7 +101,7 @@ class DenseChain(BaseHMM):
         return EmbeddingParams(stacked, self.kernel, getattr(self, "emission_kernel", None))
 
     def compose(self) -> Self:
-        """Recompute the probabilities, after embeddings were set by hand."""
+        """Recompute the probabilities. Call this after setting embeddings by hand."""
         self._check_settings()
         self._check_vectors()
         module = self._module([self._own_vectors()])

@@ -27,8 +27,8 @@ class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     """A factorial HMM: several hidden chains (layers) that jointly emit each symbol. Takes the same input as
     CategoricalHMM.
 
-    `score` is exact. `fit`, `transform` and `predict` use a mean-field approximation. With a single
-    layer and the default `bound`, it is exact.
+    `score` is exact. `fit`, `transform` and `predict` use a mean-field approximation, which is exact for a single layer
+    with the default `bound`.
 
     Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood in each epoch; `symbols_`, the
     names of the symbols if the model was fitted to strings.

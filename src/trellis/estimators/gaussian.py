@@ -21,7 +21,7 @@ KMEANS_STARTS = 10
 
 
 class GaussianStates(BaseEstimator):
-    """What HMMs with Gaussian emissions share: `means_` [K, F], `covars_`, input and samples."""
+    """The base class of HMMs with Gaussian emissions: `means_` [K, F], `covars_`, input and samples."""
 
     covariance_type: str
     n_features: int

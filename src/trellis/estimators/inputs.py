@@ -35,7 +35,7 @@ class Observations(NamedTuple):
 
     @property
     def features(self) -> int:
-        """Columns of X; symbols are one."""
+        """The number of columns of X; symbols have one."""
         return 1 if self.values.ndim == 1 else self.values.shape[1]
 
     @property
@@ -283,7 +283,8 @@ def is_nan(value: Any) -> bool:
 def lengths_of(X: Any, y: Any, lengths: Any) -> Any:
     """The lengths of the sequences. hmmlearn passes them as the second argument, where scikit-learn passes targets y.
 
-    Targets are ignored. They have as many entries as X; lengths with that many entries would all be one."""
+    An argument with as many entries as X is taken for targets and ignored. (As lengths, all its entries would be
+    one.)"""
     if lengths is not None or y is None:
         return lengths
     y = np.asarray(y)

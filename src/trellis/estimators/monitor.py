@@ -14,10 +14,11 @@ WIGGLE = math.sqrt(sys.float_info.epsilon)  # smaller decreases of the log-likel
 
 
 class ConvergenceMonitor:
-    """Records log-likelihoods. Training ends if an iteration gains less than `tol`, or after `n_iter` iterations.
+    """Records log-likelihoods. Training ends when an iteration improves the log-likelihood by less than `tol`, or after
+    `n_iter` iterations.
 
-    For another rule, write a subclass that overrides `converged`, and set `monitor_` of an estimator to an instance of
-    it before `fit`.
+    For another rule, write a subclass that overrides `converged`, and assign an instance of it to `monitor_` of an
+    estimator before `fit`.
     """
 
     def __init__(self, tol: float, n_iter: int, verbose: bool) -> None:
@@ -26,8 +27,9 @@ class ConvergenceMonitor:
         self.iter = 0
 
     def report(self, log_prob: float) -> None:
-        """Record the log-likelihood of an iteration, which is that of the parameters before its update. If `verbose`,
-        print it to stderr."""
+        """Record the log-likelihood at the start of an iteration, before the parameters are updated. If `verbose`,
+        print
+        it to stderr."""
         gain = log_prob - self.history[-1] if self.history else math.nan
         if self.verbose:
             print(f"{self.iter + 1:>10d} {log_prob:>16.8f} {gain:>+16.8f}", file=sys.stderr)

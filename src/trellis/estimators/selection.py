@@ -67,11 +67,12 @@ def select_states(
     Parameters
     ----------
     model
-        An estimator or its class; `n_components` and `random_state` are replaced. Arguments whose shape depends on
-        the number of states must be functions of it, for example `transmat_mask=left_right`.
+        An estimator or its class. Each fit sets its `n_components` and `random_state`. If the shape of another argument
+        depends on the number of states, pass a function of this number, for example `transmat_mask=left_right`.
     criterion
-        bic | aic | held-out. `held-out` is the log-likelihood of `validation_fraction` of the sequences, or of the end
-        of a single sequence; the best candidate is then fitted to all sequences.
+        bic | aic | held-out. `held-out` is the log-likelihood of held-out data: the fraction `validation_fraction` of
+        the
+        sequences, or the end of a single sequence. The best candidate is then fitted to all data.
     n_jobs
         The number of fits in parallel, as in scikit-learn. Results do not depend on it.
 

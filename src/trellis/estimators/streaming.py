@@ -16,7 +16,7 @@ from trellis.types import Belief
 
 
 class FilterState(NamedTuple):
-    """What `filter_step` returns: the state distribution after some observations.
+    """The result of `filter_step`: the state distribution after some observations.
 
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 1, 0])
     >>> state = model.filter_step(None, 0)
@@ -33,7 +33,7 @@ class FilterState(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What `forecast` returns: the distribution of states and observations 1, ..., h steps ahead.
+    """The result of `forecast`: the distributions of states and observations 1, ..., h steps ahead.
 
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 1, 0])
     >>> ahead = model.forecast(3)
@@ -101,7 +101,7 @@ class StreamingHMM(FittedHMM):
         return FilterState(found.belief.probs[0].cpu().numpy(), log_prob, log_likelihood + log_prob, steps + 1)
 
     def forecast(self, h: int, state: FilterState | None = None) -> Forecast:
-        """The distributions of the next h states and observations after `state` (None: from the start)."""
+        """The distributions of the next h states and observations after `state`. None is the start of a sequence."""
         self._check_fitted()
         if h < 1:
             raise InputError(f"h is {h}: it must be at least 1.")

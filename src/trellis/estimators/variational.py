@@ -220,7 +220,8 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
     - The posterior of the precisions, a Wishart distribution: `dof_posterior_` [K] (a number if tied), and
       `scale_posterior_`: spherical [K], diag [K, F], full [K, F, F], tied [F, F].
 
-    Each has a prior, named `_prior_` instead of `_posterior_`. `means_` and `covars_` are point estimates.
+    The prior of each has the same name, with `_prior_` instead of `_posterior_`. `means_` and `covars_` are point
+    estimates.
 
     >>> X = np.concatenate([np.full((20, 1), level) for level in (0.0, 5.0)]) + 0.1 * np.sin(np.arange(40))[:, None]
     >>> np.sort(trellis.VariationalGaussianHMM(2, random_state=0).fit(X).means_[:, 0]).round()

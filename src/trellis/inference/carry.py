@@ -79,8 +79,8 @@ def training_prior(carry: Carry | None, parts: Parts, batch: Batch, ids: Tensor 
 
 
 def move_into_kept(belief: Belief, parts: Parts, ids: Tensor | None) -> Tensor:
-    """Advance a distribution over states of the full model by one step into the states kept by dropout: at `ids` [B,
-    k'], or at all of them.
+    """Advance a distribution over the states of the full model by one step, into the states kept by dropout. The result
+    is over the live states `ids` [B, k'], or over all kept states.
 
     Transition rows are normalised over the kept states."""
     assert parts.entry is not None

@@ -223,8 +223,8 @@ class Product:
     def largest_corrections(self, position: Position) -> Tensor:
         """An upper bound on log p(constraint | tokens so far, next token): [B, V].
 
-        The probability is a mean over the entries of a message, that of the state to which the token leads. It is
-        therefore at most the largest entry of this message."""
+        The probability is a mean over the entries of one message, so it is at most the largest of these entries. The
+        message is that of the automaton state to which the token leads."""
         rows, _, ends, _ = self.reached(position, self.messages)
         bounds = self.peaks[rows].log() + self.messages.scales[rows]
         if self.span.end is not None:
@@ -253,9 +253,9 @@ class Product:
         return found
 
     def draw(self, position: Position, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sample the next token from p(token | tokens so far, constraint) by inversion of uniform numbers [3, B].
-        Returns whether there is a next token, rather than the end, [B]; and for each of the n sequences that have one,
-        the token and its state [n].
+        """Sample the next token from p(token | tokens so far, constraint), by inversion of uniform numbers [3, B].
+        Returns a mask [B] of the sequences that do not end here and, for these n sequences, the token and its state
+        [n].
 
         States and tokens are sampled together, so this needs no product with the emission matrix."""
         weights, _ = self.before(*position[1:])
@@ -267,8 +267,8 @@ class Product:
         return going, invert(words.double(), numbers[2, going]), states
 
     def choices(self, position: Position, states: Tensor) -> Tensor:
-        """Weights of the classes of the next token and, in the last column, of the end, given the state that emits the
-        token: [B, C + 1]."""
+        """Weights of the classes of the next token and, in the last column, of the end: [B, C + 1]. They are
+        conditional on the state that emits the token."""
         rows, factor, ends, top = self.reached(position, self.messages)
         onward = self.totals[:, states].T * self.messages.values[rows, states.unsqueeze(-1)] * factor
         ending = self.ends[states] * ends * (-top).exp()

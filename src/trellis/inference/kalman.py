@@ -50,8 +50,8 @@ def run_forward(
 
 
 def forward_covs(prior: Normal, dynamics: Dynamics, potentials: Potentials, shared: Tensor | None) -> Covs:
-    """The covariances of each sequence. If all steps share the row `shared`, the covariances common to all sequences,
-    up to convergence."""
+    """The covariances of each sequence or, if all steps share the row `shared`, those common to all sequences, up to
+    convergence."""
     steps, (transition, noise) = potentials.rows.shape[1], dynamics
     information = torch.cat([potentials.information, torch.zeros_like(potentials.information[:1])])
     rows = potentials.rows if shared is None else shared.expand(1, steps)

@@ -13,7 +13,8 @@ CLIP_EPSILON = 1e-6  # torch's
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW, whose `update` also limits the norm of the gradient and moves the average of the weights."""
+    """torch's AdamW with a method `update` that also limits the norm of the gradient and updates the average of the
+    weights."""
 
     def __init__(self, weights: list[nn.Parameter], config: TrainConfig) -> None:
         choices: dict[str, Any] = {"betas": (config.beta1, config.beta2), "weight_decay": config.weight_decay}

@@ -16,8 +16,8 @@ from trellis.types import Counts
 
 
 class TiedRows(NamedTuple):
-    """Transitions that are tied or frozen: those with the same label have the same probability. Rows that share a
-    label have the same labels, each equally often."""
+    """Transitions that are tied or frozen. Transitions with the same label have the same probability. If two rows share
+    a label, they have the same labels, each the same number of times."""
 
     labels: Tensor  # [K, K] int64, each less than K * K
     repeats: Tensor  # [K, K] float: how often the label occurs among the trained entries of its row, at least 1
@@ -26,8 +26,8 @@ class TiedRows(NamedTuple):
     def maximised(self, counts: Tensor, pseudocount: float | Tensor, old: Tensor) -> Tensor:
         """argmax of sum (counts + pseudocount) log A over stochastic matrices A: [K, K].
 
-        With C the total of a label, which occurs m times in its row, A = mass C / (m sum of C over the row's labels),
-        where the mass is what frozen entries leave."""
+        Let C be the total of a label that occurs m times in its row. Then A = mass C / (m sum of C over the row's
+        labels), where the mass is the probability that frozen entries leave."""
         trained = (old > 0) & ~self.frozen
         weights = ((counts + pseudocount).clamp(min=0) * trained).flatten()
         totals = torch.zeros_like(weights).index_add(0, self.labels.flatten(), weights)
@@ -50,7 +50,7 @@ class TiedStates(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """The constraints of a model; None: none."""
+    """The constraints of a model. None means that there are none."""
 
     rows: TiedRows | None = None
     states: TiedStates | None = None

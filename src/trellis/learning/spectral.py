@@ -1,8 +1,8 @@
 """Spectral learning: HMMs from counts of adjacent symbols, without iteration and without local optima.
 
 All methods need a stationary text, at least as many symbols as states m, and matrices O = p(x | z) and T = p(z' | z) of
-rank m; errors decrease as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near
-rank deficiency, or with too little text, they all fail:
+rank m. Errors decrease as 1 / sqrt(tokens), with a constant that grows as the m-th singular value of P21 shrinks. Near
+rank deficiency, or with too little text, all methods fail:
     ObservableOperators (Hsu, Kakade, Zhang)  only scores sequences; negative probabilities can occur and are reported
     by_eigenvectors (Anandkumar, Hsu, Kakade)  finds O as eigenvalues, which noise can make complex or reorder
     by_anchors (Stratos, Collins, Hsu)  assumes that each state has an anchor word; biased if some have none
@@ -149,8 +149,9 @@ def by_eigenvectors(given: Moments, states: int, seed: int = 0) -> Probabilities
 
 
 def initial(given: Moments, states: int, seed: int = 0, draws: int = 10) -> Probabilities:
-    """An initialisation for EM or gradient training. Of the anchor estimate and several eigenvector estimates, the best
-    are refined by EM on the triples; the one that then fits best is smoothed to have no zeros and returned."""
+    """An initialisation for EM or gradient training. The candidates are the anchor estimate and several eigenvector
+    estimates. The best of them are refined by EM on the triples. The one that then fits best is smoothed, so that it
+    has no zeros."""
     found = by_anchors(given, states), *(by_eigenvectors(given, states, seed + draw) for draw in range(draws))
     best = sorted(found, key=lambda model: misfit(given, model))[:IMPROVED]
     return min((improved(given, model) for model in best), key=lambda model: misfit(given, model)).smoothed(SMOOTHING)

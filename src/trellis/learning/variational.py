@@ -17,7 +17,8 @@ from trellis.types import Counts
 
 
 class VariationalParts(Parts):
-    """Dirichlet posteriors and priors of the start [K] and of the transitions [K, K], and an emission with its own."""
+    """Dirichlet posteriors and priors of start [K] and transitions [K, K]; the emission has a posterior and prior
+    too."""
 
     def __init__(self, start: Tensor, transition: Tensor, emission: Any, priors: tuple[Tensor, Tensor]) -> None:
         self.logs = expected_log(start), expected_log(transition)

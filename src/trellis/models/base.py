@@ -82,7 +82,7 @@ class SequenceModel(ABC):
 
     @abstractmethod
     def reset(self, state: Any, where: Tensor) -> Any:
-        """The state of the first B sequences of `state`. Those for which the mask `where` [B] is true begin anew."""
+        """The state of the first B sequences. Sequences for which the mask `where` [B] is true begin anew."""
 
     @abstractmethod
     def score(self, tokens: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
@@ -311,8 +311,8 @@ class PersistedModel(ABC):
         raise self.refusal("draw", *CHAIN)
 
     def explore(self, other: PersistedModel | None = None) -> Any:
-        """A notebook widget that shows the model, as `trellis explore` does in a browser; `other` is a second model to
-        compare with. It needs anywidget.
+        """A notebook widget with the views of `trellis explore`. `other` is a second model, to compare with this one.
+        The widget needs anywidget.
 
         >>> shown = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model.explore()  # doctest: +SKIP
         """
@@ -320,8 +320,8 @@ class PersistedModel(ABC):
 
     @torch.no_grad()
     def embed(self, text: Text, kind: str | None = None, complete: bool = True) -> np.ndarray | list[np.ndarray]:
-        """A float32 feature vector for each word, [T, D]. The kinds of features of a model are the keys of its
-        `embed_kinds`; the first is the default.
+        """A float32 feature vector for each word, [T, D]. `kind` is a key of the model's `embed_kinds`; the default is
+        the first key.
 
         By default the sentence is complete, and <eos> follows it. With `complete=False` it may continue.
 
@@ -341,8 +341,8 @@ class PersistedModel(ABC):
 
         The keys are `sentence`, `number`, `token`, `start`, `end` and `vector`. `sentence` is the number of the
         sentence and `number` is the number of the token within it, both counted from 1. `start` and `end` are the
-        character offsets of the token in the text. With `top`, there is one dict for each of the `top` most probable
-        states of a token instead.
+        character offsets of the token in the text. With `top`, a token has one dict for each of its `top`
+        most probable states instead.
 
         >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
         >>> [(row["token"], row["start"], row["end"]) for row in model.embed_rows("a  b", top=1)]

@@ -87,7 +87,7 @@ class GapModel(LanguageModel):
         return self.vocab.join([GAP if i < 0 else self.vocab.words[i] for i in ids])
 
     def check_possible(self, impossible: Tensor, tokens: Tensor, lengths: Tensor) -> None:
-        """Raise if a sentence with gaps, of those for which the mask [B] is true, has probability zero."""
+        """Raise if any sentence selected by the mask [B] has probability zero, whatever fills its gaps."""
         if bool(impossible.any()):
             row = int(impossible.nonzero()[0])
             shown = self.written(tokens[row, : lengths[row]].cpu().numpy())

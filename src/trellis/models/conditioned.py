@@ -62,7 +62,7 @@ class Conditioned:
         cls, model: ChainModel, constraints: Sequence[Constraint], least: int, most: int | None, complete: bool
     ) -> list[Conditioned]:
         """A model under each of several constraints. The backward messages of all constraints are computed together,
-        with one product with the transition matrix per step."""
+        so that each step takes a single product with the transition matrix."""
         check_integer(least, "smallest number of words", 0, MOST_WORDS)
         most = max(least, 100) if most is None else check_integer(most, "largest number of words", 0, MOST_WORDS)
         if not 0 <= least <= most or (not complete and most < 1):

@@ -40,8 +40,8 @@ class Guide:
     """Corrects the next-token probabilities of another model, so that its texts satisfy a constraint. The constraint
     applies to the tokens between the prompt and the end token. There are `least` to `most` of them.
 
-    `alpha` is the weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens
-    after which the constraint cannot be satisfied."""
+    `alpha` scales the correction of log-probabilities. With 1, the correction follows Bayes' rule. With 0, it only
+    excludes tokens after which the constraint cannot be satisfied."""
 
     def __init__(self, product: Product, alpha: float = 1.0, cache: int = 256) -> None:
         self.product, self.alpha = product, alpha

@@ -1,5 +1,5 @@
-"""Queries as a model reads them: records by the reader of its training text, tokens with their place in the text, and
-features of tokens as rows of a table."""
+"""Reads queries in the same way as the training text: records, tokens with their offsets in the text, and features of
+tokens as rows of a table."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -43,7 +43,7 @@ def check_distribution(name: str, probs: Tensor) -> None:
 
 
 def check_numbers(name: str, numbers: Sequence[Any]) -> None:
-    """Raise ValueError unless all are numbers, none of them negative."""
+    """Raise ValueError unless all values are non-negative numbers."""
     if not all(type(number) in (int, float) and number >= 0 for number in numbers):
         raise ValueError(f"the {name} are not numbers of at least zero")
 

@@ -32,7 +32,7 @@ def neighbours(word: int, bigrams: Bigrams, classes: Classes) -> tuple[np.ndarra
 
 
 def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: np.ndarray) -> np.ndarray:
-    """Gain [C] of inserting the word, removed from its class, into each class, including its own."""
+    """The gain [C] of inserting the word into each class, after it has been removed from its own."""
     own, repeats = classes.assignment[word], bigrams.repeats[word]
     right, left = neighbours(word, bigrams, classes)
     gains = np.zeros(len(classes.size))
@@ -94,7 +94,8 @@ def place(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarra
 
 
 def exchange(words: np.ndarray, bigrams: Bigrams, classes: Classes, room: np.ndarray, table: np.ndarray) -> float:
-    """Let all words choose in parallel, then those that would move again one by one; returns the gain in nats.
+    """All words choose a class in parallel; then those that would move again choose one by one. Returns the gain in
+    nats.
 
     A word then moves only if that raises the mutual information; the last word of a class stays.
     """

@@ -48,8 +48,8 @@ sys.exit("torch" in sys.modules)
 
 
 def check_family(family: str | Family, data: Sequence[Any] | None = None, **settings: Any) -> None:
-    """Check a family: train it on a few sentences, in memory and in a temporary folder; stop and resume, save and load
-    it; and check the queries that its kind of model supports.
+    """Check a family. It is trained on a few sentences, in memory and in a temporary folder; it is stopped and resumed,
+    saved and loaded. The queries that its kind of model supports are checked too.
 
     Parameters
     ----------

@@ -30,8 +30,8 @@ def check_parameters(params: Params, words: Sequence[str] | None = None) -> None
     Parameters
     ----------
     params
-        Random parameters of 4 to 10 states. The kinds of dropout in `drops` are checked; `SavedParams` must be restored
-        from settings and tensors; and EM must never lower the likelihood of `Maximisable` parameters.
+        Random parameters of 4 to 10 states. The kinds of dropout in `drops` are checked. `SavedParams` must be restored
+        from settings and tensors. EM must never lower the likelihood of `Maximisable` parameters.
     words
         The vocabulary, if the parameterisation depends on the words.
 

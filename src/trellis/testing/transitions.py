@@ -32,9 +32,10 @@ def check_transition(
     Parameters
     ----------
     build, parameters
-        A function that builds a transition of 3 to 8 states, and its arguments, tensors in float64. The transition is
-        checked against its `dense`, and gradients in the parameters against finite differences. If it is `Countable`,
-        its statistics and M-step are checked too; if it is `Samplable`, its samples.
+        `build` is a function that builds a transition of 3 to 8 states. `parameters` are its arguments, tensors in
+        float64. The transition is checked against its `dense`, and gradients with respect to the parameters are checked
+        against finite differences. If the transition is `Countable`, its statistics and M-step are checked too. If it
+        is `Samplable`, its samples are checked.
     statistics
         `statistics(transition, pairs)` computes the statistics of expected transitions [n, m, K, K] independently of
         the transition's methods. By default, its own `collect` over all states is used.
@@ -166,7 +167,7 @@ def few_states(case: Case) -> None:
 
 
 def gradients(case: Case) -> None:
-    """Gradients in the parameters agree with finite differences."""
+    """Gradients with respect to the parameters agree with finite differences."""
     (left, right), ids = case.vectors, case.ids
 
     def everything(*parameters: Tensor) -> tuple[Tensor, ...]:

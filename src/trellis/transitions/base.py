@@ -111,7 +111,7 @@ class Samplable(Transition):
 
 
 class Summable(Countable, Samplable):
-    """A transition that can be a term of a sum, see `trellis.transitions.sum`."""
+    """A transition that can be a term of a sum (see `trellis.transitions.sum`)."""
 
     @property
     @abstractmethod

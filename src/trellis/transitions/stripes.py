@@ -13,10 +13,10 @@ Norms = Callable[[Tensor, Tensor], Tensor]  # (queries [R, d], keys [S, d]) -> [
 
 
 class Striped(torch.autograd.Function):
-    """norms(queries, keys) [R] of which this process computes its stripe and gathers the others.
+    """norms(queries, keys) [R]. This process computes its stripe, and gathers the stripes of the others.
 
-    The gradients of the normalisers are summed over all processes, and each process propagates those of its stripe to
-    the queries and keys. The gradients of the weights, which are summed in turn, are then complete."""
+    The gradients of the normalisers are summed over all processes, and each process backpropagates those of its stripe
+    to the queries and keys. The gradients of the weights are complete once they are summed over all processes, too."""
 
     @staticmethod
     def forward(ctx, queries: Tensor, keys: Tensor, norms: Norms) -> Tensor:
