@@ -77,7 +77,7 @@ def write_json(data: Any) -> None:
 
 
 class UnixLines(NamedTuple):
-    """A file to which a csv.writer with the line ending "\\r\\n" (so that it quotes both characters) writes "\\n"."""
+    """A file in which lines end with "\\n", although the csv.writer ends them with "\\r\\n" in order to quote both."""
 
     file: TextIO
 
@@ -102,7 +102,7 @@ def write_heading(file: TextIO, row: Mapping[str, Any], dialect: str = "excel-ta
 
 def cell(value: Any) -> Any:
     """A value in a TSV or CSV file: nested values as JSON, nothing for None. Text that a spreadsheet would execute as a
-    formula gets an apostrophe in front, as it does there."""
+    formula is preceded by an apostrophe, as in spreadsheets."""
     if isinstance(value, list | tuple | dict):
         return json.dumps(finite(value), ensure_ascii=False)
     if isinstance(value, str):

@@ -21,7 +21,7 @@ from trellis.corpus.vocab import Vocabulary
 
 
 def recipe_for(paths: Sequence[Path], config: DataConfig) -> Recipe:
-    """How files are read that all have the format of the first."""
+    """The recipe for reading files that all have the format of the first."""
     return make_recipe(config, suffix_of(paths[0]))
 
 

@@ -88,7 +88,7 @@ def count_with_dask(tokens: np.ndarray, rows: np.ndarray, lags: int, circular: b
 
 
 def count_chunk(chunk: tuple[np.ndarray, int], rows: np.ndarray, lags: int, circular: bool) -> Moments:
-    """Counts of the first words of a chunk, whose number is given, paired with up to `lags` words beyond them."""
+    """Counts of the first `length` words of a chunk (words, length), and of their pairs at lags 1..lags."""
     words, length = chunk
     found, size = found_rows(rows, words), int(rows.max()) + 1
     pairs = [count_pairs(found[: length + lag], length, lag, size) for lag in range(1, lags + 1)]

@@ -1,8 +1,10 @@
-"""Choose the engine that runs the recursions over time: on a CPU, small.py (NumPy) for small problems and compiled.py
-(numba) for other dense transitions, or classed.py (numba) if the live states are classes of states; on a GPU,
-graphed.py for dense transitions and triton.py for blocks of live states; otherwise homogeneous.py (torch) for a
-constant transition with all states live, and reference.py (torch) for everything else. On a GPU, replay.py turns what
-these two do with a small problem into a CUDA graph."""
+"""Choose the engine that runs the recursions over time:
+
+- on a CPU, small.py (NumPy) for small problems, compiled.py (numba) for other dense transitions, and classed.py (numba)
+  if the live states are classes of states;
+- on a GPU, graphed.py for dense transitions, and triton.py for blocks of live states;
+- otherwise, homogeneous.py (torch) for a constant transition with all states live, and reference.py (torch) for
+  everything else. On a GPU, replay.py turns the work of these two on a small problem into a CUDA graph."""
 
 from types import ModuleType
 from typing import Any

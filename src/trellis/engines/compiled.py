@@ -74,12 +74,12 @@ def share_log(worker: int, workers: int, values: Array, out: Array) -> None:
 
 
 def matrices_of(transition: Dense | Blocks) -> tuple[Tensor, Tensor | None]:
-    """The matrices, and the number of that of each transition, if they are numbered."""
+    """The matrices and, if they are numbered, the number of each transition's matrix."""
     return (transition.pairs, transition.numbers) if isinstance(transition, PairBlocks) else (transition.matrix, None)
 
 
 def stack(matrix: Tensor, numbers: Tensor | None, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """All matrices in one stack [M, K, K], and the number of that of each transition [B, T-1]."""
+    """All matrices in one stack [M, K, K], and the number of each transition's matrix [B, T-1]."""
     matrices = array(matrix.reshape(-1, *matrix.shape[-2:]))
     if numbers is not None:
         return matrices, array(numbers)

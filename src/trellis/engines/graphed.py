@@ -77,7 +77,7 @@ class Run:
 
 
 def compute(work: Callable[[Run], Any], problem: Problem) -> Any:
-    """The result of some work on a problem; if that does not fit in memory, of its halves."""
+    """The result of some work on a problem. If the problem does not fit in memory, its halves are processed in turn."""
     try:
         with LOCK, torch.no_grad():
             graphs = memory_of(problem[3].device).graphs

@@ -105,7 +105,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def rebuilt(value: Any, found: Iterator[Tensor]) -> Any:
-    """The same with other tensors."""
+    """The same object with other tensors."""
     if isinstance(value, Tensor):
         return next(found)
     if isinstance(value, Dense | Stacked):

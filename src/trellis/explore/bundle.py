@@ -15,9 +15,10 @@ def read_static(name: str) -> str:
 
 
 def bundle(entry: str) -> str:
-    """A module and all that it imports as one script, in which it is an object called `module_` and its name.
+    """A module and all that it imports, as one script. In the script, module NAME is the object `module_NAME`.
 
-    Every module becomes a function that returns its exports, so that their other names stay apart."""
+    Every module becomes a function that returns its exports, so that its other names do not clash with those of
+    others."""
     written: dict[str, str] = {}
 
     def write(module: str) -> None:

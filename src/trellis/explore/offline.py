@@ -31,8 +31,8 @@ def snapshot(
     """The answers that a page without a server can show, by request: "GET /api/map?model=0", or for POST the path and
     the compact JSON of the fields, as 'POST /api/smooth {"model":0,"text":"a b"}'.
 
-    The sentences, and if there are none, those of `examples`, are answered by every view that reads a sentence. Then
-    come the states, the most frequent first, until the answers have `budget_bytes` of JSON."""
+    First come the answers of every view that reads a sentence, for each of the sentences (by default, those of
+    `examples`). Then come the states, the most frequent first, until the answers have `budget_bytes` of JSON."""
     views = views_of(model, name, folder)
     views.background(lambda work: work(), keep=False)
     explorer = Explorer([views])

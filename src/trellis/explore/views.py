@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 class Views:
-    """What the explorer shows of a model. A subclass adds a method for each endpoint that makes sense for its family,
+    """The explorer's views of a model. A subclass adds a method for each endpoint that makes sense for its family,
     and the names of its views, in the order of the page's menu."""
 
     views: ClassVar[tuple[str, ...]] = ()
@@ -109,8 +109,8 @@ class Views:
         return {"series": [{"name": text(name), "points": points} for name, points in found.items() if points]}
 
     def background(self, turn: Turn[Any], keep: bool = True) -> None:
-        """Compute what takes long. `turn` runs a function that uses the model while no query does. With `keep`, results
-        may be kept in files beside the model."""
+        """Do slow computations. `turn` runs a function that uses the model, while no query uses it. With `keep`,
+        results may be kept in files beside the model."""
 
 
 def is_number(value: Any) -> bool:

@@ -63,9 +63,9 @@ def _blas() -> ThreadpoolController:
 def shorten_waits() -> None:
     """Let torch's idle threads sleep almost at once, where it is too late to set OMP_WAIT_POLICY.
 
-    GNU OpenMP reads that variable when it is loaded. Its threads then wait for work in a loop of 300,000 rounds, which
-    on a busy machine costs milliseconds of every core per operation; but only 1,000 rounds if it has more threads than
-    there are CPUs (see GOMP_SPINCOUNT in its manual). A team of threads that never work again makes it so."""
+    GNU OpenMP reads that variable when it is loaded. By default, its threads wait for work in a loop of 300,000 rounds,
+    which costs milliseconds of every core per operation on a busy machine. If there are more threads than CPUs, it is
+    only 1,000 rounds (see GOMP_SPINCOUNT in its manual). A team of threads that never work again has this effect."""
     threads, cpus, ready = torch.get_num_threads(), os.cpu_count() or 1, threading.Event()
 
     def idle() -> None:

@@ -100,8 +100,8 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch], carry: bool = True)
 def evaluate_together(model: LanguageModel, order: str, split: Split) -> Evaluation:
     """The log-likelihood of a split, computed by all processes of a job.
 
-    Sentences and documents are divided among them. Of a stream, each process reads a part, after the last WINDOW tokens
-    before it, which set its state but are not counted."""
+    Sentences and documents are divided among the processes. A stream is divided into one part per process. Each process
+    first reads the WINDOW tokens before its part; they set its state but are not counted."""
     if not distributed.is_joined():
         return evaluate(model, READINGS[order](split))
     if order == "streams":

@@ -79,7 +79,7 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
 
 
 def training_batches(config: RunConfig, corpus: Any, device: str) -> Batches:
-    """Batches of the training split, of samples of a teacher too, or of shards in its place."""
+    """Batches of the training split and of samples of a teacher, if there is one; or batches of shards instead."""
     order, given = config.batches.order, config.batches
     if not config.data.shards:
         text = with_samples(corpus["train"], corpus.vocab, config, device)

@@ -51,10 +51,11 @@ def fit(
 
     Without a folder nothing is written; the returned state has the history and the best weights.
 
-    `evaluate` returns the validation perplexity of the current model, or another `measure` to minimise. A run killed at
-    any point and resumed ends with bit-identical weights on a CPU with the same number of threads, unless `max_seconds`
-    ends it, since the clock is not part of the state. SIGINT and SIGTERM stop after the current step with a checkpoint
-    and the outcome "interrupted"; a second signal stops immediately.
+    `evaluate` returns the validation perplexity of the current model, or another `measure` to minimise. If a run is
+    killed at any point and resumed, it ends with bit-identical weights on a CPU with the same number of threads. The
+    exception is a run that ends by `max_seconds`, since the clock is not part of the state. After SIGINT or SIGTERM,
+    training stops at the end of the current step, with a checkpoint and the outcome "interrupted"; a second signal
+    stops it immediately.
     """
     state = TrainState() if run_dir is None else _begin(learner, batches, run_dir, resume)
     total = config.total_steps(len(batches)) or None

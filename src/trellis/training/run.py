@@ -175,7 +175,7 @@ def was_begun(folder: Path | None) -> bool:
 
 
 def check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """Raise if the folder has a run that would be overwritten, or resumed with other settings than its duration."""
+    """Raise if the folder has a run that would be overwritten, or resumed with changes to more than its duration."""
     if not (folder / FILE).exists() and not any(folder.rglob(LAST)):
         return
     if not resume:

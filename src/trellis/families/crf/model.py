@@ -150,7 +150,7 @@ class CRF(nn.Module):
         return value
 
     def gold_moves(self, features: Features, gold: Tensor) -> Tensor:
-        """Minus the number of times that each label follows each: [L, L] float64."""
+        """Minus the number of times that label j follows label i: [L, L] float64."""
         inside = torch.ones_like(gold, dtype=torch.bool).index_fill(0, features.starts, False)[1:]
         labels = len(self.transition)
         moves = (gold[:-1] * labels + gold[1:])[inside].bincount(minlength=labels * labels)

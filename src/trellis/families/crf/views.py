@@ -1,4 +1,4 @@
-"""What the explorer shows of a CRF tagger."""
+"""The explorer's views of a CRF tagger."""
 
 import torch
 from torch import Tensor

@@ -44,11 +44,11 @@ def guess_visits(params: LayeredParams) -> Tensor:
 
 @torch.no_grad()
 def scale(params: LayeredParams, seen: Seen, running: Tensor, pseudocount: float) -> None:
-    """Iterative scaling: theta_xmk += log(target / expected) / M. If the target is the visits of the batch itself, this
-    raises the bound of the batch. Here it is the running visits per token [V, S], rescaled so that words are as
-    frequent as in the corpus and states as frequent as in the batch (share'),
-        freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk,
-    which shrinks rare words towards the overall state frequencies. With one layer this is stepwise EM."""
+    """Iterative scaling: theta_xmk += log(target / expected) / M. If the target were the visits of the batch itself,
+    this would raise the bound of the batch. Here, the target is the running visits per token [V, S], rescaled so that
+    words are as frequent as in the corpus and states as frequent as in the batch (share'):
+        freq_x (running_xmk + pseudocount share_mk) / (running_x + pseudocount) share'_mk / share_mk.
+    The pseudocount shrinks rare words towards the overall state frequencies. With one layer this is stepwise EM."""
     slope, tiny = emission_slope(params.emission(), *seen), torch.finfo(running.dtype).tiny
     share = running.sum(0).clamp(min=tiny)
     count = running[:, : params.sizes[0]].sum(-1, keepdim=True)  # the same for every layer

@@ -26,9 +26,10 @@ SMALLEST_RATE = 1e-12  # of proximal L-BFGS
 
 
 class StepwiseVariationalLearner(GradientLearner):
-    """Stepwise EM. Each batch updates the running counts with step size (k + 2)^-power, from which starts and
-    transitions are re-estimated. The emissions take a few steps on their term of the bound: iterative scaling towards
-    the running counts; or, on the batch alone, Adam or L-BFGS with the proximal term |step|^2 / (2 lr)."""
+    """Stepwise EM. Batch k = 0, 1, ... updates the running counts with step size (k + 2)^-power; starts and transitions
+    are re-estimated from these counts. The emissions take a few steps on their term of the bound. The steps are either
+    iterative scaling towards the running counts, or, on the batch alone, Adam or L-BFGS with the proximal term |step|^2
+    / (2 lr)."""
 
     runs_together = False
 

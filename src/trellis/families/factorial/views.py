@@ -1,4 +1,4 @@
-"""What the explorer shows of a factorial HMM: the states of each layer, and their posteriors in a sentence."""
+"""The explorer's views of a factorial HMM: the states of each layer, and their posteriors in a sentence."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class Candidate(NamedTuple):
 
 
 def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
-    """The run with all options filled in, if `model.states` is auto, or else with enough epochs; logged."""
+    """If `model.states` is auto, the run with all options filled in, else the run with enough epochs. Logs the
+    choice."""
     if run.model.states:
         return with_epochs(run, corpus)
     facts = facts_of(corpus, run.batches.order or corpus.order, device)
@@ -77,7 +78,7 @@ def choose(run: RunConfig, corpus: Corpus, device: str) -> RunConfig:
 
 
 def with_epochs(run: RunConfig, corpus: Corpus) -> RunConfig:
-    """More epochs for a small text, which has few batches, unless the user has set when training ends."""
+    """The run with more epochs if the text has few batches, unless the user has set how long to train."""
     if any(run.is_set(f"train.{name}") for name in ("epochs", "max_steps", "patience")):
         return run
     batches = BATCHES[run.ordered(corpus.order).batches.order](corpus["train"], run.batches, run.seed)
@@ -89,14 +90,14 @@ def with_epochs(run: RunConfig, corpus: Corpus) -> RunConfig:
 
 
 def suits(candidate: Candidate, run: RunConfig) -> bool:
-    """Whether the candidate is of the kind that the user's own options ask for."""
+    """Whether the candidate is a model of the kind that the user's options require."""
     defaults = RunConfig()
     kinds = {name: candidate.options.get(name, defaults.value(name)) for name in KINDS if run.is_set(name)}
     return all(run.value(name) == value for name, value in kinds.items())
 
 
 def plain(facts: Facts, run: RunConfig) -> Candidate:
-    """The number of states, and nothing else, for a kind of model that is not among the candidates."""
+    """A candidate that sets only the number of states, for a kind of model that has no recipe."""
     groups = {"brown": run.model.classes, "cloned": facts.types}.get(run.model.emission, 1)
     options = {"model.states": groups * max(1, 256 // groups)}
     return Candidate(
@@ -175,13 +176,13 @@ def of_contexts(facts: Facts) -> Iterator[Candidate]:
 
 
 def num_contexts(facts: Facts, clones: int) -> int:
-    """The number of states with at most this many for each symbol."""
+    """The number of states if each symbol has at most this many."""
     return int(np.minimum(facts.contexts, clones).sum())
 
 
 def of_nets(facts: Facts) -> Iterator[Candidate]:
-    """Words on a CPU: nested nets over embeddings, with more classes for more text, of as many states as time allows.
-    Other nets take longer; they are for those who set `model.params`."""
+    """Words on a CPU: nested nets over embeddings. The number of classes grows with the text, and classes have as many
+    states as time allows. Other nets take longer, and are used only if `model.params` is set."""
     classes, large, small = num_classes(facts), facts.tokens > 300_000, facts.tokens < 100_000
     lanes = power_of_two(facts.tokens / 7500, 16, 128)
     epochs, fewest = (12, 4) if large else (max(20, FEWEST_TOKENS // facts.tokens), 8)

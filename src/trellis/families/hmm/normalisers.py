@@ -14,8 +14,7 @@ CHECKED, EXACT = 16, 1e-3  # how many of the normalisers in a file are checked, 
 
 @torch.no_grad()
 def use_norms(model: HMM, norms: np.ndarray | None) -> None:
-    """Use the normalisers of a softmax transition that were kept in a file, after checking some of them. Computing them
-    takes O(K^2 d)."""
+    """Use saved normalisers of a softmax transition, after checking some of them. Computing them takes O(K^2 d)."""
     transition = model.parts().transition
     if norms is None or not isinstance(transition, Softmax) or norms.shape != (model.num_states,):
         return

@@ -1,4 +1,4 @@
-"""What the explorer shows of the states of an HMM: lists, one state, classes, the map."""
+"""The explorer's views of the states of an HMM: lists, one state, classes, the map."""
 
 from __future__ import annotations
 

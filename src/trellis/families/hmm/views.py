@@ -1,4 +1,4 @@
-"""What the explorer shows of an HMM: the trellis of a sentence, gaps, next words, constraints, and its states."""
+"""The explorer's views of an HMM: the trellis of a sentence, gaps, next words, constraints, and its states."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ class TaggedParams(SavedParams):
 
     @torch.no_grad()
     def assign(self, tags: Tensor, sureness: float) -> None:
-        """Initialise each state to its tag in `tags` [K], by raising that logit; hard: it can emit no other tag."""
+        """Initialise each state to its tag in `tags` [K], by raising that logit. If `hard`, it can emit no other
+        tag."""
         self.tag_logits.fill_(LOG_ZERO if self.hard else -sureness)
         self.tag_logits.scatter_(0, tags[None], 0.0)
 

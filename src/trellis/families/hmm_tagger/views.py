@@ -1,4 +1,4 @@
-"""What the explorer shows of an HMM tagger: its tags, and all that it shows of an HMM."""
+"""The explorer's views of an HMM tagger: tags, and all views of an HMM."""
 
 from typing import ClassVar
 

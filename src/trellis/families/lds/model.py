@@ -180,7 +180,8 @@ class LDS(PersistedModel):
         return [Pair(float(value), *self.favoured_words(before, after, words)) for value, before, after in pairs]
 
     def favoured_words(self, before: np.ndarray, after: np.ndarray, words: int) -> tuple[list[str], list[str]]:
-        """The words closest to each vector of a pair, with the sign of the pair for which they are more distinctive."""
+        """The words closest to each vector of a pair. The pair has the sign for which these words are more
+        distinctive."""
         first = np.full(self.counts.numel(), -1)
         known = np.flatnonzero(self.rows.numpy() >= 0)[::-1]
         first[self.rows.numpy()[known]] = known

@@ -1,4 +1,4 @@
-"""What the explorer shows of a linear dynamical system: the neighbours of words, and its dynamics."""
+"""The explorer's views of a linear dynamical system: the neighbours of words, and its dynamics."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What the explorer shows of a neural language model."""
+"""The explorer's views of a neural language model."""
 
 from typing import ClassVar
 

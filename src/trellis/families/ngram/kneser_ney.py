@@ -1,7 +1,7 @@
 """Interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999) of streamed n-gram counts.
 
-Let a be the count of an n-gram of the highest order; for lower orders, the number of distinct words that precede it (or
-its count, if it begins a sentence, so that nothing precedes it). Then
+For an n-gram of the highest order, let a be its count. For an n-gram of a lower order, let a be the number of distinct
+words that precede it; if it begins a sentence, nothing precedes it, and a is its count. Then
 
     p(x | c) = (a(c x) - D[a(c x)]) / a(c) + γ(c) p(x | c'),   γ(c) = Σ_x D[a(c x)] / a(c),   a(c) = Σ_x a(c x),
 
@@ -34,8 +34,8 @@ Counted = tuple[np.ndarray, np.ndarray]  # sorted keys and their counts
 
 def count_ngrams(vocab: Vocabulary, split: Split, order: int, cross_sentences: bool) -> tuple[Trie, list[np.ndarray]]:
     """All n-grams up to an order, and the counts of each order. The text begins after an <eos>. Unless contexts cross
-    sentences, <eos> occurs only as the first word of an n-gram, where it marks the sentence's beginning, or the
-    last."""
+    sentences, <eos> occurs only as the first or the last word of an n-gram. As the first word, it marks the beginning
+    of a sentence."""
     check_order(split, order, cross_sentences)
     return count_orders(vocab, order, partial(count_order, split=split, vocab=vocab, cross_sentences=cross_sentences))
 
@@ -162,7 +162,8 @@ def largest_sum(trie: Trie, log_probs: np.ndarray, backoffs: np.ndarray) -> floa
 
 
 def links(trie: Trie) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each order, the indices of its n-grams without the last, and without the first, word in the order below."""
+    """For the n-grams of each order, two indices in the order below: without the last word, and without the first
+    word."""
     words = np.zeros(trie.sizes[0], np.int64)
     parents, suffixes = [words], [words]
     for k in range(2, len(trie.sizes) + 1):

@@ -1,4 +1,4 @@
-"""What the explorer shows of an n-gram model: next words, with the length of the n-gram that predicts them."""
+"""The explorer's views of an n-gram model: next words, with the length of the n-gram that predicts them."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ class NGramViews(LanguageViews):
     model: NGram
 
     def ngrams(self, prompt: str, top: int) -> Answer:
-        """The most probable next words, each with the length of the longest n-gram that it ends."""
+        """The most probable next words, each with the length of the longest n-gram that ends with it."""
         answer, model = self.predict(prompt, top), self.model
         state = model.start(1)
         if prompt.strip():

@@ -6,8 +6,9 @@ with rows that sum to one; `lefts` and `rights` [N + P, R] are v and w, with col
 grammar u is the identity: the children are independent given A. The root of a sentence is a nonterminal, a preterminal
 (a sentence of one word) or nothing (the empty sentence): probabilities [N + P + 1].
 
-Most of inference is in rank space. The inside values of a span over its last rule's r are g_r; those of its symbols,
-u g, are never needed: as a left child in a rule of rank r, the span has the value (g G)_r with G = u' v.
+Most of inference is in rank space. g_r is the inside value of a span whose topmost rule has rank r. The inside values
+of its symbols, u g, are never needed: as a left child in a rule of rank r, the span has the value (g G)_r with G = u'
+v.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Grammar:
 
     @property
     def ranks_table(self) -> Tensor:
-        """u [N, R], the identity of a simple grammar included."""
+        """u [N, R]; the identity for a simple grammar."""
         identity = torch.eye(self.rank, dtype=self.lefts.dtype, device=self.lefts.device)
         return identity if self.ranks is None else self.ranks
 

@@ -59,7 +59,8 @@ def scaled(log_probs: Tensor, lengths: Tensor) -> Words:
 
 
 def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None = None) -> Charts:
-    """The charts of sentences. `spans` [S, B] is zero; its gradient of log p is the probability of each span."""
+    """The charts of sentences. `spans` [S, B] are zeros; the gradient of log p with respect to them is p(span |
+    words)."""
     length = len(words.scales)
     left, right = words.probs @ grammar.left_words, words.probs @ grammar.right_words
     check_charts(CHARTS, left)

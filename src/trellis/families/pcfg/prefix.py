@@ -7,7 +7,8 @@ solve, have the weights c_k over ranks, and the preterminals the weights f_k:
     c_k = S_k G'^T + (c_k h) G^T           c_0 begins with the root's ranks instead of S_0 G'^T
     f_k = S_k w_P^T + (c_k h) v_P^T        p(x_0 .. x_k ...) = sum_T f_k(T) p(x_k | T)
     S_k = sum_{i < k} c_i * left[i, k]
-A node completed at k makes way for its sibling; the siblings of the nodes above it, still to come, weigh h.
+When a node is completed at k, its sibling begins there. The siblings of the nodes above it are still to come, and each
+contributes h.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def token_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Ten
 
 
 class Prefix(NamedTuple):
-    """The state of B sentences after some words, those of the longest one T. Spans [B, T, T] are indexed by their first
-    and last word. Sentences end at the same index: a shorter one begins later, with the scale -inf before it."""
+    """The state of B sentences after up to T words. Spans [B, T, T] are indexed by their first and last word. Sentences
+    end at the same index: a shorter one begins later, with the scale -inf before it."""
 
     left: Tensor  # [B, T, T, R]
     left_scales: Tensor  # [B, T, T]

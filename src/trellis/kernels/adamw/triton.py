@@ -103,8 +103,8 @@ def programs(sizes: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor
 def update(
     rows: Rows, table: tuple[Tensor, Tensor], rate: Tensor, scale: Tensor, share: Tensor | None, hyper: Hyper
 ) -> None:
-    """One update of float32 tensors with the gradients divided by scale []; moves the averages by the fraction share []
-    if there is one. `table` is that of `programs`."""
+    """One update of float32 tensors, with the gradients divided by scale []. If share [] is given, averages move
+    towards the weights by this fraction. `table` is the result of `programs`."""
     sizes = tuple(weight.numel() for weight in rows.weights)
     logs = (math.log2(max(beta, SMALLEST)) for beta in (hyper.beta1, hyper.beta2))
     update_kernel[(len(table[0]),)](

@@ -79,7 +79,7 @@ def add_rises(gains: Array, row: Array, more: int, own: int, table: Array) -> No
 
 @njit(cache=True)
 def insertion_gains(word: int, bigrams: Bigrams, classes: Classes, table: Array) -> Array:
-    """Gain [C] of inserting the word, removed from its class, into each class."""
+    """The gain [C] of inserting the word into each class, after it has been removed from its own."""
     own, repeats = classes.assignment[word], bigrams.repeats[word]
     right, left = neighbours(word, bigrams, classes)
     gains = np.zeros(len(classes.size))
@@ -185,7 +185,8 @@ def place(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: 
 
 
 def exchange(words: Array, bigrams: Bigrams, classes: Classes, room: Array, table: Array) -> float:
-    """Let all words choose in parallel, then those that would move again sequentially; returns the gain in nats."""
+    """All words choose a class in parallel; then those that would move again choose one by one. Returns the gain in
+    nats."""
     words = words[classes.size[classes.assignment[words]] > 1]
     restless = targets_of(words, bigrams, classes, room, table) != classes.assignment[words]
     return move_improving(words[restless], bigrams, classes, room, table)

@@ -42,8 +42,8 @@ class Known(NamedTuple):
 
 @torch.no_grad()
 def logsumexp_of_states(queries: Tensor, names: Tensor, known: Known) -> Tensor:
-    """`row_logsumexp` of rows [R, d] that are those of the states `names` [R]; on a GPU, states that are known, or that
-    occur again, are not computed."""
+    """`row_logsumexp` of rows [R, d], which belong to the states `names` [R]. On a GPU, known normalisers are not
+    computed again, and a state that occurs several times is computed once."""
     keys = known.keys
     reuse = installed("kernels.lse.known") if gpu_engine(queries, keys.dtype) else None
     if reuse is None:

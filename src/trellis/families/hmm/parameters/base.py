@@ -25,7 +25,8 @@ Support = Tensor | Partition | None
 
 
 class Params(nn.Module, ABC):
-    """Parameters of K states and V words; a word is emitted by all states, `support` [V, k], or those of its class."""
+    """Parameters of K states and V words. A word is emitted by all states, by `support` [V, k], or by those of its
+    class."""
 
     support: Tensor | None
     partition: Partition | None
@@ -84,7 +85,7 @@ class WordParams(SavedParams):
 
 
 def find_params(name: str) -> type[WordParams]:
-    """The parameterisation of that name, ours or that of an installed package."""
+    """The parameterisation of that name, built in or from an installed package."""
     path = choose(entries(PARAMETERS) | PARAMS, name, "model.params")
     found = resolve(path)
     if not (isinstance(found, type) and issubclass(found, WordParams)):

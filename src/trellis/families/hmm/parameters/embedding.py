@@ -1,6 +1,6 @@
 """DenseHMM (Sicking et al. 2020): probabilities parameterised by state and symbol embeddings through a kernel.
 
-    A[i, j] ~ k(z_i, u_j),    pi[i] ~ k(z_start, u_i),    B[i, j] ~ k(w_i, v_j)
+    A[i, j] ∝ k(z_i, u_j),    pi[i] ∝ k(z_start, u_i),    B[i, j] ∝ k(w_i, v_j)
 
 u represents a state as a successor, z as a predecessor, and w as the source of a symbol; v represents a symbol."""
 

@@ -50,8 +50,9 @@ class Exponential(FeatureMap):
 
 
 class Taylor(FeatureMap):
-    """The Taylor series of exp(x . y), for vectors made positive by softplus, up to the highest order for which F
-    features suffice: phi_a(x) = x^a / sqrt(a!) for all C(d + order, order) exponents (a_1, ..., a_d), |a| <= order."""
+    """The Taylor series of exp(x . y), for vectors made positive by softplus. Its features are phi_a(x) = x^a /
+    sqrt(a!) for all C(d + order, order) exponents (a_1, ..., a_d) with |a| <= order. The order is the highest for which
+    F features suffice."""
 
     exponents: Tensor  # [F, d]
 

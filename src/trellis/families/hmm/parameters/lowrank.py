@@ -25,8 +25,9 @@ from trellis.transitions.sum import SumEntry
 class LowRankParams(NeuralParams):
     """`NeuralParams` with u_z = f_move(e_z) and v_z = e'_z, both divided by the square root of the temperature.
 
-    A band weight is exp(c b) N_z / K with learned b. Since phi has no fixed scale, it is relative to the mean weight of
-    the row, N_z / K, towards which weight decay shrinks it; c = d / 4 makes b learn as fast as products of vectors."""
+    A band weight is exp(c b) N_z / K with learned b. It is relative to the mean weight of the row, N_z / K, because phi
+    has no fixed scale; weight decay shrinks it towards that mean. c = d / 4 makes b learn as fast as products of
+    vectors."""
 
     kind = "lowrank"
     drops = ("state",)

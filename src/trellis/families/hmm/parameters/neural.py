@@ -146,8 +146,8 @@ class NeuralParams(WordParams):
         return self.embeddings[self.roles[role]](ids, self.state_class)
 
     def embed_roles(self, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeddings of states before and after a transition, and of emitting states, reading each table once; those
-        that a net maps, in the precision of products."""
+        """Embeddings of states as sources and targets of transitions, and as emitters. Each table is read once. Inputs
+        of nets have the precision of products."""
         low: dict[int, tuple[Tensor, Tensor]] = {}
         for role in ("in", "emission"):
             table = self.roles[role]
@@ -179,9 +179,9 @@ class NeuralParams(WordParams):
 
     @torch.no_grad()
     def entry(self, ids: Tensor, after: Tensor, draw: Draw, transition: Transition | None = None) -> Entry:
-        """Transitions from the states `ids` [R] of the full model into those kept by the draw, embedded as `after`,
-        without gradient, for a carried distribution. On a GPU, the normalisers of states that are kept are those of
-        their `transition`."""
+        """Transitions from the states `ids` [R] of the full model into those kept by the draw, which are embedded as
+        `after`. They advance a carried distribution and have no gradient. On a GPU, the normalisers of kept states are
+        taken from their `transition`."""
         known, same_queries = None, draw.step is None and not self.choices["net_dropout"]
         if isinstance(transition, Softmax) and transition.keys.is_cuda and draw.ids is not None and same_queries:
             known = Known(draw.ids, transition.log_norm, self.num_states, transition.low)

@@ -49,8 +49,8 @@ def cloned(corpus: Corpus, model: HMMConfig, seed: int) -> Partition:
 
 
 def uniform(corpus: Corpus, model: HMMConfig, seed: int) -> Tensor:
-    """k distinct random states for every word, [V, k]. A state without any word replaces one that has several, since it
-    would otherwise be unreachable."""
+    """k distinct random states for every word, [V, k]. A state without any word would be unreachable, so it replaces a
+    state that has several."""
     words, k = len(corpus.vocab), model.states_per_word
     if words * model.states_per_word < model.states:
         most = words * k
