@@ -25,7 +25,7 @@ class DataConfig(Options):
     reader: str | None = option(None, "text | fasta | csv | arrow, or a reader of another package")
     column: str | None = option(
         None,
-        'csv, arrow: name of the column of sequences; csv: also its index, and "user:event" groups the events by user',
+        'csv, arrow: name of the column with the sequences. csv: or its index; "user:event" groups events by user',
     )
     tokenizer: str | None = option(None, "whitespace | words | characters | bytes | symbols")
     documents: str | None = option(None, "document boundaries: file | blank | heading")
@@ -35,14 +35,16 @@ class DataConfig(Options):
     unk: bool | None = option(None, "map rare and unseen words to <unk>")
     min_count: int | None = option(
         None,
-        "minimum count of a word to enter the vocabulary; default: 2 for words, but 1 if the text contains <unk> or if "
-        "more than half of its tokens would become <unk>; 1 for other tokens",
+        "minimum count of a word to enter the vocabulary. Default for words: 2, or 1 if the text contains <unk> or if "
+        "more than half of its tokens would become <unk>. Default for other tokens: 1",
     )
-    min_letters: float = option(0.0, "drop training sentences with a smaller share of letters a-z", within="[0, 1]")
-    max_size: int | None = option(None, "vocabulary size including <eos> and <unk>; 0: no limit")
+    min_letters: float = option(
+        0.0, "drop training sentences in which a smaller share of the characters are letters a-z", within="[0, 1]"
+    )
+    max_size: int | None = option(None, "vocabulary size including <eos> and <unk>. 0: no limit")
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
     test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
-    shards: str = option("", "files to train on in place of the training split, read as a stream: a folder or pattern")
+    shards: str = option("", "folder or pattern of files to train on instead of the training split; read as a stream")
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ class BatchConfig(Options):
     prefix: ClassVar[str] = "batches."
     order: str = option(
         "",
-        "streams: text in order, state carried over; sentences: shuffled; documents: shuffled, state kept within each; "
-        "empty: sentences for FASTA and CSV, or else the family's default",
+        "streams: the text in order, with the state carried over. sentences: shuffled sentences. documents: shuffled "
+        "documents, with the state carried over within each. Default: sentences for FASTA and CSV, else the family's",
         choices=("", "streams", "sentences", "documents"),
     )
     lanes: int = option(128, "streams, documents: parallel sequences per batch", within="[1, 1e9]")
@@ -110,7 +112,7 @@ class FitConfig(Options):
     """Learning options that all families share."""
 
     prefix: ClassVar[str] = "train."
-    learner: str = option("", "learning algorithm; empty: the family's default")
+    learner: str = option("", "learning algorithm. Default: that of the family")
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class TrainConfig(FitConfig):
     max_steps: int = option(0, "stop after this many steps", within="[0, inf)")
     max_seconds: float = option(0.0, "stop after this many seconds", within="[0, inf)")
     patience: int = option(0, "stop after this many evaluations without improvement", within="[0, inf)")
-    eval_every: int = option(0, "steps between evaluations; 0: after each epoch", within="[0, inf)")
+    eval_every: int = option(0, "steps between evaluations. 0: evaluate after each epoch", within="[0, inf)")
     log_every: int = option(50, "steps between lines of metrics.jsonl", within="[0, inf)")
     checkpoint_steps: int = option(0, "steps between checkpoints", within="[0, inf)")
     checkpoint_seconds: float = option(300.0, "seconds between checkpoints", within="[0, inf)")
@@ -130,7 +132,7 @@ class TrainConfig(FitConfig):
     beta1: float = option(0.9, "gradient: decay of the first moment", within="[0, 1)")
     beta2: float = option(0.999, "gradient: decay of the second moment", within="[0, 1)")
     weight_decay: float = option(0.0, "gradient: decoupled weight decay", within="[0, 1000]")
-    clip: float = option(5.0, "gradient: largest norm; longer gradients are scaled down", within="[0, inf)")
+    clip: float = option(5.0, "gradient: largest norm. Longer gradients are scaled down", within="[0, inf)")
     schedule: str = option("constant", "gradient: learning-rate schedule", choices="constant cosine plateau")
     warmup: int = option(0, "gradient: steps of linear warm-up", within="[0, inf)")
     lr_floor: float = option(0.0, "gradient: lower bound of every schedule, as a fraction of lr", within="[0, 1]")
@@ -140,7 +142,9 @@ class TrainConfig(FitConfig):
     pseudocount: float = option(1e-4, "em: added to each expected count of an epoch or batch", within="[0, 1e9]")
     teacher: str = option("", "a trained model of the same vocabulary, whose samples are added to the training text")
     teacher_tokens: int = option(1_000_000, "number of tokens sampled from the teacher", within="[1, inf)")
-    em_power: float = option(0.5, "stepwise-em: step k has step size (k + 2) ** -em_power", within="[0, 100]")
+    em_power: float = option(
+        0.5, "stepwise-em: batch k = 1, 2, ... has step size (k + 2) ** -em_power", within="[0, 100]"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,8 +161,8 @@ class EvalConfig(Options):
     """How the trained model is evaluated."""
 
     prefix: ClassVar[str] = "eval."
-    test: bool = option(True, "evaluate on the test split; false: drop it, for example while options are tuned")
-    ngram: int = option(5, "order of the Kneser-Ney n-gram model in the table of results; 0: none", within="[0, 1000]")
+    test: bool = option(True, "evaluate on the test split. false: drop it, for example while options are tuned")
+    ngram: int = option(5, "order of the Kneser-Ney n-gram model in the table of results. 0: none", within="[0, 1000]")
     ngram_tokens: int = option(10_000_000, "maximum number of training tokens for that model", within="[0, inf)")
 
 
@@ -179,7 +183,7 @@ class RunConfig(Options):
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
     budget: str = option(
-        "", "limit on the training time, such as 30s, 5m or 2h; empty: none (states = auto plans for 9 minutes)"
+        "", "limit on the training time, such as 30s, 5m or 2h. Without it, states = auto plans for 11 minutes"
     )
     eval: EvalConfig = EvalConfig()
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

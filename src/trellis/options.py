@@ -67,10 +67,11 @@ class Option:
         """The choices that other packages add."""
         return tuple(entries(self.group)) if self.group else ()
 
-    def describe(self) -> str:
-        """The documentation, with the choices or the range."""
+    @property
+    def allowed(self) -> str:
+        """The choices or the range, as text; empty if there is neither."""
         choices = " | ".join(filter(None, (*self.choices, *self.added)))
-        return "; ".join(filter(None, (self.doc, choices, self.within and phrase(self.within))))
+        return choices or (self.within and phrase(self.within))
 
 
 def option(
@@ -245,7 +246,7 @@ def to_toml(config: Any, comments: bool = False) -> str:
 
 def _toml_lines(config: Any, one: Field[Any], comments: bool) -> list[str]:
     value, about = getattr(config, one.name), one.metadata.get("option")
-    text = [f"# {about.describe()}"] if comments and about else []
+    text = [f"# {about.doc}", *([f"# allowed: {about.allowed}"] if about.allowed else [])] if comments and about else []
     if value is None:
         return [*text, f"# {one.name} ="] if comments else []
     written = repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

@@ -15,7 +15,7 @@ from trellis.testing import check_family
 def test_a_family_is_configured_trained_evaluated_saved_loaded_and_reported(place: Path) -> None:
     options = trellis(place, "config", "mixture")
     assert 'family = "mixture"' in options
-    assert "# number of components; at least 1" in options
+    assert "# number of components\n# allowed: at least 1\n" in options
     run = place / "run"
     small = ["--data", place / "text.txt", "--run", run, "--set", "model.components=2", "--set", "train.lr=0.3"]
     answer = json.loads(trellis(place, "train", "--model", "mixture", *small, "--json", "--quiet"))

@@ -15,9 +15,13 @@ SUMMARY = "print a family's options and defaults as TOML"
 EXAMPLE = "trellis config hmm > run.toml"
 HEAD = """# Options
 
-All options of a run, by section of its TOML file. `--set section.key=value` sets one on the command line; in Python,
-`trellis.train(..., key=value)` does. `trellis config FAMILY` prints those of one family as a TOML file. A default of –
-means that the choice is left to the data or to the family.
+This page lists all options of a run, by section of its TOML file. On the command line, `--set section.key=value` sets
+an option; in Python, pass it to `trellis.train(..., key=value)`. `trellis config FAMILY` prints the options of one
+family as a TOML file.
+
+A default of – means that the value depends on the data or on the family. Some meanings begin with names and a colon,
+such as "brown:" or "neural, nested:". These options have an effect only with the named values of other options, here
+`emission = "brown"` or `params = "neural"`, or only with the named readers, learners or schedules.
 
 This page is generated: `trellis config --markdown > docs/options.md`."""
 SECTIONS = {"data": "data", "model": "config", "train": "train"}  # and the part of a family that has its options
@@ -53,7 +57,14 @@ def page() -> Iterator[str]:
 def table(title: str, kind: Any) -> Iterator[str]:
     """A heading, and a row for every option of a dataclass."""
     rows = [(one.name, one.default, one.metadata["option"]) for one in fields(kind) if "option" in one.metadata]
-    yield from ("", f"## {title}", "", "| key | default | |", "|---|---|---|") if rows else ()
+    yield from (
+        ("", f"## {title}", "", "| key | default | allowed values | meaning |", "|---|---|---|---|") if rows else ()
+    )
     for name, default, about in rows:
         shown = "–" if default in (None, "") else f"`{json.dumps(default, ensure_ascii=False)}`"
-        yield f"| `{name}` | {shown} | {about.describe().replace('|', chr(92) + '|')} |"
+        yield f"| `{name}` | {shown} | {escaped(about.allowed)} | {escaped(about.doc)} |"
+
+
+def escaped(text: str) -> str:
+    """Text in a cell of a Markdown table."""
+    return text.replace("|", "\\|")

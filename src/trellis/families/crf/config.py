@@ -12,7 +12,11 @@ class CRFTaggerConfig(ModelConfig):
     """The features of the tagger."""
 
     family: str = "crf"
-    template: str = option("", "features; empty: pos, or chunk for spans", choices=("", "pos", "chunk", "ner", "huang"))
+    template: str = option(
+        "",
+        "feature template. Default: pos, or chunk if the tags mark spans",
+        choices=("", "pos", "chunk", "ner", "huang"),
+    )
     representations: str = option("", "pre-trained word representations: KIND:PATH, separated by ;")
     scheme: str = option("IOB2", "encoding of spans in training", choices="IOB1 IOB2 IOBES")
     scale: float = option(0.3, "root mean square of word vectors after scaling", within="(0, 1e6]")
@@ -27,8 +31,10 @@ class CRFTrainConfig(FitConfig):
 
     l2: float = option(1.0, "L2 regularisation", within="[0, 1e9]")
     l1: float = option(0.0, "crfsuite: L1 regularisation", within="[0, 1e9]")
-    iterations: int = option(150, "lbfgs, crfsuite: iterations; adagrad: epochs", within="[1, inf)")
-    tolerance: float = option(1e-4, "stop if the loss falls by a smaller fraction in ten iterations", within="[0, inf)")
+    iterations: int = option(150, "maximum number of iterations; with adagrad, of epochs", within="[1, inf)")
+    tolerance: float = option(
+        1e-4, "stop if the loss falls by less than this fraction in ten iterations", within="[0, inf)"
+    )
     history: int = option(6, "lbfgs: memory size", within="[1, 1000]")
     lr: float = option(0.1, "adagrad: learning rate", within="(0, 1000]")
     batch: int = option(64, "adagrad: sentences per batch", within="[1, 1e9]")

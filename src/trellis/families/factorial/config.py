@@ -21,7 +21,7 @@ class FHMMConfig(ModelConfig):
     dim: int = option(256, "neural: size of the embeddings", within="[1, 1e9]")
     bound: str = option("tilted", "lower bound on the log-likelihood", choices="tilted jensen")
     combine: str = option(
-        "log-linear", "how the layers emit a word; noisy-or needs learner = gradient", choices="log-linear noisy-or"
+        "log-linear", "how the layers emit a word. noisy-or needs learner = gradient", choices="log-linear noisy-or"
     )
 
     @property
@@ -64,8 +64,8 @@ class FHMMTrainConfig(TrainConfig):
 
     sweeps: int = option(4, "em: mean-field sweeps over the layers per batch", within="[0, inf)")
     inner: str = option(
-        "auto", "stepwise-em: emission update; auto: scaling (table) or adam", choices="auto scaling adam lbfgs"
+        "auto", "stepwise-em: emission update. auto: scaling for tables, else adam", choices="auto scaling adam lbfgs"
     )
     inner_steps: int = option(
-        0, "emission steps per batch (em: epoch); 0 means 1 (lbfgs: 5, em: 100)", within="[0, inf)"
+        0, "emission steps per batch; with em, per epoch. 0: 1 step (lbfgs: 5, em: 100)", within="[0, inf)"
     )

@@ -25,36 +25,45 @@ class HMMConfig(ModelConfig):
     family: str = "hmm"
     states: int = option(
         0,
-        "number of hidden states; auto (0): chosen from the text and the machine, with other options that are not set",
+        "number of hidden states. auto (0): chosen, with related options, from the text and the speed of the machine",
         within="[0, 1e9]",
         auto=True,
     )
     emission: str = option(
         "full",
-        "states that can emit a word: all, its class's, random ones, its own",
+        "states that can emit a word. full: all; brown: those of its class; uniform: random ones; cloned: its own",
         choices="full brown uniform cloned",
     )
     classes: int = option(64, "brown: number of word classes, each with its own states", within="[1, 1e9]")
     singletons: int = option(0, "brown: number of frequent words with a class of their own", within="[0, 1e9]")
-    class_sizes: str = option("equal", "brown: growth of a class's states with its tokens", choices="equal log root")
+    class_sizes: str = option(
+        "equal",
+        "brown: states per class. equal: the same number; log, root: by the log or square root of the class's tokens",
+        choices="equal log root",
+    )
     init: str = option(
         "random",
-        "initial tables: random, or contexts: each cloned state begins as a context of its word",
+        "initial tables. contexts: each cloned state begins as a context of its word",
         choices="random contexts",
     )
     states_per_word: int = option(16, "uniform: number of states that emit a word", within="[1, 1e9]")
     params: str = option(
         "table",
-        "parameterisation: tables, nets over embeddings, nets that choose the next class first, or low-rank",
+        "table: one logit per probability; neural: nets over embeddings; nested: nets that first choose the class of "
+        "the next state; lowrank, lowrank-table: nets or tables with low-rank transitions",
         choices=PARAMS,
         group=PARAMETERS,
     )
     params_options: str = option("", "options of a parameterisation from another package: key=value, ...")
     dropout: str = option(
-        "none", "what training drops: states of each class, or transitions", choices="none state unstructured"
+        "none",
+        "what a training step drops. state: states of each class; unstructured: single transitions",
+        choices="none state unstructured",
     )
     dropout_rate: float = option(0.5, "fraction dropped", within="[0, 1)")
-    dropout_end: float | None = option(None, "fraction dropped at the end of training; none: the same", within="[0, 1)")
+    dropout_end: float | None = option(
+        None, "fraction dropped at the end of training. Default: dropout_rate", within="[0, 1)"
+    )
     dim: int = option(256, "neural, nested, lowrank: size of the embeddings", within="[1, 1e9]")
     tying: str = option(
         "all", "neural, nested, lowrank: state roles that share an embedding", choices="all in-out but-out none"
@@ -65,7 +74,7 @@ class HMMConfig(ModelConfig):
     net_dropout: float = option(0.0, "neural, nested, lowrank: dropout within the nets", within="[0, 1)")
     kernel: str = option(
         "softmax",
-        "neural: kernel of p(z' | z); all but softmax need a dense [K, K] matrix",
+        "neural: kernel of p(z' | z). All but softmax need a dense [K, K] matrix",
         choices="softmax normAbsLin sigmoid relu rbf",
     )
     init_std: float = option(

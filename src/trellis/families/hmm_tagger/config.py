@@ -12,17 +12,21 @@ class HMMTaggerConfig(HMMConfig):
     """The options of an HMM, and how states relate to tags. Unknown words are replaced by their spelling class."""
 
     family: str = "hmm-tagger"
-    states: int = option(256, "hidden states; 0: one per tag", within="[0, 1e9]")
+    states: int = option(256, "number of hidden states. 0: one per tag", within="[0, 1e9]")
     hard_tags: bool = option(False, "each state keeps its initial tag")
     rare: int = option(2, "words seen at most this often train the spelling classes", within="[0, inf)")
     min_kind: int = option(5, "minimum number of tokens in a spelling class", within="[0, inf)")
-    backoff: float = option(0.0, "em: pseudocounts of a word, spread like its spelling class", within="[0, 1e9]")
+    backoff: float = option(
+        0.0,
+        "em: pseudocounts of a word, distributed over states like the counts of its spelling class",
+        within="[0, 1e9]",
+    )
 
 
 @dataclass(frozen=True)
 class PartlyTaggedConfig(TaggedDataConfig):
     """The tagged text (see trellis.corpus.tagged), and how much of it is used with its tags."""
 
-    tagged_every: int = option(1, "use the tags of every n-th sentence; 0: none", within="[0, inf)")
+    tagged_every: int = option(1, "use the tags of every n-th sentence. 0: use no tags", within="[0, inf)")
     tagged_weight: int = option(1, "passes over tagged text per pass over untagged text", within="[1, 1e6]")
     untagged: str = option("", 'additional untagged text: "rest" (the other sentences), or any source')

@@ -15,11 +15,11 @@ class LDSConfig(ModelConfig):
     blocks: int = option(4, "block rows of the Hankel matrix in subspace identification", within="[2, 1000]")
     horizon: int = option(7, "lags used by EM", within="[1, 1000]")
     pseudocounts: float = option(5.0, "pseudocounts per word in the whitening scale", within="[0, 1e9]")
-    noise_prior: float = option(5.0, "pseudocounts per word in the noise, for rare words", within="[0, 1e9]")
+    noise_prior: float = option(5.0, "pseudocounts per word in the variance of the noise", within="[0, 1e9]")
     noise: str = option("full", "covariance of the observation noise", choices="full diagonal spherical bohning")
     whiten: bool = option(True, "scale words by their frequency in subspace identification")
     init: str = option("subspace", "initialisation of EM", choices="subspace random")
-    max_words: int = option(0, "number of words, by frequency, with their own vectors; 0: all", within="[0, inf)")
+    max_words: int = option(0, "number of words, by frequency, with their own vectors. 0: all", within="[0, inf)")
 
     def num_values(self, words: int) -> int:
         return self.dim * (self.dim + min(words, self.max_words or words))

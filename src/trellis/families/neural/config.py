@@ -13,7 +13,7 @@ class RNNConfig(ModelConfig):
     family: str = "rnn"
     dim: int = option(256, "size of the embeddings and of the hidden vector", within="[1, 1e9]")
     net_dropout: float = option(0.0, "variational dropout of units", within="[0, 1)")
-    init_from: str = option("", "run or TOML file of an LDS (dim - 1 dimensions); its filter initialises the RNN")
+    init_from: str = option("", "run or TOML file of an LDS of dim - 1 dimensions, whose filter initialises the RNN")
 
     def num_values(self, words: int) -> int:
         return self.dim * (words + self.dim)
@@ -44,8 +44,8 @@ class FeedForwardConfig(LSTMConfig):
     """The size of a feed-forward network."""
 
     family: str = "feedforward"
-    window: int = option(4, "number of previous words it reads", within="[1, 1e6]")
-    hidden: int = option(0, "units per hidden layer; 0: the same as `dim`", within="[0, 1e9]")
+    window: int = option(4, "number of previous words that the network reads", within="[1, 1e6]")
+    hidden: int = option(0, "units per hidden layer. 0: the same as `dim`", within="[0, 1e9]")
 
     def num_values(self, words: int) -> int:
         units = self.hidden or self.dim

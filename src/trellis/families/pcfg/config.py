@@ -20,7 +20,9 @@ class PCFGConfig(ModelConfig):
     nonterminals: int = option(32, "symbols that rewrite to two symbols", within="[1, 1e9]")
     preterminals: int = option(64, "symbols that rewrite to a word", within="[1, 1e9]")
     rank: int = option(
-        0, "rank of the rules; 0: a simple grammar, with independent children given the parent", within="[0, 1e9]"
+        0,
+        "rank of the rules. 0: a simple grammar, in which the children are independent given the parent",
+        within="[0, 1e9]",
     )
     params: str = option("neural", "parameterisation: nets over embeddings, or tables", choices=PARAMS)
     dropout_rate: float = option(0.0, "fraction of nonterminals dropped in each training step", within="[0, 1)")
