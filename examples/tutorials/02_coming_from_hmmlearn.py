@@ -71,7 +71,7 @@ print(masked.transmat_.round(3))
 # %%
 # Forecasts
 # ---------
-# `filter_step` takes one observation at a time, `forecast` looks ahead from there.
+# `filter_step` takes one observation at a time, and `forecast` looks ahead from there.
 
 state = None
 for x in X[:200]:

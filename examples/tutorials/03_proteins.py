@@ -6,8 +6,8 @@ A protein is a sequence of amino acids, written as letters. This tutorial trains
 of proteins with it, and builds a classifier from two HMMs.
 
 **The proteins are made up.** The script generates them, so that it runs without downloads and the right answer is
-known: inside a membrane, a protein prefers hydrophobic residues (A, F, I, L, M, V, W), outside of it charged and polar
-ones. With real data, only the path of the file changes.
+known. Inside a membrane, most residues are hydrophobic (A, F, I, L, M, V, W). Outside of it, most are charged or polar.
+With real data, only the path of the file changes.
 """
 
 from pathlib import Path
@@ -72,7 +72,8 @@ for z, words in states.items():
 # %%
 # Segments of a new protein
 # -------------------------
-# The posterior probability of the membrane states, given the whole sequence, finds the segments. Grey: the truth.
+# The posterior probability of the membrane states, given the whole sequence, finds the segments. The true segments are
+# shown in grey.
 
 sequence, inside = protein(segments=3)
 posterior = model.posterior(sequence)[: len(sequence), membrane].sum(1)

@@ -67,8 +67,8 @@ with trellis.figure_style("page", height=2.4):
 # %%
 # Unusual sessions
 # ----------------
-# The log-probability per event is low if a session does not follow the usual phases. The posteriors of the events show
-# which event is the surprising one.
+# The log-probability per event is low if a session does not follow the usual phases. The log-probabilities of the
+# single events show which one is surprising.
 
 sessions = ["home search product cart pay logout", "product reviews product logout", "pay home logout cart search help"]
 for text in sessions:

@@ -37,7 +37,8 @@ for constraint in (template("return the ___{1,2} of the ___ ."), regex(r"(return
     print(found.best().text, "|", *found.sample(2), sep="\n    ")
 
 # %%
-# Constraints are combined with ``&``, ``|`` and ``~``. An acrostic: word n begins with letter n of a name.
+# Constraints are combined with ``&``, ``|`` and ``~``. The next one is an acrostic: word n begins with
+# letter n of a name.
 
 letters = positions([lambda word, letter=letter: word.startswith(letter) for letter in "trellis"])
 print(model.constrain(letters & banned("<unk>"), most=7).sample(2))
@@ -63,8 +64,8 @@ print(f"begins with 'the': exact {exact:.4f}, in 2,000 samples {share:.4f}")
 # %%
 # The automaton behind it
 # -----------------------
-# A constraint is a finite automaton over words. Inference runs on the product of the automaton and the HMM. The lengths
-# of sentences under two constraints, from the same machinery:
+# A constraint is a finite automaton over words. Inference runs on the product of the automaton and the HMM. It also
+# gives the distribution of sentence lengths, here under two constraints:
 
 with trellis.figure_style():
     figure, axes = plt.subplots()

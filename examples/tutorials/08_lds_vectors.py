@@ -43,7 +43,8 @@ for row, word in enumerate(words[:6]):
     print(f"{word:10}", " ".join(f"{words[other]} ({near[row, other]:.2f})" for other in order))
 
 # %%
-# In context, the same word has different vectors. `smoothed` uses the whole sentence, `filtered` only the words so far.
+# In context, the same word has different vectors. `smoothed` uses the whole sentence, and
+# `filtered` uses only the words so far.
 
 uses = ["a list of names", "the class is defined", "return a list", "in a class definition", "the list is empty"]
 places = [(use, place) for use in uses for place, word in enumerate(use.split()) if word in ("list", "class")]
@@ -53,7 +54,8 @@ print((tokens @ tokens.T).round(2))
 # %%
 # A picture
 # ---------
-# The two main directions of the vectors in context of some frequent words, one colour per word.
+# The plot shows contextual vectors of some frequent words, projected on their two main directions. Each word has its
+# own colour.
 
 sentences = [line for line in text if len(line) < 150][:400]
 chosen = ["the", "of", "is", "object", "and"]

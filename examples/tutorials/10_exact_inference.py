@@ -81,8 +81,8 @@ assert np.isclose(log_likelihood, model.score(x), rtol=1e-12)
 assert np.allclose(filtered, model.filter(x), rtol=1e-12)
 
 # %%
-# The cost of both, measured in operations rather than time: brute force grows exponentially, the forward algorithm
-# linearly.
+# The plot compares the number of operations. That of brute force grows exponentially with the length of the sequence,
+# and that of the forward algorithm grows linearly.
 
 lengths = np.arange(1, 31)
 with trellis.figure_style():

@@ -19,7 +19,7 @@ EXAMPLE = "trellis cluster ptb -c 128 -o paths.txt; trellis cluster --show paths
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text (of a corpus with splits: train)")
+    parser.add_argument("corpus", nargs="?", metavar="NAME|PATH", help="the text; if it has splits, the training split")
     parser.add_argument("-c", "--classes", type=positive, help="number of classes")
     parser.add_argument("-o", "--output", type=Path, help="write path<TAB>word<TAB>count lines to this file")
     parser.add_argument("--show", nargs="?", const="", metavar="FILE", help="print the classes, or those in FILE")

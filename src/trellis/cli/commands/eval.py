@@ -59,12 +59,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_corpus(parser)
     add_device(parser)
     parser.add_argument("--no-test", action="store_true", help="use the validation split instead of the test split")
-    parser.add_argument("--open", action="store_true", help="also spell out unknown words: compares models with "
-                        "different vocabularies by bits per character")  # fmt: skip
+    parser.add_argument("--open", action="store_true", help="compare models with different vocabularies by bits per "
+                        "character; unknown words are spelled out")  # fmt: skip
     parser.add_argument("--ngram", nargs="?", type=positive, const=5, default=0, metavar="ORDER",
                         help="add a Kneser-Ney n-gram model of the training text (default order 5)")  # fmt: skip
-    parser.add_argument("--dynamic", action="store_true", help="add each model in dynamic evaluation: its weights "
-                        "follow the text by gradient steps")  # fmt: skip
+    parser.add_argument("--dynamic", action="store_true", help="add each model under dynamic evaluation, in which "
+                        "its weights adapt to the text")  # fmt: skip
     parser.add_argument("--interpolate", action="store_true", help="add the mixture of all models; weights are fitted "
                         "on the validation set")  # fmt: skip
     parser.add_argument("--cache", action="store_true", help="add the mixture of all models with a unigram cache, in "

@@ -18,7 +18,7 @@ SUFFIXES = {"numpy": (".npz",), "hmmlearn": (".pkl", ".pickle"), "arpa": (".arpa
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="output file; its suffix gives the format")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="output file; its suffix sets the format")
     parser.add_argument("--to", metavar="FORMAT", help="numpy (.npz) or hmmlearn (.pkl) for HMMs, arpa for n-grams")
 
 

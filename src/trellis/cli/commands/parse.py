@@ -10,15 +10,15 @@ from trellis.cli.arguments import add_text, check_picture, chunks_of, seed
 from trellis.cli.console import Answer, Lines, Note, Rows
 from trellis.errors import TrellisError
 
-SUMMARY = "parse sentences with a grammar: bracketed trees"
+SUMMARY = "parse sentences into bracketed trees, with a grammar"
 EXAMPLE = "trellis parse runs/grammar < sentences.txt"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
     parser.add_argument("--method", choices=("mbr", "viterbi", "sample"), default="mbr",
-                        help="mbr: most correct constituents expected; viterbi: most probable; sample: random "
-                        "(default: mbr)")  # fmt: skip
+                        help="mbr: largest expected number of correct constituents; viterbi: most "
+                        "probable tree; sample: random tree (default: mbr)")  # fmt: skip
     parser.add_argument("--seed", type=seed, default=0)
     parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the tree of one sentence")
 

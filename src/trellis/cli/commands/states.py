@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("-n", type=positive, default=10, help="number of states")
     parser.add_argument("--words", type=positive, default=8, help="words to show per state")
-    parser.add_argument("--measures", action="store_true", help="show state usage on a text, and entropies, instead")
+    parser.add_argument("--measures", action="store_true", help="show state usage and entropies on a text instead")
     add_corpus(parser)
     add_device(parser)
 
