@@ -1,4 +1,4 @@
-"""User errors, with one-sentence messages: what is wrong, where, and what to do."""
+"""User errors. Their messages are one sentence that says what is wrong, where, and what to do."""
 
 import re
 from collections.abc import Iterator

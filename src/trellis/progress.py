@@ -95,7 +95,7 @@ class _Bar(Progress):
 
 @contextmanager
 def progress(description: str, total: float | None = None, unit: str = "") -> Iterator[Progress]:
-    """Report progress on a job of `total` units (None: unknown) while the block runs."""
+    """Report progress on a job of `total` units (unknown if None) while the block runs."""
     drawable = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
     reporter = (Progress if _quiet else _Bar if drawable else _Lines)(description, total, unit)
     try:

@@ -127,9 +127,9 @@ def _all_fresh(windows: Windows) -> bool | None:
 class Streams(Batches):
     """The split as `lanes` parallel streams; row b of each batch continues row b of the previous one.
 
-    The lengths of the streams differ by at most one token. The last window has what remains: in a stream that is one
-    token longer than the others, up to `window` + 1 tokens. `rotate` makes the text circular and starts each epoch at a
-    different offset, so that window boundaries differ between epochs."""
+    The lengths of the streams differ by at most one token. The last window has the remaining tokens; in a stream that
+    is one token longer than the others, it has up to `window` + 1 tokens. `rotate` makes the text circular and starts
+    each epoch at a different offset, so that window boundaries differ between epochs."""
 
     def __init__(self, split: Split, lanes: int, window: int, seed: int = 0, rotate: bool = False) -> None:
         super().__init__(split)

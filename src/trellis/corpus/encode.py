@@ -37,7 +37,8 @@ PROVISIONAL = {EOS: 0, LINE: 0, DOCUMENT: 2}  # each value except LINE's is its 
 
 
 class Split(NamedTuple):
-    """One split as a stream of ids; sentence i is `tokens[sentences[i]:sentences[i + 1]]`, likewise for documents."""
+    """One split as a stream of ids. Sentence i is `tokens[sentences[i]:sentences[i + 1]]`; documents are stored in the
+    same way."""
 
     tokens: np.ndarray  # [n] int32
     sentences: np.ndarray  # [sentences + 1] int64 offsets into tokens

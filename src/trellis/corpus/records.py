@@ -85,7 +85,8 @@ def read_records(path: Path | None, recipe: Recipe) -> Records:
 
 
 def files_of(path: Path | None) -> list[Path | None]:
-    """The files that a path names, sorted: itself, those of a folder, or those that match a pattern such as x-*.gz."""
+    """The files that a path names, sorted: one file, the files of a folder, or all that match a pattern such as
+    x-*.gz."""
     if path is None or path.is_file() or not (path.is_dir() or any(mark in str(path) for mark in "*?[")):
         return [path]
     found = path.rglob("*") if path.is_dir() else map(Path, glob.iglob(str(path), recursive=True))

@@ -20,7 +20,7 @@ class Span(NamedTuple):
 
 
 def units_of(tags: Collection[str]) -> str:
-    """What a tag set marks: "spans" if every tag is O or like B-NP, else "tokens"."""
+    """The units that a tag set marks: "spans" if every tag is O or similar to B-NP, else "tokens"."""
     return "spans" if OUTSIDE in tags and all(SPAN_TAG.fullmatch(tag) for tag in tags) else "tokens"
 
 

@@ -103,7 +103,7 @@ class SymbolEmission(Emission):
 
     @property
     def support(self) -> Tensor | None:
-        """The states that can emit each symbol, [V, k]; None: all."""
+        """The states that can emit each symbol, [V, k]; None if all states can."""
         return None
 
     def potentials(self, observations: Tensor, all_observed: bool = False) -> Potentials:

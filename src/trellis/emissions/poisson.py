@@ -19,7 +19,7 @@ class GammaPrior(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What does not change during EM."""
+    """Quantities that do not change during EM."""
 
     counts: Tensor  # [N, F]
     with_ones: Tensor  # a column of ones, then the counts: [N, 1 + F]

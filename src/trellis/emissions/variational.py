@@ -109,7 +109,8 @@ class WishartGaussian(Emission):
         return WishartGaussian(NormalWishart(mean, beta, dof, scale), self.prior, kind, self.trained)
 
     def scatter(self, moments: Moments, mean: Tensor) -> Tensor:
-        """The scatter around the posterior means, in the shape of the covariances; if spherical, its mean."""
+        """The scatter around the posterior means, in the shape of the covariances; for spherical ones, its mean over
+        features."""
         off, kind = mean - self.prior.mean, self.gaussian.kind_name
         scatter = self.kind.scatter(moments, mean - self.gaussian.origin)
         if kind in ("full", "tied"):

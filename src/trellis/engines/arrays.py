@@ -1,4 +1,4 @@
-"""What the engines on NumPy arrays share: conversion, checks of shapes and tokens, the logarithm."""
+"""Functions shared by the engines on NumPy arrays: conversion, checks of shapes and tokens, the logarithm."""
 
 from typing import Any
 

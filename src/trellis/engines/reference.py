@@ -34,14 +34,14 @@ def written_step(transition: AnyTransition, step: int) -> Any:
 
 
 def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
-    """The distribution one step forward, at the states `ids` (None: all): [B, k] -> [B, k']."""
+    """The distribution one step forward, at the states `ids` (all if None): [B, k] -> [B, k']."""
     if belief.ids is not None and ids is not None:
         return (belief.probs.unsqueeze(-2) @ transition.blocks(belief.ids, ids)).squeeze(-2)
     return at_states(transition.forward(to_dense(belief, transition.num_states)), ids)
 
 
 def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
-    """A m, the message one step back, at the states `ids` (None: all): [B, k'] -> [B, k]."""
+    """A m, the message one step back, at the states `ids` (all if None): [B, k'] -> [B, k]."""
     if message.ids is not None and ids is not None:
         return (transition.blocks(ids, message.ids) @ message.probs.unsqueeze(-1)).squeeze(-1)
     return at_states(transition.backward(to_dense(message, transition.num_states)), ids)
@@ -60,7 +60,7 @@ def at_states(full: Tensor, ids: Tensor | None) -> Tensor:
 
 
 def first_step(prior: Belief, ids: Tensor | None, num_states: int) -> Tensor:
-    """The prior at the live states of step 0: [B, k]. If the prior is over live states, they must be those."""
+    """The prior at the live states of step 0: [B, k]. A prior over live states must be over the same states."""
     if prior.ids is not None and ids is not None:
         return prior.probs
     return at_states(to_dense(prior, num_states), ids)

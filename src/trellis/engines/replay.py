@@ -117,7 +117,7 @@ def rebuilt(value: Any, found: Iterator[Tensor]) -> Any:
 
 
 def described(value: Any) -> Hashable:
-    """What problems with the same graph have in common."""
+    """The properties that problems must share to use the same graph."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype, value.device
     if isinstance(value, Dense | Stacked):

@@ -1,4 +1,4 @@
-"""The explorer: what a trained model has learned, as JSON answers, a web server and a page.
+"""The explorer shows what a trained model has learned: JSON answers, a web server and a page.
 
 `trellis explore RUN` starts the server. `snapshot` gives the answers for a page without a server."""
 

@@ -17,7 +17,7 @@ def shortened(split: Split, most: int) -> Split:
 
 
 def in_context(vocab: Vocabulary, split: Split, place: int, before: int, after: int) -> dict[str, Any]:
-    """A token, and up to `before` and `after` tokens around it in its sentence."""
+    """A token with its context in the sentence: at most `before` tokens before it and `after` tokens after it."""
     sentence = int(np.searchsorted(split.sentences, place, side="right"))
     begin, end = (int(i) for i in split.sentences[sentence - 1 : sentence + 1])
     words, here = vocab.decode(split.tokens[begin:end].tolist()), place - begin

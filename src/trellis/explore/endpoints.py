@@ -1,4 +1,5 @@
-"""The table of the API: every request, its fields, and what its answer is. Names are those of the Python methods."""
+"""The table of the API: every request, its fields, and a summary of its answer. Requests are named after the Python
+methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a request: what they hold, how they are checked, and their JSON schema."""
+"""The fields of a request: their values, checks and JSON schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request must satisfy before it reaches the explorer, and the headers of every response.
+"""Checks of every request before it reaches the explorer, and the headers of every response.
 
 A page of another site may send requests to a local server. Such requests carry the name of that site in `Origin`; if
 its name was rebound to 127.0.0.1, it is in `Host`. Both are refused."""

@@ -20,7 +20,8 @@ class NeighbourViews(Views):
 
     @torch.no_grad()
     def neighbours(self, word: str, top: int) -> Answer:
-        """The words with the largest cosines. Without a word, those of the most frequent one."""
+        """The words whose vectors have the largest cosines with that of a word (by default, of the most frequent
+        word)."""
         vocab = self.model.vocab
         word = word or next(iter(self.frequent_words()), vocab.words[0])
         if word not in vocab.index:

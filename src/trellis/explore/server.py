@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 def application(
     explorer: Explorer, hosts: Collection[str] | None = LOOPBACK, token: str | None = None, turns: Turns | None = None
 ) -> Starlette:
-    """The ASGI application. It answers requests for `hosts` only (None: any), and only with the token if there is
-    one."""
+    """The ASGI application. It answers only requests for `hosts` (any host if None) and, if there is a token, only
+    requests with that token."""
     queue = turns or Turns()
 
     @asynccontextmanager
@@ -62,7 +62,7 @@ def application(
 
 
 def prepare(explorer: Explorer, queue: Turns) -> None:
-    """Compute in the background what takes long."""
+    """Do slow computations in the background."""
     for views in explorer.views:
         try:
             views.background(queue.run)

@@ -46,7 +46,7 @@ class Turns:
         return future
 
     async def answer(self, function: Callable[[], T]) -> T:
-        """The result of a function, when its turn has come; raises Busy."""
+        """Run a function when its turn has come, and return its result; raises Busy."""
         if len(self.waiting) >= self.most:
             raise Busy("Too many questions are waiting; try again in a few seconds.")
         future = self.submit(function)
@@ -60,7 +60,7 @@ class Turns:
             ) from None
 
     def run(self, function: Callable[[], T]) -> T:
-        """The result of a function of a background thread, when its turn has come."""
+        """Run a function for a background thread when its turn has come, and return its result."""
         return self.submit(function).result()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The answers about one model: what all families have, and how a query is written as a link and as a command."""
+"""The answers about one model that all families share, and queries written as links and as commands."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def widget(model: PersistedModel, other: PersistedModel | None = None) -> Any:
 
 
 def prepare(explorer: Explorer, turns: Turns) -> None:
-    """Compute in the background what takes long; the page asks again until it is there."""
+    """Do slow computations in the background. The page asks again until they are done."""
     for views in explorer.views:
         with suppress(TrellisError, *LIMITS):
             views.background(turns.run)

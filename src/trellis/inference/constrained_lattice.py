@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """What may follow n pairs (t, s)."""
+    """The possible continuations of n pairs (t, s)."""
 
     ends: Tensor  # whether the sequence may end: [n] bool
     source: Tensor  # of each edge: the index of its pair, in ascending order

@@ -47,7 +47,8 @@ class Step(NamedTuple):
 
 @torch.no_grad()
 def most_probable_path(product: Product, position: Position) -> Explained | None:
-    """The most probable continuation of one sequence and its states; None if there is none."""
+    """The most probable continuation of one sequence, with its states; None if no continuation satisfies the
+    constraint."""
     scores, states, weights = position.ahead.log(), position.states, product.label_best().log()
     first, ending, trace = int(position.steps[0]), product.ends.log(), list[Step]()
     best: tuple[float, int, int, int] | None = None  # log p, steps, state of the automaton (its index), state

@@ -160,7 +160,7 @@ def smooth_means(covs: Covs, means: Means, transition: Tensor) -> Tensor:
 
 
 def smooth_covs(covs: Covs, transition: Tensor, inside: Tensor) -> tuple[Shared, Shared]:
-    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y). If all sequences share them, those of one sequence. May overwrite
+    """Cov(x_t | y) and Cov(x_{t+1}, x_t | y) of every sequence, or of one sequence if all share them. May overwrite
     `covs`."""
     if covs.compiled:
         lengths = inside.sum(1)

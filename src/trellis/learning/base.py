@@ -60,7 +60,7 @@ class Learner(Protocol):
 
 
 class GradientModel(nn.Module):
-    """A model that can be trained by gradient; `state` is what it carries over between batches, initially None."""
+    """A model that can be trained by gradient. `state` is carried over between batches and is initially None."""
 
     synchronises: bool = False  # whether its log-likelihood waits for the device: its steps are no CUDA graphs
 

@@ -26,7 +26,7 @@ class VariationalParts(Parts):
         self.posteriors, self.priors = (start, transition), priors
 
     def bound(self) -> float:
-        """What the lower bound adds to the log-likelihood of the E-step."""
+        """The lower bound minus the log-likelihood of the E-step."""
         apart = [divergence(*each).sum() for each in zip(self.posteriors, self.priors, self.logs, strict=True)]
         return -float(sum(apart) + self.emission.divergence())
 

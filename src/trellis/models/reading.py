@@ -49,7 +49,7 @@ def recipe_of(model: Any, path: Path | None = None, reader: str | None = None, c
 def sentences(
     model: Any, records: Iterable[Record], gap: str | None = None, pretokenized: bool = False, unit: str = "Line"
 ) -> Iterator[Sentence]:
-    """The sentences of records. `unit` is the name of what `Record.line` counts, for error messages."""
+    """The sentences of records. `unit` names the units that `Record.line` counts, for error messages."""
     vocab = model.vocab
     for number, record in enumerate(records, 1):
         text, place = record.text, f"{unit} {record.line}"

@@ -140,7 +140,7 @@ def reading_of(model: PersistedModel) -> Callable[[Split], Batches]:
 
 
 def check_source(source: str) -> None:
-    """Raise unless a text that a model file names is a built-in corpus, or one that the user has named before."""
+    """Raise if a text named in a model file is neither a built-in corpus nor a text that the user has named before."""
     if source not in NAMED and source not in TAGGED and not is_trusted(source):
         raise TrellisError(
             f"Only the model file names its training text, {source!r}, so it was not read; to read it, choose it with "

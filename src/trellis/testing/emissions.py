@@ -104,7 +104,8 @@ class Case:
 
 
 def shape(case: Case) -> None:
-    """`potentials` has log-probabilities of every observation in every state, finite for some state."""
+    """`potentials` has log-probabilities of every observation in every state. For each observation, at least one is
+    finite."""
     found = case.log_probs
     require(found.shape == (*case.missing.shape, case.states), f"their shape is {tuple(found.shape)}")
     require((found > -torch.inf).any(-1).all(), "an observation is impossible in every state")

@@ -34,7 +34,7 @@ def teacher_of(config: RunConfig) -> str:
 
 
 def about_teacher(config: RunConfig) -> dict[str, Any]:
-    """What a model file says about the teacher: its name, its family and the number of tokens."""
+    """The metadata about a teacher for the model file: its name, its family and the number of tokens."""
     if not (teacher := teacher_of(config)):
         return {}
     family = load(as_path(teacher), LanguageModel).name

@@ -170,7 +170,7 @@ def band_probs(log_weights: Tensor, kept: Tensor | None = None) -> tuple[Tensor,
 
 
 def enter_band(log_weights: Tensor, rows: Tensor, kept: Tensor | None = None) -> tuple[BandEntry, Tensor]:
-    """The band from the states `rows` [R] into the states `kept` [K'] (None: all states), and the log of each row's sum
+    """The band from the states `rows` [R] into the states `kept` [K'] (all if None), and the log of each row's sum
     [R]."""
     num_states, width = log_weights.shape
     everything = torch.arange(num_states, device=log_weights.device)

@@ -134,8 +134,8 @@ def described(name: str, row: Row, names: Sequence[str]) -> dict[str, object]:
 
 
 def verdicts(name: str, row: Row) -> list[str]:
-    """Whether the model differs significantly from the first, what was chosen on the validation set, and whether the
-    model can predict unknown words."""
+    """Notes on a model: whether it differs significantly from the first, which settings were chosen on the validation
+    set, and whether it can predict unknown words."""
     found = []
     if row.cache_decay:
         found.append(f"{name}: the weight of a word in the cache decays by {row.cache_decay:g} per token.")

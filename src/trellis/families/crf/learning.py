@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class State(NamedTuple):
-    """What a learner needs in order to continue: tensors and JSON values."""
+    """The state from which a learner can continue: tensors and JSON values."""
 
     tensors: Mapping[str, Tensor]
     json: Mapping[str, Any]
@@ -47,7 +47,8 @@ class Checkpoints:
         self.saved = time.monotonic()
 
     def restore(self, put: Callable[[State], T], otherwise: T) -> T:
-        """What `put` returns, given the state of the interrupted run; `otherwise` if there is none."""
+        """Call `put` with the state of the interrupted run and return its result, or return `otherwise` if there is no
+        state."""
         try:
             return otherwise if self.found is None else put(self.found)
         except (ValueError, LookupError, TypeError, RuntimeError) as error:

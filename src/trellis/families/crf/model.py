@@ -175,7 +175,8 @@ def every_pair(attributes: int, labels: int) -> Pairs:
 
 
 def check_pairs(pairs: Pairs, attributes: int, labels: int) -> None:
-    """Raise ValueError unless these are pairs of so many attributes and labels."""
+    """Raise ValueError unless these are pairs of an attribute and a label, given the numbers of attributes and
+    labels."""
     check_indices("first", pairs.first, (attributes + 1,), 0, len(pairs.labels) + 1)
     check_indices("labels", pairs.labels, (len(pairs.labels),), 0, labels)
     ends = int(pairs.first[0]), int(pairs.first[-1])

@@ -87,7 +87,7 @@ def spelling(words: Sequence[str]) -> Attributes:
 
 
 def chunk(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
-    """The 19 attributes of crfsuite's chunker; without parts of speech, those of the words alone."""
+    """The 19 attributes of crfsuite's chunker. Without parts of speech, only the attributes of words."""
     parts = [windowed("w", words), joined("w", words, [(-1, 0), (0, 1)])]
     if pos is not None:
         parts += [windowed("p", pos), joined("p", pos, GROUPS)]

@@ -23,7 +23,7 @@ TINT += "probable word are merged."
 
 
 class Follower(NamedTuple):
-    """What comes next with this probability: a class, or the states that share their most probable word."""
+    """A possible successor and its probability: a class, or the states that share their most probable word."""
 
     name: str
     prob: float

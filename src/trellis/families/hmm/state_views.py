@@ -142,7 +142,7 @@ class StateViews(LanguageViews):
         self.progress = done
 
     def warm(self) -> None:
-        """Compute what many answers share."""
+        """Compute values that many answers share."""
         _ = self.unigram, self.top_words, self.unit_vectors, super().examples
 
     def named(self, states: Tensor) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""State diagnostics of an HMM: what states emit, how many a text uses, their occupancy and their entropies.
+"""State diagnostics of an HMM: the words of states, the number of states that a text uses, occupancy and entropies.
 
 No array of states x tokens or states x states is ever formed: posteriors are computed for one window at a time, over
 the live states, and the transition matrix a few rows at a time."""

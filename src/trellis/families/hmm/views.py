@@ -30,7 +30,7 @@ class HMMViews(StateViews):
     views: ClassVar[tuple[str, ...]] = ("sentence", "states", "map", "questions")
 
     def warm(self) -> None:
-        """Also compute what all sentences share, so that the first one is answered quickly."""
+        """Also compute values that all sentences share, so that the first sentence is answered quickly."""
         tokens = torch.full((1, 2), self.model.vocab.eos, device=self.model.device)
         self.lattice(tokens)
         super().warm()

@@ -40,7 +40,8 @@ class Moment:
 
 
 def by_em(job: Job) -> Fitted:
-    """At most train.epochs iterations of EM; with train.patience, stop after that many without better validation.
+    """At most train.epochs iterations of EM, fewer if train.patience iterations in a row do not improve the validation
+    score.
 
     An interrupted run resumes from its last checkpoint, with identical results."""
     return fit(job, job.config.train.epochs)

@@ -34,7 +34,7 @@ class Fit(NamedTuple):
 
 
 def count_text(vocab: Vocabulary, split: Split, blocks: int, horizon: int, words: int = 0) -> Moments:
-    """Count the co-occurrences needed for learning, of the `words` most frequent words (0: all)."""
+    """Count the co-occurrences of the `words` most frequent words (all if 0), which are needed for learning."""
     lags = max(2 * blocks - 1, horizon)
     if split.tokens.size < 2 * lags:
         raise TrellisError(f"The text has {split.tokens.size:,} tokens; a lag of {lags} needs at least {2 * lags}.")

@@ -56,7 +56,8 @@ def ngrams_of_files(
 def count_orders(
     vocab: Vocabulary, order: int, count: Callable[[Trie | None], Counted]
 ) -> tuple[Trie, list[np.ndarray]]:
-    """n-grams up to an order; `count` returns those that extend the n-grams of a trie by a word (None: the words)."""
+    """All n-grams up to an order. `count(trie)` returns those that extend the n-grams of a trie by a word, and
+    `count(None)` returns the single words."""
     counts, trie = [np.zeros(len(vocab), np.int64)], Trie.of_words(len(vocab))
     words, seen = count(None)
     counts[0][words] = seen

@@ -18,7 +18,7 @@ from trellis.types import Counts
 
 
 class Size(NamedTuple):
-    """The numbers of a grammar; rank 0: a simple grammar."""
+    """The sizes of a grammar. Rank 0 means a simple grammar."""
 
     words: int
     eos: int

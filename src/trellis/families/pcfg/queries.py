@@ -35,7 +35,7 @@ class Posterior(NamedTuple):
 
 @torch.no_grad()
 def posterior(grammar: Grammar, tokens: Tensor, lengths: Tensor, closure: Closure | None = None) -> Posterior:
-    """Posteriors of sentences [B, L] without <eos>; with a closure, of sentences that may continue."""
+    """Posteriors of sentences [B, L] without <eos>. With a closure, the sentences may continue."""
     batch, length = tokens.shape
     leaf = log_words(grammar, tokens.T)
     spans = leaf.new_zeros(begin(length, length + 1), batch)

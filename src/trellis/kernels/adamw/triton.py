@@ -38,7 +38,7 @@ def update_some(
     w, g, m, v, a, place, inside, lr, scale, share, bias1, bias2,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, DECAY: tl.constexpr, AVERAGED: tl.constexpr,
 ):  # fmt: skip
-    """Update the entries at `place` that are `inside` (None: all)."""
+    """Update the entries at `place` that are `inside` (all if None)."""
     grad = tl.load(g + place, mask=inside) / scale
     first = tl.load(m + place, mask=inside)
     first += (1 - BETA1) * (grad - first)

@@ -58,7 +58,7 @@ def class_table(counts: sparse.csr_array, assignment: np.ndarray, classes: int) 
 
 
 def tabulate(counts: sparse.csr_array, assignment: np.ndarray, classes: int) -> Classes:
-    """The class bigram table of a partition, recounted."""
+    """Recount the class bigram table of a partition."""
     table = class_table(counts, assignment, classes)
     size = np.bincount(assignment[assignment >= 0], minlength=classes)
     transposed = np.ascontiguousarray(table.T)

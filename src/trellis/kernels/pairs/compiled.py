@@ -42,7 +42,7 @@ def share(work: Callable[..., None], products: int, size: int, *arguments: Any) 
 def gathered_product(
     left: Tensor, right: Tensor, rows: Tensor | None, columns: Tensor | None, out: torch.dtype, low: torch.dtype
 ) -> Tensor:
-    """left[rows[m]] right[columns[m]] for every m (None: m itself): [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
+    """left[rows[m]] right[columns[m]] for every m (m itself if None): [G, a, b], [H, b, c], [M], [M] -> [M, a, c]."""
     index = columns if rows is None else rows
     count = len(left) if index is None else len(index)
     everything = torch.arange(count)

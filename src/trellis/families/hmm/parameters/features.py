@@ -1,6 +1,6 @@
 """Feature maps phi: R^d -> R^F with positive values, given as log phi; phi(u) . phi(v) is a kernel of u and v.
 
-A `FeatureMap`, called with x [n, d] and the features to compute ([F'], None: all), returns log phi(x) [n, F'].
+A `FeatureMap` is called with x [n, d] and the features to compute, [F'] (all if None). It returns log phi(x) [n, F'].
 Entries added to FEATURE_MAPS can be named in a configuration.
 """
 

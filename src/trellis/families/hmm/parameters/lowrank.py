@@ -88,7 +88,7 @@ class LowRankTable(Tables):
         return {"row_logits": rows, "column_logits": (self.num_states, self.num_features)}
 
     def factors(self, rows: Tensor | None, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
-        """p(f | z) of the states `rows` (None: all), p(z' | f) of the states that the draw keeps, and log N_z."""
+        """p(f | z) of the states `rows` (all if None), p(z' | f) of the states that the draw keeps, and log N_z."""
         left = self.row_logits[:, : self.num_features]
         left = left if rows is None else take(left, rows)
         right = self.column_logits if draw.ids is None else self.column_logits[draw.ids]

@@ -212,7 +212,7 @@ class NeuralParams(WordParams):
         return self.nets["move"](before.to(self.dtype))
 
     def mask(self, rows: Tensor | None, draw: Draw) -> Mask | None:
-        """The mask of dropped transitions from the states `rows` (None: all)."""
+        """The mask of dropped transitions from the states `rows` (all if None)."""
         everything = torch.arange(self.num_states, device=self.words.device)
         return draw.mask(*(everything if ids is None else ids for ids in (rows, draw.ids)))
 

@@ -74,7 +74,7 @@ class Tables(WordParams, Maximisable):
 
     @property
     def sets(self) -> Tensor | None:
-        """The states that can emit each word: [V, k]; None: all."""
+        """The states that can emit each word: [V, k]; None if all states can."""
         return self.support if self.partition is None else self.partition.support
 
     def parts(self, draw: Draw = WHOLE) -> Parts:
