@@ -68,7 +68,7 @@ def random_problem(
     seed: int, batch: int, steps: int, states: int, symbols: int = 4, live: int | None = None, varying: str = "no",
     zeros: float = 0.0, missing: float = 0.0, shortest: int = 1, dtype: torch.dtype = torch.float64,
 ) -> Problem:  # fmt: skip
-    """A random chain. `varying` is no, step or sequence; `live` is the number of live states per symbol (None for all)."""
+    """A random chain. `varying` is no, step or sequence; `live` is the number of live states per symbol (None: all)."""
     generator = torch.Generator().manual_seed(seed)
     leading = {"no": (), "step": (steps - 1,), "sequence": (batch, steps - 1)}[varying]
     matrix = distributions(generator, *leading, states, states, zeros=zeros)
