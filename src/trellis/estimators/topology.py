@@ -84,13 +84,13 @@ class ConstrainedHMM(FittedHMM):
     """An estimator with constraints on its parameters. Each constraint may be a function of `n_components`."""
 
     _: KW_ONLY
-    transmat_mask: Any = None  # [K, K] bool: transitions that may be positive; or a function, such as left_right
-    startprob_mask: Any = None  # [K] bool: states in which a sequence may start; or a function, such as first_state
-    tied_transitions: Any = None  # labels [K]: states with the same row; or [K, K]: transitions of the same probability
-    tied_emissions: Any = None  # labels [K]: states with the same emission
-    frozen_transitions: Any = None  # states whose row of transmat_ is not trained; or [K, K] bool: single transitions
-    frozen_emissions: Any = None  # states whose emission is not trained
-    sticky: float = 0.0  # pseudocount of transitions from a state to itself, in addition to transmat_prior
+    transmat_mask: Any = None
+    startprob_mask: Any = None
+    tied_transitions: Any = None
+    tied_emissions: Any = None
+    frozen_transitions: Any = None
+    frozen_emissions: Any = None
+    sticky: float = 0.0
 
     unsupported: ClassVar[tuple[str, ...]] = ()  # the settings of this class that do not apply to a subclass
 
