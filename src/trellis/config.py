@@ -166,16 +166,37 @@ class EvalConfig(Options):
 class RunConfig(Options):
     """The complete configuration of a run; omitted sections take the family's defaults.
 
-    `given` lists the options that were set, by dotted name: those that a family must not choose by itself.
+    Parameters
+    ----------
+    data : DataConfig or TaggedDataConfig
+        How the text is read.
+    model : ModelConfig
+        The family and the options of the model.
+    batches
+        The size and the order of batches.
+    train : TrainConfig
+        The learner and its options.
+    seed
+        The random seed.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+    budget
+        A limit on the training time, such as "30s", "5m" or "2h".
+    eval
+        What is evaluated after training.
+    given
+        The options that were set, by dotted name: those that a family must not choose by itself.
 
+    Examples
+    --------
     >>> trellis.RunConfig().train.learner
     'stepwise-em'
     """
 
-    data: Any = None  # the family's: DataConfig or TaggedDataConfig
-    model: Any = field(default_factory=lambda: find_family("hmm").load("config")())  # the family's ModelConfig
+    data: Any = None
+    model: Any = field(default_factory=lambda: find_family("hmm").load("config")())
     batches: BatchConfig = BatchConfig()
-    train: Any = None  # the family's: TrainConfig, or another FitConfig
+    train: Any = None
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
     budget: str = option(
@@ -224,6 +245,7 @@ class RunConfig(Options):
 
     @property
     def family(self) -> Family:
+        """The family of the model."""
         return find_family(self.model.family)
 
     def ordered(self, order: str = "") -> RunConfig:

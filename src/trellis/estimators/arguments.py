@@ -93,6 +93,11 @@ ARGUMENTS = {  # K states, V symbols, F features
     "n_iter_no_change": ("int", "Iterations without a better held-out log-likelihood before training stops."),
     "learning_decay": ("float", "The step size of the k-th `partial_fit` after the first is (k + 2) ** -decay."),
 }
+VARIATIONAL = {  # where posteriors are estimated
+    "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",
+    "transmat_prior": "Parameters of the Dirichlet priors of the transitions; None: 1 / n_components.",
+    "tol": "Training stops if an iteration raises the lower bound by less than this.",
+}
 
 
 def documented(**own: str) -> Callable[[Class], Class]:
@@ -106,7 +111,8 @@ def documented(**own: str) -> Callable[[Class], Class]:
             kind, meaning = ARGUMENTS.get(one.name, ("str", ""))
             lines += [f"{one.name} : {kind}, default {one.default!r}", f"    {meanings.get(one.name, meaning)}"]
         text, mark, example = inspect.cleandoc(cls.__doc__ or "").partition(">>>")
-        cls.__doc__ = "\n".join([text.rstrip(), "", *lines, "", "Examples", "--------", mark + example])
+        examples = ["", "Examples", "--------", mark + example] if mark else []
+        cls.__doc__ = "\n".join([text.rstrip(), "", *lines, *examples])
         return cls
 
     return decorate

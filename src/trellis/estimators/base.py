@@ -14,6 +14,7 @@ from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators import hooks, inference
 from trellis.estimators.alignment import AlignedHMM
+from trellis.estimators.arguments import documented
 from trellis.estimators.blocks import Block
 from trellis.estimators.inputs import Observations, lengths_of
 from trellis.estimators.labels import start_from_labels
@@ -26,6 +27,7 @@ from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
 
+@documented()
 @dataclass(repr=False, eq=False)
 class BaseHMM(AlignedHMM, StreamingHMM):
     """A hidden Markov model trained by expectation-maximisation; subclasses add the emission."""

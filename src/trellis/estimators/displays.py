@@ -15,6 +15,19 @@ from trellis.report.heatmap import likeness_order
 def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax: Any = None) -> Any:
     """Plot one feature of the observations over time, coloured by decoded state; dashed lines separate sequences.
 
+    Parameters
+    ----------
+    model : estimator
+        A fitted estimator.
+    X, lengths : array or list, array or None
+        The observations and the lengths of their sequences, as for `fit`.
+    feature
+        The feature to plot.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> X = np.array([0, 1, 0, 1, 2, 2])
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)
@@ -44,6 +57,17 @@ def plot_transitions(model: Any, *, n: int = 20, ax: Any = None) -> Any:
     For an HMM language model, the matrix has the `n` most informative states, labelled with their most probable words
     and ordered so that similar states are adjacent.
 
+    Parameters
+    ----------
+    model : estimator or HMM
+        A fitted estimator, or an HMM language model.
+    n
+        The number of states of a language model.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 2, 2])
     >>> len(trellis.plot_transitions(model, ax=Figure().subplots()).texts)
@@ -86,6 +110,17 @@ def informative_states(model: Any, n: int) -> tuple[list[str], Array]:
 def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -> Any:
     """Plot the posterior probabilities of the states over time, stacked; dashed lines separate sequences.
 
+    Parameters
+    ----------
+    model : estimator
+        A fitted estimator.
+    X, lengths : array or list, array or None
+        The observations and the lengths of their sequences, as for `fit`.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> X = np.array([0, 1, 0, 1, 2, 2])
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)

@@ -23,7 +23,7 @@ ROUNDING = 1e-10  # relative error allowed in eigenvalues
 
 @documented(
     covariance_type='The form of a covariance matrix: "spherical", "diag", "full", or "tied" (one matrix per state).',
-    covars_prior="Shape of the inverse gamma prior (spherical, diag) or scale of the inverse Wishart prior; None: none.",
+    covars_prior="Shape of the inverse gamma prior (spherical, diag) or scale of an inverse Wishart prior; None: none.",
     covars_weight="Scale of the inverse gamma prior, or degrees of freedom of the inverse Wishart prior.",
 )
 @positional(

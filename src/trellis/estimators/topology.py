@@ -26,6 +26,15 @@ TOLERANCE = 1e-8  # of tied values
 def left_right(n_components: int, max_jump: int = 1) -> Array:
     """A `transmat_mask` for a left-right model, which allows transitions from state i to i, i + 1, ..., i + max_jump.
 
+    Parameters
+    ----------
+    n_components
+        The number of states.
+    max_jump
+        The largest step to the right.
+
+    Examples
+    --------
     >>> trellis.left_right(3).astype(int)
     array([[1, 1, 0],
            [0, 1, 1],
@@ -40,6 +49,15 @@ def left_right(n_components: int, max_jump: int = 1) -> Array:
 def ergodic(n_components: int, self_loops: bool = True) -> Array:
     """A `transmat_mask` that allows all transitions; with `self_loops=False`, all but those from a state to itself.
 
+    Parameters
+    ----------
+    n_components
+        The number of states.
+    self_loops
+        Whether a state may follow itself.
+
+    Examples
+    --------
     >>> trellis.ergodic(2, self_loops=False).astype(int)
     array([[0, 1],
            [1, 0]])
@@ -50,6 +68,13 @@ def ergodic(n_components: int, self_loops: bool = True) -> Array:
 def first_state(n_components: int) -> Array:
     """A `startprob_mask` for a model that always starts in its first state.
 
+    Parameters
+    ----------
+    n_components
+        The number of states.
+
+    Examples
+    --------
     >>> trellis.first_state(3)
     array([ True, False, False])
     """

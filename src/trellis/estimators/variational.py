@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from trellis.emissions import Gaussian
 from trellis.emissions.variational import DirichletCategorical, NormalWishart, WishartGaussian
 from trellis.errors import InputError
-from trellis.estimators.arguments import documented
+from trellis.estimators.arguments import VARIATIONAL, documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.blocks import Block
 from trellis.estimators.categorical import CategoricalStates
@@ -25,11 +25,6 @@ from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
 VARIANCE = 1e-3  # added to the initial variances; the default scale of their prior
-MEANINGS = {
-    "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",
-    "transmat_prior": "Parameters of the Dirichlet priors of the transitions; None: 1 / n_components.",
-    "tol": "Training stops if an iteration raises the lower bound by less than this.",
-}
 
 
 @dataclass(repr=False, eq=False)
@@ -146,7 +141,7 @@ class VariationalHMM(BaseHMM):
 
 
 @documented(
-    **MEANINGS,
+    **VARIATIONAL,
     emissionprob_prior="Parameters of the Dirichlet priors of the emissions; None: 1 / n_features.",
 )
 @positional(
@@ -219,7 +214,7 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
 
 
 @documented(
-    **MEANINGS,
+    **VARIATIONAL,
     means_prior="Mean of the normal prior of the means; None: the mean of the data.",
 )
 @positional(

@@ -45,9 +45,17 @@ def axes_or_new(ax: Any) -> Any:
 def figure_style(width: str | float = "column", height: float | None = None) -> Iterator[None]:
     """Set matplotlib's style for a figure in a paper; figures made inside the block have it.
 
-    `width` is "column" (3.3 inches), "page" (6.9 inches) or a number of inches. Text has 8 points, fonts are embedded
-    in PDF files, and colours are those of the report.
+    Text has 8 points, fonts are embedded in PDF files, and colours are those of the report.
 
+    Parameters
+    ----------
+    width
+        "column" (3.3 inches), "page" (6.9 inches) or a number of inches.
+    height
+        A number of inches; by default, 0.62 times the width.
+
+    Examples
+    --------
     >>> import matplotlib.pyplot as plt
     >>> with trellis.figure_style(width=5):
     ...     figure = plt.figure()
@@ -83,6 +91,17 @@ def plot_trellis(model: PersistedModel, text: Text, *, ax: Any = None) -> Any:
     The area of a circle is the posterior probability of a state, the width of a line that of a transition. Rings mark
     the Viterbi path. `model.draw(text)` draws the same picture as SVG.
 
+    Parameters
+    ----------
+    model
+        An HMM language model.
+    text
+        A sentence.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> axes = trellis.plot_trellis(trellis.load("demo"), "returns a list", ax=Figure().subplots())
     >>> [label.get_text() for label in axes.get_xticklabels()]
@@ -110,8 +129,17 @@ def plot_trellis(model: PersistedModel, text: Text, *, ax: Any = None) -> Any:
 def plot_training(runs: Any, *, ax: Any = None) -> Any:
     """Plot training and validation perplexity over the epochs of a run, or of several.
 
-    `runs` is a `Trained`, a run folder, or a dict of these by name. Dashed lines are training perplexities.
+    Dashed lines are training perplexities.
 
+    Parameters
+    ----------
+    runs : Trained, path, or dict
+        The result of `train`, a run folder, or a dict of these by name.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> trellis.plot_training({"2 states": trained}, ax=Figure().subplots()).get_xlabel()
@@ -149,8 +177,19 @@ def run_curves(run: Any) -> Curves:
 def plot_comparison(rows: Sequence[Row], *, by: str = "frequency", ax: Any = None) -> Any:
     """Plot the perplexity of models by word frequency, or by position in the sentence.
 
-    `rows` is the result of `trellis.compare`. With several models, perplexities are relative to the first.
+    With several models, perplexities are relative to the first.
 
+    Parameters
+    ----------
+    rows
+        The result of `trellis.compare`.
+    by
+        "frequency" or "position".
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> text = ["a b c", "b a c", "c c a"] * 20
     >>> models = [trellis.train(text, family=name).model for name in ("unigram", "bigram")]

@@ -126,18 +126,35 @@ def compare(
     cache: bool = False,
     dynamic: bool = False,
 ) -> list[Row]:
-    """Compare language models, given as models or files, on a text that is given as in `evaluate`.
-
-    Returns a row per model. These options add rows:
-
-    - `ngram`: an n-gram model of that order, estimated from the training text of the first model
-    - `dynamic`: each model under dynamic evaluation, in which its weights adapt to the text
-    - `interpolate`: the linear mixture of all these models: those passed, the n-gram model and the dynamic ones
-    - `cache`: the linear mixture of the same models and a unigram cache, in which recent words are more probable
+    """Compare language models on a text. Returns a row per model; some options add rows.
 
     Mixture weights, the decay of the cache and the settings of dynamic evaluation are chosen on the validation split.
-    With `open_vocabulary`, the vocabularies may differ: unknown words are spelled out by a character model.
 
+    Parameters
+    ----------
+    models
+        Models, model files or run folders.
+    data : str, path, list or Corpus
+        The text, as in `evaluate`.
+    split
+        The split of the corpus; by default the test split, or all of a text that has no splits.
+    interpolate
+        Add the linear mixture of all models: those passed, the n-gram model and the dynamic ones.
+    contexts
+        The number of contexts in which two models differ most, for each comparison with the first model.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+    open_vocabulary
+        Allow different vocabularies: unknown words are spelled out by a character model.
+    ngram
+        Add an n-gram model of this order, estimated from the training text of the first model; 0: none.
+    cache
+        Add the linear mixture of the same models and a unigram cache, in which recent words are more probable.
+    dynamic
+        Add each model under dynamic evaluation, in which its weights adapt to the text.
+
+    Examples
+    --------
     >>> models = [trellis.train(["a b", "b a"] * 20, family=family).model for family in ("unigram", "bigram")]
     >>> first, second = trellis.compare(models, ["a b", "b a"] * 20)
     >>> second.perplexity < first.perplexity, second.against_first.perplexity.significant

@@ -41,6 +41,8 @@ def check_transition(
     inverts
         Whether samples are drawn by inversion of whole rows, so that they equal those of a dense matrix.
 
+    Examples
+    --------
     >>> import torch
     >>> from trellis.testing import check_transition
     >>> from trellis.transitions import Dense
