@@ -1,6 +1,6 @@
 """Compare models on one text: perplexity, its breakdown, and the significance of differences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ from trellis.tasks.dynamic import Adaptation, Dynamic
 from trellis.tasks.lm import Evaluation, in_text_order, load_split, reading_of, split_of
 from trellis.tasks.mixture import cache_log_probs, fit_cache, fit_weights, interpolate
 from trellis.tasks.spelling import Spelling
+
+Model = LanguageModel | str | PathLike[str]
 
 INTERPOLATED, CACHED = "interpolated", "interpolated with a cache"
 BEFORE, AFTER = 12, 3  # tokens of context shown before and after a word
@@ -115,7 +117,7 @@ class Row:
 
 
 def compare(
-    models: Sequence[LanguageModel | str | PathLike[str]],
+    models: Sequence[Model] | Mapping[str, Model],
     data: Any = None,
     split: str | None = None,
     interpolate: bool = False,
@@ -133,7 +135,7 @@ def compare(
     Parameters
     ----------
     models
-        Models, model files or run folders.
+        Models, model files or run folders, or a dict of these by name.
     data : str, path, list or Corpus
         The text, as in `evaluate`.
     split
@@ -163,7 +165,7 @@ def compare(
     data = list(data) if isinstance(data, Iterator) else data
     if isinstance(data, str | PathLike):
         trust_source(str(data))
-    entries = [with_name(model, device) for model in models]
+    entries = with_names(models, device)
     if ngram:
         entries.append(ngram_of(entries[0].model, ngram))
     learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]
@@ -199,11 +201,16 @@ def mixtures(scored: list[Scored], valid: list[Scored], interpolated: bool, cach
     return found
 
 
-def with_name(model: LanguageModel | str | PathLike[str], device: str) -> Entry:
-    """A model and its name: that of its file or family."""
-    if isinstance(model, LanguageModel):
-        return Entry(model.name, model)
-    return Entry(str(model), load(as_path(model), LanguageModel, device))
+def with_names(models: Sequence[Model] | Mapping[str, Model], device: str) -> list[Entry]:
+    """Models and their names: those given, or those of their files or families, numbered where they are the same."""
+    given = list(models.values() if isinstance(models, Mapping) else models)
+    found = [one if isinstance(one, LanguageModel) else load(as_path(one), LanguageModel, device) for one in given]
+    own = [model.name if one is model else str(one) for one, model in zip(given, found, strict=True)]
+    names = [str(name) for name in models] if isinstance(models, Mapping) else own
+    numbers = [
+        f" {names[: place + 1].count(name)}" if names.count(name) > 1 else "" for place, name in enumerate(names)
+    ]
+    return [Entry(name + number, model) for name, number, model in zip(names, numbers, found, strict=True)]
 
 
 def adapted(entry: Entry, data: Any) -> Entry:
