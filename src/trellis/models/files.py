@@ -26,9 +26,8 @@ BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
 CONFIG = "config.toml"
 DEMO = "demo"  # a model in the package, made by `make bundled`
 BUNDLED = Path(__file__).with_name(f"{DEMO}.safetensors")
-ABOUT: dict[str, type] = dict.fromkeys(
-    ("corpus", "order", "reader", "column"), str
-)  # the types of the metadata that are used
+# the types of the metadata that are used
+ABOUT: dict[str, type] = dict.fromkeys(("corpus", "order", "reader", "column", "licence"), str)
 ABOUT |= dict.fromkeys(("data", "run", "training", "scores"), dict)
 M = TypeVar("M", bound=PersistedModel)
 

@@ -105,6 +105,7 @@ def train(
         about = {"corpus": corpus.description, "order": config.batches.order}
         about["run"] = {"command": command, "seed": config.seed, "device": describe_device(device)} | versions()
         about |= {"data": asdict(config.data)} if data is None else {}
+        about |= {"licence": config.data.licence} if config.data.licence else {}
         about |= about_teacher(config)
         if isinstance(corpus, Corpus):
             about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}
