@@ -43,7 +43,9 @@ class DataConfig(Options):
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
     test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
     shards: str = option("", "files to train on in place of the training split, read as a stream: a folder or pattern")
-    licence: str = option("", "licence of the text, for the model card; empty: that of the named corpus, if it is known")
+    licence: str = option(
+        "", "licence of the text, for the model card; empty: that of the named corpus, if it is known"
+    )
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class TaggedDataConfig(Options):
     column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
     valid_fraction: float = option(0.05, "fraction of a file held out for validation", within="[0, 1)")
     test_fraction: float = option(0.05, "fraction of a file held out for testing", within="[0, 1)")
-    licence: str = option("", "licence of the text, for the model card; empty: that of the named corpus, if it is known")
+    licence: str = option(
+        "", "licence of the text, for the model card; empty: that of the named corpus, if it is known"
+    )
 
 
 @dataclass(frozen=True)
