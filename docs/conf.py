@@ -80,7 +80,8 @@ def add_types(app: Any, what: str, name: str, obj: Any, options: Any, lines: lis
         if not lines[number]:
             break
         if first in known and " : " not in lines[number]:
-            lines[number] += f" : {stringify_annotation(known[first].annotation, 'smart').replace('~', '')}"
+            shown = stringify_annotation(known[first].annotation, "smart")
+            lines[number] += " : " + re.sub(r"~?(\w+\.)+(?=\w)", "", shown).replace("~", "")
 
 
 def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

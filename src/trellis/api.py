@@ -53,8 +53,10 @@ def train(
         A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
     resume
         Resume the run in that folder.
-    seed, device
-        The random seed; "cpu", "cuda" or "auto" (the GPU if there is one).
+    seed
+        The random seed.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
     callbacks
         Objects that are called during training; see `Callback`.
     settings : str, int, float, bool or dict

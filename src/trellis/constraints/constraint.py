@@ -109,8 +109,10 @@ def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Cons
     ----------
     phrase
         A word, or several words separated by spaces.
-    at_least, at_most
-        The smallest and the largest number of occurrences; None: no limit.
+    at_least
+        The smallest number of occurrences.
+    at_most
+        The largest number of occurrences; None: no limit.
     """
     if at_least < 0 or (at_most is not None and at_most < at_least):
         raise TrellisError(
@@ -259,8 +261,10 @@ def length(least: int, most: int | None = None) -> Constraint:
 
     Parameters
     ----------
-    least, most
-        The smallest and the largest number of tokens; None: no limit.
+    least
+        The smallest number of tokens.
+    most
+        The largest number of tokens; None: no limit.
     """
     if least < 0 or (most is not None and most < least):
         raise TrellisError(f"A sentence cannot have from {least} to {most} words; pass 0 <= least <= most.")

@@ -31,10 +31,12 @@ def check_transition(
 
     Parameters
     ----------
-    build, parameters
-        A function that builds a transition of 3 to 8 states, and its arguments, tensors in float64. The transition is
-        checked against its `dense`, and gradients in the parameters against finite differences. If it is `Countable`,
-        its statistics and M-step are checked too; if it is `Samplable`, its samples.
+    build
+        A function that builds a transition of 3 to 8 states. The transition is checked against its `dense`, and
+        gradients in the parameters against finite differences. If it is `Countable`, its statistics and M-step are
+        checked too; if it is `Samplable`, its samples.
+    parameters
+        The arguments of `build`, in float64.
     statistics
         `statistics(transition, pairs)` computes the statistics of expected transitions [n, m, K, K] independently of
         the transition's methods. By default, its own `collect` over all states is used.
