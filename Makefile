@@ -62,8 +62,8 @@ docs: .venv/documented
 # the wheel and the source distribution, which the test installs and tries in an environment without optional packages
 wheel: .venv/developed
 	rm -rf build dist
-	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')"
-	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_wheel('dist')"
+	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" > /dev/null
+	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_wheel('dist')" > /dev/null
 	$(BIN)/python -m pytest tests/test_packaging.py
 
 # SECONDS of random input, shared by all targets (see docs/stability.md)

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sphinx.util.typing import stringify_annotation
+
 import trellis
 from trellis.progress import set_quiet
 
@@ -68,6 +70,20 @@ LITERAL = r"``.+?``|`[^`]+`|^ *>>>.*(?:\n.*\S.*)*"  # code and doctests
 MARKED = re.compile(rf"({LITERAL})|(?<=\w)_(?![\w_])|[*|]", re.MULTILINE)
 
 
+def add_types(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Add the types of parameters to the section "Parameters" of a docstring, from the annotations."""
+    if what not in ("class", "function", "method") or "Parameters" not in lines:
+        return
+    known = inspect.signature(obj).parameters
+    for number in range(lines.index("Parameters") + 2, len(lines)):
+        first = lines[number].split(",")[0]
+        if not lines[number]:
+            break
+        if first in known and " : " not in lines[number]:
+            shown = stringify_annotation(known[first].annotation, "smart")
+            lines[number] += " : " + re.sub(r"~?(\w+\.)+(?=\w)", "", shown).replace("~", "")
+
+
 def escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Escape what docstrings mean literally but reStructuredText would read as markup: transmat_, p(x | z), a * b."""
     shown = MARKED.sub(lambda found: found[1] or f"\\{found[0]}", "\n".join(lines))
@@ -78,7 +94,8 @@ def is_ours(thing: Any) -> bool:
     """Whether a member is defined in this package, not in torch, scikit-learn or the standard library."""
     for wrapped in ("fget", "func", "__func__"):
         thing = getattr(thing, wrapped, thing)
-    module = getattr(inspect.unwrap(thing) if callable(thing) else thing, "__module__", None)
+    owner = getattr(thing, "__objclass__", thing)  # the class of a method written in C, such as tuple.index
+    module = getattr(inspect.unwrap(owner) if callable(owner) else owner, "__module__", None)
     return module is None or module.startswith("trellis")
 
 
@@ -97,6 +114,7 @@ def link_outside(app: Any, page: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", add_types, priority=90)
     app.connect("autodoc-process-docstring", escape, priority=100)  # before numpydoc adds markup of its own
     app.connect("autodoc-skip-member", skip)
     app.connect("source-read", link_outside)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import doctest
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
+
+from running import run
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECIPES = Path(__file__).parent / "extending"
@@ -50,6 +53,31 @@ def test_the_example_of_constraints(capsys: pytest.CaptureFixture[str], monkeypa
     out = capsys.readouterr().out
     assert out.count("p(constraint) =") == 6
     assert "best: this returns each last line is specified" in out
+
+
+def test_the_tour_of_the_front_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command and every line of Python, in order, in one folder; the text is small, and no GPU is used."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRELLIS_CACHE", str(tmp_path / "cache"))
+    lines = ["return the first element of a list", "the function returns a new list", "the name of a list"]
+    (tmp_path / "small.txt").write_text("\n".join(lines * 20))
+    commands, names = 0, {}
+    page = (DOCS / "index.md").read_text(encoding="utf-8").split("```{toctree}")[0]
+    for kind, block in re.findall(r"```(\w*)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            exec(block, names)
+            continue
+        for line in block.splitlines():
+            program, *words = shlex.split(line.replace("python-docs", "small.txt").replace("64", "4"))
+            if program == "trellis" and "--budget" not in words:
+                assert run(*words) == 0, line
+                commands += 1
+    assert commands >= 7
+    assert names["tagger"].tag([["the", "list"]]) == [["D", "N"]]
+    assert (tmp_path / "trellis.svg").exists()
+    assert "returns" in capsys.readouterr().out
 
 
 def test_recipes_are_the_files_that_are_tested() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -96,3 +97,16 @@ def test_tutorials_are_listed() -> None:
     assert {*SHORT} <= {path.stem for path in TUTORIALS.glob("*.py")}
     for path in TUTORIALS.glob("*.py"):
         assert re.match(r'r?"""\n.+\n=+\n', path.read_text(encoding="utf-8")), path.name
+
+
+def test_times_on_a_gpu_are_stored_results() -> None:
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    for run, row in {
+        "ptb-64k-128.1": "65,536 states on PTB, 12",
+        "wikitext2-64k.0": "65,536 states on WikiText-2",
+    }.items():
+        found = json.loads((ROOT / "experiments" / "scaling_hmm_lm" / "results" / f"{run}.json").read_text())
+        (line,) = [line for line in page.splitlines() if row in line]
+        assert line.endswith(f"| GPU | {found['training']['seconds']:.0f} s |")
+        assert found["hardware"]["device"] == "NVIDIA H200"
+        assert f"{found['figures']['test']:.1f}" in line

@@ -42,7 +42,7 @@ def train(
 
     Parameters
     ----------
-    data
+    data : str, path, list, Corpus or RunConfig
         The name of a corpus, a file or folder, a `Corpus`, or sentences: a list, an array, a pandas column or an
         iterator of strings or lists of tokens. For taggers, the name of a tagged data set, a file, or sentences of
         (word, tag) pairs. Or a `RunConfig` or TOML file, which determines all other arguments except `run`, `resume`
@@ -53,11 +53,13 @@ def train(
         A folder for the model, its checkpoints, metrics and results; if omitted, nothing is written.
     resume
         Resume the run in that folder.
-    seed, device
-        `seed` is the random seed. `device` is "cpu", "cuda" or "auto" (the GPU if there is one).
+    seed
+        The random seed.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
     callbacks
         Objects that are called during training; see `Callback`.
-    settings
+    settings : str, int, float, bool or dict
         Options by name (`states=512, epochs=3`), or a dict of options for a section (`batches={"window": 32}`). An
         option given by name belongs to the first of the sections `model`, `train`, `batches`, `data` and `eval` that
         has it.
@@ -100,9 +102,15 @@ def fingerprint(data: Any) -> str:
 def read_corpus(data: Any = "python-docs", **settings: Any) -> Corpus:
     """Encode a text as integers, with its vocabulary and splits.
 
-    `data` is the name of a corpus, a file or folder, or a list of sentences (strings, or lists of tokens). `settings`
-    are options of the section [data], such as `tokenizer`, `lower` and `min_count`.
+    Parameters
+    ----------
+    data : str, path or list
+        The name of a corpus, a file or folder, or sentences: strings, or lists of tokens.
+    settings : str, int, float or bool
+        Options of the section [data], such as `tokenizer`, `lower` and `min_count`.
 
+    Examples
+    --------
     >>> import trellis
     >>> corpus = trellis.read_corpus(["a b", "b c", "c a"] * 10)
     >>> len(corpus.vocab), corpus["train"].tokens.size
@@ -124,15 +132,30 @@ def evaluate(
 ) -> Evaluation | TagScores:
     """The log-likelihood and perplexity of a text under a language model, or the accuracy of a tagger.
 
-    `data` is the name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, it is the name
-    of a tagged data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test
-    split of its training corpus. If that corpus is a file, it is opened only if it was used on this machine before, for
-    training or as `data`. (Its path is stored in the model file, and a downloaded model must not be able to open
-    arbitrary files.) `reader` is "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or
-    "word_tag"); by default, the reader is chosen by the suffix of the file. If no reader has this suffix, the file is
-    read in the same way as the training text. With `open_vocabulary`, the result also has `open_bits_per_character`: an
-    unknown word costs the bits of <unk> plus those of its spelling under a character model.
+    Parameters
+    ----------
+    model
+        A model, a model file or a run folder.
+    data : str, path, list or Corpus
+        The name of a corpus, a file, a folder, a list of sentences, or a `Corpus`. For a tagger, the name of a tagged
+        data set, a file, or sentences of (word, tag) pairs. Without `data`, the model is evaluated on the test split of
+        its training corpus. If that corpus is a file, it is opened only if it was used on this machine before, for
+        training or as `data`. (Its path is stored in the model file, and a downloaded model must not be able to open
+        arbitrary files.)
+    split
+        The split of the corpus; by default the test split, or all of a text that has no splits.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+    reader
+        "text", "fasta", "csv" or "arrow" (for a tagger "conll", "conllu", "medpost" or "word_tag"). By default, the
+        reader is chosen by the suffix of the file. If no reader has this suffix, the file is read in the same way as
+        the training text.
+    open_vocabulary
+        Add `open_bits_per_character` to the result: an unknown word costs the bits of <unk> plus those of its spelling
+        under a character model.
 
+    Examples
+    --------
     >>> import trellis
     >>> model = trellis.train(["a b", "b a"] * 20, family="bigram").model
     >>> round(trellis.evaluate(model, ["a b"]).perplexity, 1) > 1

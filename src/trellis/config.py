@@ -45,6 +45,7 @@ class DataConfig(Options):
     valid_fraction: float = option(0.05, "share held out for validation, if the source has no splits", within="[0, 1)")
     test_fraction: float = option(0.05, "share held out for testing, if the source has no splits", within="[0, 1)")
     shards: str = option("", "folder or pattern of files to train on instead of the training split; read as a stream")
+    licence: str = option("", "licence of the text, for the model card. Default: that of the named corpus, if known")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class TaggedDataConfig(Options):
     column: str | None = option(None, "tag column: its index from 0 (conll), upos or xpos (conllu)")
     valid_fraction: float = option(0.05, "fraction of a file held out for validation", within="[0, 1)")
     test_fraction: float = option(0.05, "fraction of a file held out for testing", within="[0, 1)")
+    licence: str = option("", "licence of the text, for the model card. Default: that of the named corpus, if known")
 
 
 @dataclass(frozen=True)
@@ -170,16 +172,37 @@ class EvalConfig(Options):
 class RunConfig(Options):
     """The complete configuration of a run; omitted sections take the family's defaults.
 
-    `given` lists the options that were set, by dotted name. A family must not change them.
+    Parameters
+    ----------
+    data : DataConfig or TaggedDataConfig
+        How the text is read.
+    model : ModelConfig
+        The family and the options of the model.
+    batches
+        The size and the order of batches.
+    train : TrainConfig
+        The learner and its options.
+    seed
+        The random seed.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+    budget
+        A limit on the training time, such as "30s", "5m" or "2h".
+    eval
+        What is evaluated after training.
+    given
+        The options that were set, by dotted name. A family must not change them.
 
+    Examples
+    --------
     >>> trellis.RunConfig().train.learner
     'stepwise-em'
     """
 
-    data: Any = None  # the family's: DataConfig or TaggedDataConfig
-    model: Any = field(default_factory=lambda: find_family("hmm").load("config")())  # the family's ModelConfig
+    data: Any = None
+    model: Any = field(default_factory=lambda: find_family("hmm").load("config")())
     batches: BatchConfig = BatchConfig()
-    train: Any = None  # the family's: TrainConfig, or another FitConfig
+    train: Any = None
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
     budget: str = option(
@@ -228,6 +251,7 @@ class RunConfig(Options):
 
     @property
     def family(self) -> Family:
+        """The family of the model."""
         return find_family(self.model.family)
 
     def ordered(self, order: str = "") -> RunConfig:

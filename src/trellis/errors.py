@@ -23,6 +23,8 @@ def printable(value: object) -> str:
 class TrellisError(Exception):
     """An error that the user can fix, such as a misspelled option. The command line prints it and exits with code 2.
 
+    Examples
+    --------
     >>> try:
     ...     trellis.train(["a b"], states=-1)
     ... except trellis.TrellisError as error:

@@ -31,30 +31,73 @@ FAMILIES = {
 class Family:
     """A model family, such as `hmm`. Its components are import strings "package.module:name".
 
+    Parameters
+    ----------
+    name
+        The name, as in `--model`.
+    title
+        The name in tables and reports.
+    config
+        A subclass of `trellis.config.ModelConfig`: the options of [model].
+    model
+        A subclass of `trellis.models.base.PersistedModel`.
+    learners
+        By `train.learner`, default first: (model, TrainConfig, total_steps) -> Learner.
+    build
+        (RunConfig, corpus) -> untrained model.
+    choose
+        (RunConfig, corpus, device) -> RunConfig: options chosen from the text and the machine.
+    read
+        (RunConfig, data) -> corpus; `data` is a text passed from Python, or None.
+    fit
+        (Job) -> Fitted.
+    evaluate
+        (model, corpus, RunConfig) -> Scores.
+    report
+        (model) -> sections of the report.
+    explore
+        (model, name, folder) -> what the explorer shows.
+    exports
+        By format, default first: (model, path) -> None.
+    imports
+        By file suffix: (path) -> model.
+    order
+        The default order of the batches.
+    data
+        The options of [data].
+    train
+        The options of [train].
+    use
+        What its models are for, in the model card.
+    limits
+        What is approximate or missing, in the model card.
+
+    Examples
+    --------
     >>> from trellis.registry import find_family
     >>> find_family("lds").title
     'Linear dynamical system'
     """
 
     name: str
-    title: str  # name in tables and reports
-    config: str  # a subclass of `trellis.config.ModelConfig`: the options of [model]
-    model: str  # a subclass of `trellis.models.base.PersistedModel`
-    learners: Mapping[str, str]  # keyed by train.learner, default first: (model, TrainConfig, total_steps) -> Learner
-    build: str = ""  # (RunConfig, corpus) -> untrained model
-    choose: str = ""  # (RunConfig, corpus, device) -> RunConfig: options chosen from the text and the machine
-    read: str = "trellis.corpus.load:read"  # (RunConfig, data) -> corpus; data is a text passed from Python, or None
-    fit: str = "trellis.training.fit:by_steps"  # (Job) -> Fitted
-    evaluate: str = "trellis.families.language_model:evaluate"  # (model, corpus, RunConfig) -> Scores
-    report: str = "trellis.families.language_model:sections"  # (model) -> sections of the report
-    explore: str = "trellis.explore.language:default_views"  # (model, name, folder) -> what the explorer shows
-    exports: Mapping[str, str] = field(default_factory=dict)  # keyed by format, default first: (model, path) -> None
-    imports: Mapping[str, str] = field(default_factory=dict)  # keyed by file suffix: (path) -> model
-    order: str = "streams"  # default order of the batches
-    data: str = "trellis.config:DataConfig"  # the options of [data]
-    train: str = "trellis.config:TrainConfig"  # the options of [train]
-    use: str = ""  # what its models are for, in the model card
-    limits: str = ""  # what is approximate or missing, in the model card
+    title: str
+    config: str
+    model: str
+    learners: Mapping[str, str]
+    build: str = ""
+    choose: str = ""
+    read: str = "trellis.corpus.load:read"
+    fit: str = "trellis.training.fit:by_steps"
+    evaluate: str = "trellis.families.language_model:evaluate"
+    report: str = "trellis.families.language_model:sections"
+    explore: str = "trellis.explore.language:default_views"
+    exports: Mapping[str, str] = field(default_factory=dict)
+    imports: Mapping[str, str] = field(default_factory=dict)
+    order: str = "streams"
+    data: str = "trellis.config:DataConfig"
+    train: str = "trellis.config:TrainConfig"
+    use: str = ""
+    limits: str = ""
 
     def load(self, part: str) -> Any:
         """Import a component."""

@@ -41,6 +41,12 @@ def test_a_run_has_a_card(options: dict[str, Any], tmp_path: Path) -> None:
     assert "[data]\nsource = " in card
 
 
+def test_the_licence_of_your_own_text(tmp_path: Path) -> None:
+    text = ["the cat sees the dog", "a dog runs"] * 20
+    trellis.train(text, tmp_path / "run", family="bigram", licence="CC0 1.0 (public domain)")
+    assert "- licence: CC0 1.0 (public domain)\n" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
+
+
 def test_the_licence_of_a_named_corpus(tmp_path: Path) -> None:
     trained = trellis.train(SENTENCES, family="bigram")
     trained.model.about |= {"data": {"source": "wikitext-2"}, "run": {"command": "trellis train --data wikitext-2"}}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import trellis
+from trellis.report.figures import SLOPE
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 import matplotlib
@@ -61,6 +62,30 @@ def test_comparisons_are_relative_to_the_first_model(trained: trellis.Trained) -
     np.testing.assert_allclose(second[np.isfinite(second)], [ratio for ratio in ratios if np.isfinite(ratio)])
     alone = trellis.plot_comparison(rows[:1], by="position", ax=Figure().subplots())
     assert alone.get_ylabel() == "perplexity"
+
+
+def test_models_have_the_given_names(trained: trellis.Trained) -> None:
+    rows = trellis.compare({"one": trained.model, "other": trained.model}, TEXT)
+    shown = trellis.plot_comparison(rows, ax=Figure().subplots()).get_legend().get_texts()
+    assert [text.get_text().split(" (")[0] for text in shown] == ["one", "other"]
+    assert [row.model for row in trellis.compare([trained.model] * 2, TEXT)] == ["hmm 1", "hmm 2"]
+
+
+def test_the_words_of_states(trained: trellis.Trained) -> None:
+    axes = trellis.plot_states(trained.model, n=2, ax=Figure().subplots())
+    states: Any = trained.model.states(2, 5)
+    assert [text.get_text() for text in axes.texts] == [word for state in states for word, _ in state.words]
+    probs = np.asarray(axes.images[0].get_array())
+    np.testing.assert_allclose(probs, [[prob for _, prob in state.words] for state in states])
+
+
+def test_text_that_does_not_fit(trained: trellis.Trained) -> None:
+    with trellis.figure_style("column"):
+        narrow = trellis.plot_trellis(trained.model, "the cat sees the dog " * 4, ax=Figure().subplots())
+        small = trellis.plot_transitions(trained.model, n=3, ax=Figure(figsize=(0.8, 0.8)).subplots())
+    assert {label.get_rotation() for label in narrow.get_xticklabels()} == {SLOPE}
+    assert not small.texts
+    assert len(small.figure.axes) == 2  # the scale of colours
 
 
 def test_transitions_between_informative_states(trained: trellis.Trained) -> None:

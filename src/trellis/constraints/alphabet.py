@@ -13,11 +13,23 @@ DIGITS = 18  # at most, of an id
 
 
 class Alphabet(NamedTuple):
-    """V tokens, and how they form a text: they are concatenated, with or without a space between two tokens."""
+    """V tokens, and how they form a text: they are concatenated, with or without a space between two tokens.
 
-    words: Sequence[str]  # the text of each token
-    end: int | None  # the token that ends a sentence
-    encode: Callable[[str], list[int]]  # text to ids; raises if a word is unknown
+    Parameters
+    ----------
+    words
+        The text of each token.
+    end
+        The token that ends a sentence; None: there is none.
+    encode
+        A function from text to ids; it raises an error if a word is unknown.
+    join
+        A function from the texts of tokens to the whole text.
+    """
+
+    words: Sequence[str]
+    end: int | None
+    encode: Callable[[str], list[int]]
     join: Callable[[Sequence[str]], str]
 
     @classmethod

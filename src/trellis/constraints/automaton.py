@@ -21,11 +21,21 @@ class Automaton(NamedTuple):
     """A complete deterministic automaton over V tokens; it starts in state 0.
 
     Tokens that lead to the same state from every state share a class. `moves[s, classes[token]]` is the state after s
-    and `token`."""
+    and `token`.
 
-    moves: np.ndarray  # [S, C] int64
-    accepting: np.ndarray  # [S] bool
-    classes: np.ndarray  # [V] int64
+    Parameters
+    ----------
+    moves
+        The next states, [S, C].
+    accepting
+        Whether a sentence may end in a state, [S].
+    classes
+        The class of each token, [V].
+    """
+
+    moves: np.ndarray
+    accepting: np.ndarray
+    classes: np.ndarray
 
     def __repr__(self) -> str:
         return (
@@ -39,6 +49,7 @@ class Automaton(NamedTuple):
         return state
 
     def accepts(self, tokens: Iterable[int]) -> bool:
+        """Whether a sentence may end after these tokens."""
         return bool(self.accepting[self.read(tokens)])
 
     def live(self) -> np.ndarray:
@@ -51,6 +62,7 @@ class Automaton(NamedTuple):
         return not self.accepting.any()
 
     def complement(self) -> Automaton:
+        """The automaton that accepts all other sentences."""
         return self._replace(accepting=~self.accepting)
 
     def edges(self) -> list[tuple[int, int, np.ndarray]]:

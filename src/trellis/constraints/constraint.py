@@ -23,11 +23,21 @@ Words = Iterable[str] | Callable[[str], bool] | None  # words, a condition on wo
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """A set of sentences, for any vocabulary."""
+    """A set of sentences, for any vocabulary.
+
+    Parameters
+    ----------
+    name
+        What it requires, for messages.
+    build
+        A function from the tokens of a vocabulary to the automaton that accepts the sentences.
+    parts
+        The parts of a conjunction.
+    """
 
     name: str
     build: Callable[[Alphabet], Automaton]
-    parts: tuple[Constraint, ...] = ()  # of a conjunction
+    parts: tuple[Constraint, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Constraint: {self.name}>"
@@ -93,7 +103,17 @@ def anything() -> Constraint:
 
 
 def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Constraint:
-    """Sentences in which a word or phrase occurs `at_least` to `at_most` times; occurrences may overlap."""
+    """Sentences in which a word or phrase occurs `at_least` to `at_most` times; occurrences may overlap.
+
+    Parameters
+    ----------
+    phrase
+        A word, or several words separated by spaces.
+    at_least
+        The smallest number of occurrences.
+    at_most
+        The largest number of occurrences; None: no limit.
+    """
     if at_least < 0 or (at_most is not None and at_most < at_least):
         raise TrellisError(
             f"Cannot require {phrase!r} between {at_least} and {at_most} times; pass 0 <= at_least <= at_most."
@@ -119,17 +139,35 @@ def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Cons
 
 
 def banned(phrase: str) -> Constraint:
-    """Sentences without a word or phrase."""
+    """Sentences without a word or phrase.
+
+    Parameters
+    ----------
+    phrase
+        A word, or several words separated by spaces.
+    """
     return replaced(~contains(phrase), f"not {phrase!r}")
 
 
 def all_of(*phrases: str) -> Constraint:
-    """Sentences in which every phrase occurs, in any order."""
+    """Sentences in which every phrase occurs, in any order.
+
+    Parameters
+    ----------
+    phrases
+        Words, or several words separated by spaces.
+    """
     return reduce(Constraint.__and__, map(contains, phrases))
 
 
 def ordered(*phrases: str) -> Constraint:
-    """Sentences in which the phrases occur in this order, without overlap."""
+    """Sentences in which the phrases occur in this order, without overlap.
+
+    Parameters
+    ----------
+    phrases
+        Words, or several words separated by spaces.
+    """
 
     def build(alphabet: Alphabet) -> Automaton:
         tokens = [encoded(phrase, alphabet) for phrase in phrases]
@@ -161,22 +199,46 @@ def conjunction(parts: Mapping[str, Sequence[str]], in_order: bool = False) -> C
 
 
 def begins(phrase: str) -> Constraint:
-    """Sentences that begin with a phrase."""
+    """Sentences that begin with a phrase.
+
+    Parameters
+    ----------
+    phrase
+        A word, or several words separated by spaces.
+    """
     return replaced(exactly(phrase) + anything(), f"begins with {phrase!r}")
 
 
 def ends(phrase: str) -> Constraint:
-    """Sentences that end with a phrase."""
+    """Sentences that end with a phrase.
+
+    Parameters
+    ----------
+    phrase
+        A word, or several words separated by spaces.
+    """
     return replaced(anything() + exactly(phrase), f"ends with {phrase!r}")
 
 
 def exactly(sentence: str) -> Constraint:
-    """One sentence."""
+    """One sentence.
+
+    Parameters
+    ----------
+    sentence
+        The sentence, without <eos>.
+    """
     return replaced(one_of([sentence]), f"is {sentence!r}")
 
 
 def one_of(sentences: Iterable[str]) -> Constraint:
-    """Any of these sentences."""
+    """Any of these sentences.
+
+    Parameters
+    ----------
+    sentences
+        The sentences, without <eos>.
+    """
     given = list(sentences)
 
     def build(alphabet: Alphabet) -> Automaton:
@@ -195,7 +257,15 @@ def one_of(sentences: Iterable[str]) -> Constraint:
 
 
 def length(least: int, most: int | None = None) -> Constraint:
-    """Sentences of `least` to `most` tokens."""
+    """Sentences of `least` to `most` tokens.
+
+    Parameters
+    ----------
+    least
+        The smallest number of tokens.
+    most
+        The largest number of tokens; None: no limit.
+    """
     if least < 0 or (most is not None and most < least):
         raise TrellisError(f"A sentence cannot have from {least} to {most} words; pass 0 <= least <= most.")
     top = least if most is None else most + 1
@@ -210,9 +280,15 @@ def length(least: int, most: int | None = None) -> Constraint:
 
 
 def positions(allowed: Sequence[Words]) -> Constraint:
-    """Sentences with one word for each entry of `allowed`. An entry is a list of words, a function from a word to True
-    or False, or None for any word.
+    """Sentences with one word for each entry of `allowed`.
 
+    Parameters
+    ----------
+    allowed
+        For each position a list of words, a function from a word to True or False, or None for any word.
+
+    Examples
+    --------
     >>> trellis.constraints.positions([["a", "the"], None, lambda word: word.endswith("s")])
     <Constraint: 3 words, each among those allowed>
     """
@@ -236,25 +312,52 @@ def positions(allowed: Sequence[Words]) -> Constraint:
 
 
 def tokens(pattern: str) -> Constraint:
-    """Sentences whose tokens match a pattern. A pattern consists of words separated by spaces, `.` for any word, [a b]
-    and [^a b] for sets of words, and ( ) | * + ? {m,n}. A backslash makes the next character an ordinary one."""
+    """Sentences whose tokens match a pattern.
+
+    Parameters
+    ----------
+    pattern
+        Words separated by spaces, `.` for any word, [a b] and [^a b] for sets of words, and ( ) | * + ? {m,n}. A
+        backslash makes the next character an ordinary one.
+    """
     return Constraint(f"tokens match {pattern!r}", lambda alphabet: patterns.of_tokens(pattern, alphabet))
 
 
 def regex(pattern: str) -> Constraint:
-    """Sentences whose whole text matches a regular expression. The syntax is that of Python's `re`, without
-    backreferences, lookaround, flags and word boundaries."""
+    """Sentences whose whole text matches a regular expression.
+
+    Parameters
+    ----------
+    pattern
+        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags and word boundaries.
+    """
     return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))
 
 
 def template(text: str) -> Constraint:
-    """Sentences that fill the gaps in a text: ___ is one word, ___{1,3} one to three words, ___{2,} two or more."""
+    """Sentences that fill the gaps in a text.
+
+    Parameters
+    ----------
+    text
+        A text with gaps: ___ is one word, ___{1,3} one to three words, ___{2,} two or more.
+    """
     return Constraint(f"fills {text!r}", lambda alphabet: patterns.of_template(text, alphabet))
 
 
 def table(edges: Mapping[Any, Mapping[Any, Any]], start: Any, accepting: Iterable[Any]) -> Constraint:
-    """Sentences that your own automaton accepts. Its edges are {state: {token: next state}}, where a token is a word,
-    an id, or None for all other tokens. A sentence with a token that has no edge is rejected."""
+    """Sentences that your own automaton accepts.
+
+    Parameters
+    ----------
+    edges
+        {state: {token: next state}}, where a token is a word, an id, or None for all other tokens. A sentence with a
+        token that has no edge is rejected.
+    start : hashable
+        The first state.
+    accepting
+        The states in which a sentence may end.
+    """
     final = set(accepting)
 
     def build(alphabet: Alphabet) -> Automaton:
@@ -280,9 +383,15 @@ DEAD = object()
 
 
 def from_fsm(machine: Any) -> Constraint:
-    """Sentences whose text is accepted by an automaton over characters, such as one from the package `interegular`. The
-    automaton starts in the state `machine.initial` and accepts in the states `machine.finals`. The next state is
-    `machine.map[state][machine.alphabet[character]]`. If there is no next state, the text is rejected."""
+    """Sentences whose text is accepted by an automaton over characters.
+
+    Parameters
+    ----------
+    machine : interegular.FSM
+        An automaton of the package `interegular`, or one like it. It starts in the state `machine.initial` and accepts
+        in the states `machine.finals`. The next state is `machine.map[state][machine.alphabet[character]]`. If there is
+        no next state, the text is rejected.
+    """
 
     def build(alphabet: Alphabet) -> Automaton:
         characters = sorted({patterns.SPACE, *"".join(alphabet.words)})

@@ -20,7 +20,7 @@ LICENCES = {
     "medpost": "public domain (a work of the US government)",
     "treebank_sample": f"{LDC}, copyright LDC 1995; non-commercial use only",
 }
-UNKNOWN = "unknown to Trellis: before you publish this model, check the licence of the text"
+UNKNOWN = "unknown: before you publish this model, check the licence of the text (`data.licence` sets this line)"
 
 
 def licence_of(source: str) -> str:

@@ -31,6 +31,19 @@ logger = logging.getLogger(__name__)
 class Corpus:
     """A vocabulary and the splits encoded with it; `corpus["train"]` is `corpus.splits["train"]`.
 
+    Parameters
+    ----------
+    vocab
+        The words, and their ids.
+    splits
+        The ids of the text, for "train", "valid" and "test".
+    description
+        The name and the sizes of the corpus, for reports.
+    recipe
+        How the text was read.
+
+    Examples
+    --------
     >>> corpus = trellis.read_corpus(["a b", "b c a"] * 20)
     >>> corpus.vocab.decode(corpus["valid"].tokens)[-1]
     '<eos>'
@@ -39,7 +52,7 @@ class Corpus:
     vocab: Vocabulary
     splits: dict[str, Split]
     description: str
-    recipe: Recipe = field(default_factory=Recipe)  # how its text was read
+    recipe: Recipe = field(default_factory=Recipe)
 
     @property
     def order(self) -> str:

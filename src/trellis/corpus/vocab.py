@@ -19,9 +19,23 @@ GAP = "___"  # in a query: one missing token, with any tokenizer
 class Vocabulary:
     """The words of a model, and the preprocessing that turns text into words.
 
-    The word with id i is `words[i]`; it occurs `counts[i]` times in the training text. Words are ordered by frequency,
-    then alphabetically.
+    Words are ordered by frequency, then alphabetically.
 
+    Parameters
+    ----------
+    words
+        The word with id i is `words[i]`.
+    counts
+        The word with id i occurs `counts[i]` times in the training text.
+    tokenizer
+        How text is split into tokens: "whitespace", "words", "characters", "bytes" or "symbols".
+    lower
+        Whether text is converted to lower case.
+    digits
+        Whether each run of digits is replaced by N.
+
+    Examples
+    --------
     >>> vocab = trellis.Vocabulary.choose({"a": 3, "b": 1, "<eos>": 2})
     >>> vocab.words
     ['a', '<eos>', 'b', '<unk>']

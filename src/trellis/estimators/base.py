@@ -14,6 +14,7 @@ from trellis.devices import choose_device
 from trellis.errors import InputError
 from trellis.estimators import hooks, inference
 from trellis.estimators.alignment import AlignedHMM
+from trellis.estimators.arguments import documented
 from trellis.estimators.blocks import Block
 from trellis.estimators.inputs import Observations, lengths_of
 from trellis.estimators.labels import start_from_labels
@@ -26,21 +27,22 @@ from trellis.parts import Parts, Prior
 from trellis.types import Counts
 
 
+@documented()
 @dataclass(repr=False, eq=False)
 class BaseHMM(AlignedHMM, StreamingHMM):
     """A hidden Markov model trained by expectation-maximisation; subclasses add the emission."""
 
     _: KW_ONLY
-    startprob_prior: Any = 1.0  # Dirichlet parameter; 1: no prior
+    startprob_prior: Any = 1.0
     transmat_prior: Any = 1.0
-    n_iter: int = 10  # maximum number of iterations
-    tol: float = 1e-2  # stop when the gain in log-likelihood is smaller
+    n_iter: int = 10
+    tol: float = 1e-2
     verbose: bool = False
-    n_init: int = 1  # random restarts; the best is kept
-    early_stopping: bool = False  # stop when the log-likelihood of held-out sequences no longer improves
-    validation_fraction: float = 0.1  # fraction held out
-    n_iter_no_change: int = 5  # iterations without a better held-out likelihood before stopping
-    learning_decay: float = 0.6  # partial_fit: call k = 1, 2, ... after the first has step size (k + 2) ** -decay
+    n_init: int = 1
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 5
+    learning_decay: float = 0.6
 
     _running = None  # type: Running | None  # running statistics of partial_fit
     _origin = None  # type: Any  # of these statistics, if they have one

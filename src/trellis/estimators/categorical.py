@@ -11,6 +11,7 @@ from torch import Tensor
 from trellis.devices import in_words, total_memory
 from trellis.emissions import Categorical
 from trellis.errors import InputError
+from trellis.estimators.arguments import documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, InfersArguments, draw, one_of
 from trellis.estimators.hooks import default
@@ -93,6 +94,7 @@ class CategoricalStates(SymbolInput, InfersArguments):
         return lambda state, random: [names[draw(cumulative[state], random)]]
 
 
+@documented()
 @positional(
     "n_components startprob_prior transmat_prior emissionprob_prior n_features algorithm random_state n_iter tol "
     "verbose params init_params implementation"
@@ -113,10 +115,10 @@ class CategoricalHMM(CategoricalStates, BaseHMM):
     transmat_prior: Any = 1.0
     _: KW_ONLY
     emissionprob_prior: Any = 1.0
-    n_features: int | None = None  # number of symbols; default: inferred from the data
+    n_features: int | None = None
     params: str = "ste"
     init_params: str = "ste"
-    handle_unknown: str = "error"  # symbols unseen in fitting: error | uniform (equally probable in every state)
+    handle_unknown: str = "error"
 
     letters = BaseHMM.letters | {"e": "emissionprob_"}
 

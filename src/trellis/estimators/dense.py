@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trellis.emissions import Emission
 from trellis.errors import InputError
+from trellis.estimators.arguments import documented
 from trellis.estimators.categorical import CategoricalHMM
 from trellis.estimators.dense_chain import CHAIN, DenseChain, DenseParts
 from trellis.estimators.fitted import one_of
@@ -26,6 +27,7 @@ from trellis.storage import write_text
 from trellis.types import Counts
 
 
+@documented()
 @dataclass(repr=False, eq=False)
 class GaussianDenseHMM(DenseChain, GaussianHMM):
     """A GaussianHMM whose start and transition probabilities are parameterised by embeddings.
@@ -44,6 +46,7 @@ class GaussianDenseHMM(DenseChain, GaussianHMM):
     letters = CHAIN | {"m": "means_", "c": "_covars_"}
 
 
+@documented()
 @dataclass(repr=False, eq=False)
 class DenseHMM(DenseChain, CategoricalHMM):
     """A CategoricalHMM whose probabilities are computed from vectors of states and symbols by a kernel k.
@@ -62,12 +65,12 @@ class DenseHMM(DenseChain, CategoricalHMM):
     _: KW_ONLY
     startprob_prior: Any = 1.0
     transmat_prior: Any = 1.0
-    emission_dims: int | None = None  # l', the length of v and w; None: n_dims
-    emission_kernel: str | None = None  # None: kernel
-    learning: str = "em"  # em | cooccurrence (of adjacent symbols; startprob_ is then the stationary distribution)
-    loss: str = "frobenius"  # cooccurrence: frobenius | kl
-    penalty: float = 0.0  # cooccurrence: weight of log|det Theta|, Theta the joint distribution of adjacent states
-    n_epochs: int = 10_000  # cooccurrence: gradient steps
+    emission_dims: int | None = None
+    emission_kernel: str | None = None
+    learning: str = "em"
+    loss: str = "frobenius"
+    penalty: float = 0.0
+    n_epochs: int = 10_000
     params: str = "uzsvw"
     init_params: str = "uzsvw"
 

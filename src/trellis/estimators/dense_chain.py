@@ -38,12 +38,12 @@ class DenseChain(BaseHMM):
 
     Fitted embeddings: `u_`, `z_` [K, l] and `z_start_` [l]; `startprob_` and `transmat_` are computed from them."""
 
-    n_dims: int = 2  # l, the length of u and z
+    n_dims: int = 2
     _: KW_ONLY
-    kernel: str = "softmax"  # softmax | normAbsLin | sigmoid | relu | rbf
-    optimizer: str = "adam"  # adam | sgd | lbfgs
+    kernel: str = "softmax"
+    optimizer: str = "adam"
     learning_rate: float = 0.01
-    mstep_epochs: int = 25  # gradient steps of each M-step
+    mstep_epochs: int = 25
 
     unsupported: ClassVar[tuple[str, ...]] = (
         *("transmat_mask", "startprob_mask"),

@@ -7,20 +7,44 @@ import numpy as np
 import torch
 
 from trellis.estimators.inputs import Array
-from trellis.report.figures import axes_or_new
+from trellis.report.figures import MARKERS, axes_or_new
 from trellis.report.format import text as shown
 from trellis.report.heatmap import likeness_order
 
+SMALL = 7  # points, of numbers and words in cells
+NARROWEST = 14  # points, of a cell with a number
+WORDS = 5  # of a state
+LETTER = 0.6  # width of a letter relative to its size
 
-def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax: Any = None) -> Any:
+
+def plot_states(model: Any, X: Any = None, lengths: Any = None, *, feature: int = 0, n: int = 8, ax: Any = None) -> Any:
     """Plot one feature of the observations over time, coloured by decoded state; dashed lines separate sequences.
 
+    For an HMM language model, which needs no X, plot the most probable words of its most informative states.
+
+    Parameters
+    ----------
+    model : estimator or HMM
+        A fitted estimator, or an HMM language model.
+    X, lengths : array or list, array or None
+        The observations and the lengths of their sequences, as for `fit`.
+    feature
+        The feature to plot.
+    n
+        The number of states of a language model.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> X = np.array([0, 1, 0, 1, 2, 2])
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)
     >>> trellis.plot_states(model, X, ax=Figure().subplots()).get_xlabel()
     'step'
     """
+    if hasattr(model, "states"):
+        return plot_words(model, n, axes_or_new(ax))
     states, observed = model.predict(X, lengths), model._observe(X, lengths)
     axes, times = axes_or_new(ax), np.arange(len(states))
     order = times if observed.order is None else np.argsort(observed.order)
@@ -29,40 +53,91 @@ def plot_states(model: Any, X: Any, lengths: Any = None, *, feature: int = 0, ax
     axes.plot(times, values, color="0.8", linewidth=1, zorder=1)
     for state in range(model.n_components):
         here = states == state
-        axes.scatter(times[here], values[here], s=12, color=colour(state), label=f"state {state}", zorder=2)
+        look = {"color": colour(state), "marker": MARKERS[state % len(MARKERS)]}
+        axes.scatter(times[here], values[here], s=12, label=f"state {state}", zorder=2, **look)
     if hasattr(model, "symbols_"):
         axes.set_yticks(range(len(model.symbols_)), labels=model.symbols_)
     separate(axes, observed.lengths, observed.order)
     axes.set(xlabel="step", ylabel="symbol" if observed.values.ndim == 1 else f"feature {feature}")
-    axes.legend()
+    legend_above(axes)
     return axes
 
 
+def plot_words(model: Any, n: int, axes: Any) -> Any:
+    """Plot the most probable words of states, darker if they are more probable, and how often each state is visited."""
+    found = model.states(n, WORDS)
+    axes.imshow([[prob for _, prob in one.words] for one in found], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks([])
+    axes.set_yticks(range(len(found)), labels=[f"{one.occupancy:.1%}" for one in found])
+    axes.set(xlabel="words, most probable first", ylabel="visits to the state")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    longest = int(cell_width(axes, WORDS) / (LETTER * SMALL))
+    for row, one in enumerate(found):
+        for column, (word, prob) in enumerate(one.words):
+            write(axes, column, row, cut(shown(word), longest), prob)
+    return axes
+
+
+def cut(word: str, longest: int) -> str:
+    return word if len(word) <= longest else word[: max(1, longest - 1)] + "…"
+
+
+def cell_width(axes: Any, columns: int) -> float:
+    """The width of a column of a heat map, in points."""
+    figure = axes.figure.figure
+    figure.draw_without_rendering()  # which computes the layout
+    return axes.get_window_extent().width / columns / figure.dpi * 72
+
+
+def write(axes: Any, column: int, row: int, text: str, value: float) -> None:
+    """Write into a cell of a heat map, in a colour that contrasts with the value's."""
+    axes.text(column, row, text, ha="center", va="center", color="white" if value > 0.5 else "black", fontsize=SMALL)
+
+
+def legend_above(axes: Any) -> None:
+    """A legend above the axes, where it hides nothing."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, columnspacing=1.2, handletextpad=0.4)
+
+
 def plot_transitions(model: Any, *, n: int = 20, ax: Any = None) -> Any:
-    """Plot the transition matrix as a heat map. With up to 20 states, the values are shown too.
+    """Plot the transition matrix as a heat map, with the values if they fit into the cells, or else with a scale.
 
     For an HMM language model, the matrix has the `n` most informative states, labelled with their most probable words
     and ordered so that similar states are adjacent.
 
+    Parameters
+    ----------
+    model : estimator or HMM
+        A fitted estimator, or an HMM language model.
+    n
+        The number of states of a language model.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 2, 2])
-    >>> len(trellis.plot_transitions(model, ax=Figure().subplots()).texts)
-    4
+    >>> trellis.plot_transitions(model, ax=Figure().subplots()).images[0].get_array().shape
+    (2, 2)
     >>> language_model = trellis.load("demo")
-    >>> len(trellis.plot_transitions(language_model, n=3, ax=Figure().subplots()).texts)
-    9
+    >>> trellis.plot_transitions(language_model, n=3, ax=Figure().subplots()).images[0].get_array().shape
+    (3, 3)
     """
     is_language_model = hasattr(model, "states")
     names, matrix = informative_states(model, n) if is_language_model else fitted_states(model)
     axes = axes_or_new(ax)
-    axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1)
-    if len(matrix) <= 20:
-        for (row, column), value in np.ndenumerate(matrix):
-            shade = "white" if value > 0.5 else "black" if value >= 0.005 else "0.75"
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=shade, fontsize="x-small")
+    image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1)
     axes.set(xlabel="to state", ylabel="from state")
     axes.set_xticks(range(len(names)), labels=names, rotation=90 if is_language_model else 0)
     axes.set_yticks(range(len(names)), labels=names)
+    if cell_width(axes, len(names)) < NARROWEST:
+        axes.figure.colorbar(image, ax=axes, label="probability")
+        return axes
+    for (row, column), value in np.ndenumerate(matrix):
+        if (shown_value := f"{value:.2f}") != "0.00":
+            write(axes, column, row, shown_value.removeprefix("0"), value)
     return axes
 
 
@@ -86,6 +161,17 @@ def informative_states(model: Any, n: int) -> tuple[list[str], Array]:
 def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -> Any:
     """Plot the posterior probabilities of the states over time, stacked; dashed lines separate sequences.
 
+    Parameters
+    ----------
+    model : estimator
+        A fitted estimator.
+    X, lengths : array or list, array or None
+        The observations and the lengths of their sequences, as for `fit`.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> X = np.array([0, 1, 0, 1, 2, 2])
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit(X)
@@ -98,7 +184,7 @@ def plot_posterior(model: Any, X: Any, lengths: Any = None, *, ax: Any = None) -
     axes.stackplot(times, posterior.T, labels=names, colors=list(map(colour, range(model.n_components))))
     separate(axes, observed.lengths, observed.order)
     axes.set(xlabel="step", ylabel="posterior probability", ylim=(0.0, 1.0), xlim=(0, max(1, len(posterior) - 1)))
-    axes.legend()
+    legend_above(axes)
     return axes
 
 

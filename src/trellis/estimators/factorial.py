@@ -33,22 +33,47 @@ class FactorialHMM(SymbolInput, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     Fitted attributes: `model_`, the FHMM; `bounds_`, the bound on the log-likelihood in each epoch; `symbols_`, the
     names of the symbols if the model was fitted to strings.
 
+    Parameters
+    ----------
+    sizes
+        The number of states of each layer.
+    bound
+        The bound on the likelihood that EM maximises: "tilted" or "jensen".
+    learner
+        "em", or "stepwise-em" for large data.
+    epochs
+        The number of passes over the data.
+    weight_decay
+        The weight decay of the emission weights in "em".
+    em_power
+        "stepwise-em": step k has step size (k + 2) ** -em_power.
+    sweeps
+        Mean-field sweeps over the layers per batch.
+    missing_values : object
+        A value that marks missing observations, besides None and masked entries.
+    random_state : int, RandomState or None
+        The seed or generator of initial values.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+
+    Examples
+    --------
     >>> X = np.array([[0], [1], [0], [1], [2], [2]] * 5)
     >>> trellis.FactorialHMM((2, 2), random_state=0).fit(X).predict(X[:3]).shape
     (3, 2)
     """
 
-    sizes: tuple[int, ...] = (10, 10)  # states of each layer
+    sizes: tuple[int, ...] = (10, 10)
     _: KW_ONLY
-    bound: str = "tilted"  # or "jensen"
-    learner: str = "em"  # or "stepwise-em", for large data
+    bound: str = "tilted"
+    learner: str = "em"
     epochs: int = 20
-    weight_decay: float = 1e-4  # em
-    em_power: float = 0.6  # stepwise-em: step k has step size (k + 2) ** -em_power
-    sweeps: int = 4  # mean-field sweeps over the layers per batch
-    missing_values: Any = None  # a value that marks missing observations, besides None and masked entries
+    weight_decay: float = 1e-4
+    em_power: float = 0.6
+    sweeps: int = 4
+    missing_values: Any = None
     random_state: Any = 0
-    device: str = "cpu"  # cpu | cuda | auto
+    device: str = "cpu"
 
     def fit(self, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Fit the model to sequences by variational EM, which maximises a mean-field bound on the likelihood. `lengths`

@@ -57,14 +57,14 @@ class FittedHMM(hooks.Hooks, ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     n_components: int = 1
     _: KW_ONLY
-    algorithm: str = "viterbi"  # for decode and predict: viterbi (the best path) | map (the best state at each step)
+    algorithm: str = "viterbi"
     random_state: Any = None
-    params: str = string.ascii_letters  # parameters to train, one letter each
-    init_params: str = string.ascii_letters  # parameters to initialise before training
-    implementation: str = "log"  # log | scaling, for hmmlearn compatibility: both use scaled arithmetic
-    missing_values: Any = None  # a value that marks missing observations, besides None and masked entries
-    device: str = "cpu"  # cpu | cuda | auto
-    sequence_id: str | None = None  # if X is a DataFrame: the column that identifies the sequence of each row
+    params: str = string.ascii_letters
+    init_params: str = string.ascii_letters
+    implementation: str = "log"
+    missing_values: Any = None
+    device: str = "cpu"
+    sequence_id: str | None = None
 
     letters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}  # letters of `params` -> attributes
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trellis.emissions.gaussian import COVARIANCES, Covariance, Gaussian, GaussianPrior
 from trellis.errors import InputError
+from trellis.estimators.arguments import documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
 from trellis.estimators.inputs import Array, Observations, check_features, read_measurements
@@ -112,6 +113,7 @@ class GaussianStates(BaseEstimator):
         return int(features)
 
 
+@documented()
 @positional(
     "n_components covariance_type min_covar startprob_prior transmat_prior means_prior means_weight covars_prior "
     "covars_weight algorithm random_state n_iter tol verbose params init_params implementation"
@@ -129,8 +131,8 @@ class GaussianHMM(GaussianStates, BaseHMM):
     array([0., 5.])
     """
 
-    covariance_type: str = "diag"  # spherical | diag | full | tied
-    min_covar: float = 1e-3  # added to the initial variances
+    covariance_type: str = "diag"
+    min_covar: float = 1e-3
     _: KW_ONLY
     means_prior: Any = 0.0
     means_weight: Any = 0.0

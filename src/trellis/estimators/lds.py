@@ -27,6 +27,29 @@ class LDSVectors(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  
     Sentences are strings, which are split at spaces, or lists of tokens. `transform` returns an array [tokens, dim] for
     each sentence.
 
+    Parameters
+    ----------
+    dim
+        The size of the vectors.
+    iterations
+        The number of EM iterations.
+    blocks
+        Block rows of the Hankel matrix in subspace identification.
+    horizon
+        The number of lags that EM uses.
+    pseudocount
+        Pseudocounts per word in the whitening scale.
+    prior
+        Pseudocounts per word in the noise, for rare words.
+    min_count
+        Rarer words become <unk>.
+    what
+        "smoothed" (given the whole sentence), "filtered" (given the words so far) or "type" (one vector per word).
+    seed
+        The random seed.
+
+    Examples
+    --------
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs"] * 20
     >>> trellis.LDSVectors(2).fit_transform(text)[0].shape
     (5, 2)

@@ -11,6 +11,7 @@ from torch import Tensor
 from trellis.emissions.gaussian import COVARIANCES
 from trellis.emissions.mixture import GaussianMixture, MixturePrior, covariance_shape
 from trellis.errors import InputError
+from trellis.estimators.arguments import documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, one_of
 from trellis.estimators.gaussian import KMEANS_STARTS
@@ -20,6 +21,11 @@ from trellis.estimators.positional import positional
 ROUNDING = 1e-10  # relative error allowed in eigenvalues
 
 
+@documented(
+    covariance_type='The form of a covariance matrix: "spherical", "diag", "full", or "tied" (one matrix per state).',
+    covars_prior="Shape of the inverse gamma prior (spherical, diag) or scale of an inverse Wishart prior; None: none.",
+    covars_weight="Scale of the inverse gamma prior, or degrees of freedom of the inverse Wishart prior.",
+)
 @positional(
     "n_components n_mix min_covar startprob_prior transmat_prior weights_prior means_prior means_weight covars_prior "
     "covars_weight algorithm covariance_type random_state n_iter tol verbose params init_params implementation"
@@ -36,15 +42,15 @@ class GMMHMM(BaseHMM):
     (2, 2, 2)
     """
 
-    n_mix: int = 1  # components of each state
-    min_covar: float = 1e-3  # added to the initial variances
+    n_mix: int = 1
+    min_covar: float = 1e-3
     _: KW_ONLY
-    weights_prior: Any = 1.0  # Dirichlet parameter
+    weights_prior: Any = 1.0
     means_prior: Any = 0.0
     means_weight: Any = 0.0
-    covars_prior: Any = None  # spherical, diag: shape of an inverse gamma prior; tied, full: scale of a Wishart prior
-    covars_weight: Any = None  # spherical, diag: scale; tied, full: degrees of freedom. None: no prior
-    covariance_type: str = "diag"  # spherical | diag | full | tied (one matrix per state)
+    covars_prior: Any = None
+    covars_weight: Any = None
+    covariance_type: str = "diag"
     params: str = "stmcw"
     init_params: str = "stmcw"
 

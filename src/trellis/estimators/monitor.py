@@ -19,6 +19,15 @@ class ConvergenceMonitor:
 
     For another rule, write a subclass that overrides `converged`, and assign an instance of it to `monitor_` of an
     estimator before `fit`.
+
+    Parameters
+    ----------
+    tol
+        The smallest gain in log-likelihood with which training continues.
+    n_iter
+        The maximum number of iterations.
+    verbose
+        Print the log-likelihood of each iteration to standard error.
     """
 
     def __init__(self, tol: float, n_iter: int, verbose: bool) -> None:

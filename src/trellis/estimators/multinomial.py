@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trellis.emissions import Multinomial
 from trellis.errors import InputError
+from trellis.estimators.arguments import documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter, InfersArguments
 from trellis.estimators.hooks import default
@@ -17,6 +18,7 @@ from trellis.estimators.inputs import Array, Observations, check_features, read_
 from trellis.estimators.positional import positional
 
 
+@documented()
 @positional(
     "n_components n_trials startprob_prior transmat_prior algorithm random_state n_iter tol verbose params init_params "
     "implementation"
@@ -32,7 +34,7 @@ class MultinomialHMM(InfersArguments, BaseHMM):
     (2, 3)
     """
 
-    n_trials: Any = None  # the sum of every row, or an array with the sum of each; default: from the data
+    n_trials: Any = None
     _: KW_ONLY
     emissionprob_prior: Any = 1.0
     params: str = "ste"

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from trellis.emissions.poisson import GammaPrior, Poisson
 from trellis.errors import InputError
+from trellis.estimators.arguments import documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.fitted import Emitter
 from trellis.estimators.inputs import Array, Observations, check_features, read_numbers, whole_numbers
 from trellis.estimators.positional import positional
 
 
+@documented()
 @positional(
     "n_components startprob_prior transmat_prior lambdas_prior lambdas_weight algorithm random_state n_iter tol "
     "verbose params init_params implementation"
@@ -32,7 +34,7 @@ class PoissonHMM(BaseHMM):
 
     startprob_prior: Any = 1.0
     transmat_prior: Any = 1.0
-    lambdas_prior: Any = 0.0  # shape and rate of a Gamma prior
+    lambdas_prior: Any = 0.0
     lambdas_weight: Any = 0.0
     _: KW_ONLY
     params: str = "stl"

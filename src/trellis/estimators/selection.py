@@ -36,14 +36,25 @@ class Candidate(NamedTuple):
 class Selection:
     """The result of `select_states`. `pandas.DataFrame(selection.table)` shows the table.
 
+    Parameters
+    ----------
+    best : estimator
+        The best estimator, fitted.
+    table
+        Every fit, by number of states and restart.
+    criterion
+        The criterion by which `best` was chosen.
+
+    Examples
+    --------
     >>> X = np.array([0, 1, 2] * 20)
     >>> selection = trellis.select_states(trellis.CategoricalHMM, X, n_components=(1, 2), random_state=0)
     >>> len(selection.table), selection.best.n_components == min(selection.table, key=lambda one: one.bic).n_components
     (2, True)
     """
 
-    best: Any  # the fitted estimator
-    table: list[Candidate]  # every fit, by number of states and restart
+    best: Any
+    table: list[Candidate]
     criterion: str
 
     def __repr__(self) -> str:
@@ -66,16 +77,27 @@ def select_states(
 
     Parameters
     ----------
-    model
+    model : estimator or class
         An estimator or its class. Each fit sets its `n_components` and `random_state`. If the shape of another argument
         depends on the number of states, pass a function of this number, for example `transmat_mask=left_right`.
+    X, lengths : array or list, array or None
+        The observations and the lengths of their sequences, as for `fit`.
+    n_components
+        The numbers of states to try.
     criterion
         bic | aic | held-out. `held-out` is the log-likelihood of held-out data: the fraction `validation_fraction` of
-        the
-        sequences, or the end of a single sequence. The best candidate is then fitted to all data.
+        the sequences, or the end of a single sequence. The best candidate is then fitted to all data.
+    n_restarts
+        The number of seeds for each number of states.
+    validation_fraction
+        The fraction of the sequences that "held-out" holds out.
     n_jobs
         The number of fits in parallel, as in scikit-learn. Results do not depend on it.
+    random_state : int, RandomState or None
+        The seed or generator from which the seeds of the fits are drawn.
 
+    Examples
+    --------
     >>> X = np.random.default_rng(0).normal(size=(60, 1)) + 5 * (np.arange(60) // 10 % 2)[:, None]
     >>> model = trellis.GaussianHMM(n_iter=50)
     >>> trellis.select_states(model, X, n_components=(1, 2, 3), n_restarts=3, random_state=0).best.n_components

@@ -18,6 +18,19 @@ from trellis.types import Belief
 class FilterState(NamedTuple):
     """The result of `filter_step`: the state distribution after some observations.
 
+    Parameters
+    ----------
+    probs
+        p(z_t | x_1, ..., x_t), [K].
+    log_prob
+        log p(x_t | x_1, ..., x_{t-1}).
+    log_likelihood
+        log p(x_1, ..., x_t).
+    steps
+        The number t of observations.
+
+    Examples
+    --------
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 1, 0])
     >>> state = model.filter_step(None, 0)
     >>> state = model.filter_step(state, 1)
@@ -25,23 +38,32 @@ class FilterState(NamedTuple):
     (2, (2,))
     """
 
-    probs: Array  # [K]: p(z_t | x_1, ..., x_t)
-    log_prob: float  # log p(x_t | x_1, ..., x_{t-1})
-    log_likelihood: float  # log p(x_1, ..., x_t)
-    steps: int  # t
+    probs: Array
+    log_prob: float
+    log_likelihood: float
+    steps: int
 
 
 @dataclass(frozen=True)
 class Forecast:
     """The result of `forecast`: the distributions of states and observations 1, ..., h steps ahead.
 
+    Parameters
+    ----------
+    states
+        p(z_{t+i} | x_1, ..., x_t) for i = 1, ..., h: [h, K].
+    model : estimator
+        The estimator that forecasts.
+
+    Examples
+    --------
     >>> model = trellis.CategoricalHMM(2, random_state=0).fit([0, 1, 0, 1, 1, 0])
     >>> ahead = model.forecast(3)
     >>> ahead.states.shape, ahead.probs.sum(1).round(6)
     ((3, 2), array([1., 1., 1.]))
     """
 
-    states: Array  # [h, K]: p(z_{t+i} | x_1, ..., x_t)
+    states: Array
     model: Any
 
     @property

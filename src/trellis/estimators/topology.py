@@ -26,6 +26,15 @@ TOLERANCE = 1e-8  # of tied values
 def left_right(n_components: int, max_jump: int = 1) -> Array:
     """A `transmat_mask` for a left-right model, which allows transitions from state i to i, i + 1, ..., i + max_jump.
 
+    Parameters
+    ----------
+    n_components
+        The number of states.
+    max_jump
+        The largest step to the right.
+
+    Examples
+    --------
     >>> trellis.left_right(3).astype(int)
     array([[1, 1, 0],
            [0, 1, 1],
@@ -40,6 +49,15 @@ def left_right(n_components: int, max_jump: int = 1) -> Array:
 def ergodic(n_components: int, self_loops: bool = True) -> Array:
     """A `transmat_mask` that allows all transitions; with `self_loops=False`, all but those from a state to itself.
 
+    Parameters
+    ----------
+    n_components
+        The number of states.
+    self_loops
+        Whether a state may follow itself.
+
+    Examples
+    --------
     >>> trellis.ergodic(2, self_loops=False).astype(int)
     array([[0, 1],
            [1, 0]])
@@ -50,6 +68,13 @@ def ergodic(n_components: int, self_loops: bool = True) -> Array:
 def first_state(n_components: int) -> Array:
     """A `startprob_mask` for a model that always starts in its first state.
 
+    Parameters
+    ----------
+    n_components
+        The number of states.
+
+    Examples
+    --------
     >>> trellis.first_state(3)
     array([ True, False, False])
     """
@@ -84,13 +109,13 @@ class ConstrainedHMM(FittedHMM):
     """An estimator with constraints on its parameters. Each constraint may be a function of `n_components`."""
 
     _: KW_ONLY
-    transmat_mask: Any = None  # [K, K] bool: transitions that may be positive; or a function, such as left_right
-    startprob_mask: Any = None  # [K] bool: states in which a sequence may start; or a function, such as first_state
-    tied_transitions: Any = None  # labels [K]: states with the same row; or [K, K]: transitions of the same probability
-    tied_emissions: Any = None  # labels [K]: states with the same emission
-    frozen_transitions: Any = None  # states whose row of transmat_ is not trained; or [K, K] bool: single transitions
-    frozen_emissions: Any = None  # states whose emission is not trained
-    sticky: float = 0.0  # pseudocount of transitions from a state to itself, in addition to transmat_prior
+    transmat_mask: Any = None
+    startprob_mask: Any = None
+    tied_transitions: Any = None
+    tied_emissions: Any = None
+    frozen_transitions: Any = None
+    frozen_emissions: Any = None
+    sticky: float = 0.0
 
     unsupported: ClassVar[tuple[str, ...]] = ()  # the settings of this class that do not apply to a subclass
 

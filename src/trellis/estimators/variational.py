@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from trellis.emissions import Gaussian
 from trellis.emissions.variational import DirichletCategorical, NormalWishart, WishartGaussian
 from trellis.errors import InputError
+from trellis.estimators.arguments import VARIATIONAL, documented
 from trellis.estimators.base import BaseHMM
 from trellis.estimators.blocks import Block
 from trellis.estimators.categorical import CategoricalStates
@@ -33,7 +34,7 @@ class VariationalHMM(BaseHMM):
     `startprob_` and `transmat_` are posterior means. `score`, `predict` and `sample` use these means."""
 
     _: KW_ONLY
-    startprob_prior: Any = None  # Dirichlet parameter; None: 1 / n_components
+    startprob_prior: Any = None
     transmat_prior: Any = None
     n_iter: int = 100
     tol: float = 1e-6
@@ -139,6 +140,10 @@ class VariationalHMM(BaseHMM):
         setattr(self, name, value)
 
 
+@documented(
+    **VARIATIONAL,
+    emissionprob_prior="Parameters of the Dirichlet priors of the emissions; None: 1 / n_features.",
+)
 @positional(
     "n_components startprob_prior transmat_prior emissionprob_prior n_features algorithm random_state n_iter tol "
     "verbose params init_params implementation"
@@ -156,8 +161,8 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
     """
 
     _: KW_ONLY
-    emissionprob_prior: Any = None  # Dirichlet parameter; None: 1 / n_features
-    n_features: int | None = None  # number of symbols; default: inferred from the data
+    emissionprob_prior: Any = None
+    n_features: int | None = None
     params: str = "ste"
     init_params: str = "ste"
 
@@ -208,6 +213,10 @@ class VariationalCategoricalHMM(CategoricalStates, VariationalHMM):
         return {"emissionprob": (self.n_components, self.n_features or 1)}
 
 
+@documented(
+    **VARIATIONAL,
+    means_prior="Mean of the normal prior of the means; None: the mean of the data.",
+)
 @positional(
     "n_components covariance_type startprob_prior transmat_prior means_prior beta_prior dof_prior scale_prior "
     "algorithm random_state n_iter tol verbose params init_params implementation"
@@ -228,12 +237,12 @@ class VariationalGaussianHMM(GaussianStates, VariationalHMM):
     array([0., 5.])
     """
 
-    covariance_type: str = "full"  # spherical | diag | full | tied
+    covariance_type: str = "full"
     _: KW_ONLY
-    means_prior: Any = None  # None: the mean of the data
-    beta_prior: Any = None  # None: 1
-    dof_prior: Any = None  # None: n_features
-    scale_prior: Any = None  # None: 1e-3
+    means_prior: Any = None
+    beta_prior: Any = None
+    dof_prior: Any = None
+    scale_prior: Any = None
     params: str = "stmc"
     init_params: str = "stmc"
 

@@ -26,9 +26,8 @@ BEST, LAST = "best.safetensors", "last.safetensors"  # its checkpoints
 CONFIG = "config.toml"
 DEMO = "demo"  # a model in the package, made by `make bundled`
 BUNDLED = Path(__file__).with_name(f"{DEMO}.safetensors")
-ABOUT: dict[str, type] = dict.fromkeys(
-    ("corpus", "order", "reader", "column"), str
-)  # the types of the metadata that are used
+# the types of the metadata that are used
+ABOUT: dict[str, type] = dict.fromkeys(("corpus", "order", "reader", "column", "licence"), str)
 ABOUT |= dict.fromkeys(("data", "run", "training", "scores"), dict)
 M = TypeVar("M", bound=PersistedModel)
 
@@ -69,11 +68,20 @@ def load(path: str | Path, kind: None = None, device: str | torch.device = "cpu"
 def load(path: str | Path, kind: type[M] | None = None, device: str | torch.device = "cpu") -> Any:
     """Load a model of any family from a model file, a run folder or an ARPA file.
 
-    If the run in a folder is not finished, its best checkpoint so far is loaded, with a warning. "demo" is a small HMM
-    that comes with the package, trained on Python's documentation. If the working directory contains a model called
-    "demo", that model is loaded instead. `device` is "cpu", "cuda", or "auto" (the GPU if there is one). If the model
-    is not an instance of `kind`, an error is raised.
+    If the run in a folder is not finished, its best checkpoint so far is loaded, with a warning.
 
+    Parameters
+    ----------
+    path
+        The file or folder. "demo" is a small HMM that comes with the package, trained on Python's documentation, unless
+        the working directory contains a model called "demo".
+    kind
+        The expected class, such as `trellis.HMM`. If the model is not an instance of it, an error is raised.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+
+    Examples
+    --------
     >>> import trellis
     >>> trellis.load("demo").num_states
     96

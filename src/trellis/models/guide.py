@@ -129,11 +129,27 @@ def guide(
 ) -> Guide:
     """Use an HMM to make another left-to-right model satisfy a constraint, in texts of `least` to `most` tokens.
 
-    The HMM and the guided model must use the same token ids. By default, the text of each token is taken from the HMM's
-    vocabulary. If both models use the ids of an external tokenizer, such as that of a
-    `transformers` model, pass `alphabet=Alphabet.of_tokenizer(tokenizer)`. `cache` is the number of prefixes whose
-    state distributions are kept.
+    The HMM and the guided model must use the same token ids.
 
+    Parameters
+    ----------
+    hmm
+        The HMM that guides.
+    constraint
+        The constraint to satisfy.
+    least, most
+        The smallest and the largest number of tokens of a text.
+    alpha
+        The weight of the correction in log-probabilities: 1 is Bayes' rule, and 0 only excludes tokens after which the
+        constraint cannot be satisfied.
+    alphabet
+        The text of each token; by default, from the HMM's vocabulary. If both models use the ids of an external
+        tokenizer, such as that of a `transformers` model, pass `Alphabet.of_tokenizer(tokenizer)`.
+    cache
+        The number of prefixes whose state distributions are kept.
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> guide = trellis.guide(model, trellis.constraints.begins("b"), most=10)
     >>> bigram = trellis.train(["a b", "b a"] * 20, family="bigram").model

@@ -53,9 +53,9 @@ def facts_of(family: Family, model: PersistedModel) -> dict[str, Any]:
 
 def text_of(model: PersistedModel) -> dict[str, Any]:
     """The training text and its licence; a text passed from Python has no name."""
-    source = model.about.get("data", {}).get("source", "")
-    teacher = model.about.get("teacher", {})
-    facts = {"corpus": escaped(model.about.get("corpus", "unknown")), "licence": licence_of(source)}
+    data, teacher = model.about.get("data", {}), model.about.get("teacher", {})
+    licence = escaped(model.about.get("licence", "")) or licence_of(data.get("source", ""))
+    facts = {"corpus": escaped(model.about.get("corpus", "unknown")), "licence": licence}
     return facts | ({"also": f"samples of a trained model ({escaped(teacher['family'])})"} if teacher else {})
 
 

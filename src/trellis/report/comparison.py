@@ -20,7 +20,8 @@ WIDTH, PANEL, LEFT, RIGHT = 960, 330, 48, 700  # pixels
 TOP, BOTTOM, LEGEND = 50, 260, 22  # pixels within a panel, and between names
 MARGIN = 1.05  # factor above and below the values
 LONGEST_NAME = 28  # characters
-COLOURS = ("#1c5d8c", "#c2542d", "#4a7c3a", "#7b4b94", "#b8860b", "#3b8f8c", "#a33b5e", "#6a6f77")
+# distinct with normal and with colour-blind vision (protan, deutan, tritan): CIELAB distances of at least 20
+COLOURS = ("#1c5d8c", "#c2542d", "#2b2430", "#d9a520", "#8cc0e0", "#808080", "#6b1f1f")
 PANELS = {"by_frequency": "by training count of the word", "by_position": "by preceding words in the sentence"}
 STYLE = """
 svg { background: #fdfcfa; font: 12px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import numpy as np
 
 from trellis.errors import TrellisError
 from trellis.report.comparison import COLOURS, LARGEST, PANELS, short
-from trellis.report.curves import Curves, curves_of, read_curves
-from trellis.report.format import text as shown
+from trellis.report.curves import Curves, curves_of, log_ticks, read_curves
+from trellis.report.format import compact, text as shown
 from trellis.storage import as_path
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ GOLDEN = 0.62  # height of a figure relative to its width
 STATE, PATH, QUIET = COLOURS[0], COLOURS[1], "0.9"  # a state, the Viterbi path, and the row of a state
 LARGEST_CIRCLE, THICKEST = 180.0, 5.0  # square points, points: at probability 1
 FAINTEST = 0.02  # smaller probabilities are not drawn
+MARKERS = "osD^vPX"  # one for each colour
+SLOPE = 40  # degrees, of labels that would overlap
 
 
 def pyplot() -> Any:
@@ -45,9 +48,17 @@ def axes_or_new(ax: Any) -> Any:
 def figure_style(width: str | float = "column", height: float | None = None) -> Iterator[None]:
     """Set matplotlib's style for a figure in a paper; figures made inside the block have it.
 
-    `width` is "column" (3.3 inches), "page" (6.9 inches) or a number of inches. Text has 8 points, fonts are embedded
-    in PDF files, and colours are those of the report.
+    Text has 7 or 8 points, fonts are embedded in PDF files, and colours are those of the report.
 
+    Parameters
+    ----------
+    width
+        "column" (3.3 inches), "page" (6.9 inches) or a number of inches.
+    height
+        A number of inches; by default, 0.62 times the width.
+
+    Examples
+    --------
     >>> import matplotlib.pyplot as plt
     >>> with trellis.figure_style(width=5):
     ...     figure = plt.figure()
@@ -83,6 +94,17 @@ def plot_trellis(model: PersistedModel, text: Text, *, ax: Any = None) -> Any:
     The area of a circle is the posterior probability of a state, the width of a line that of a transition. Rings mark
     the Viterbi path. `model.draw(text)` draws the same picture as SVG.
 
+    Parameters
+    ----------
+    model
+        An HMM language model.
+    text
+        A sentence.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> axes = trellis.plot_trellis(trellis.load("demo"), "returns a list", ax=Figure().subplots())
     >>> [label.get_text() for label in axes.get_xticklabels()]
@@ -96,22 +118,42 @@ def plot_trellis(model: PersistedModel, text: Text, *, ax: Any = None) -> Any:
         axes.plot(
             (time, time + 1), (before, after), color=STATE, alpha=0.6 * prob**0.5, linewidth=0.4 + THICKEST * prob
         )
-    axes.scatter(times, rows, s=LARGEST_CIRCLE * found.posterior[times, rows], color=STATE, zorder=2)
+    sizes = LARGEST_CIRCLE * found.posterior[times, rows]
+    axes.scatter(times, rows, s=sizes, color=STATE, zorder=2, clip_on=False)
     path = np.array([(time, row) for time, row in enumerate(found.path) if row >= 0]).reshape(-1, 2)
-    axes.scatter(*path.T, s=1.5 * LARGEST_CIRCLE, facecolors="none", edgecolors=PATH, zorder=3)
+    axes.scatter(*path.T, s=1.5 * LARGEST_CIRCLE, facecolors="none", edgecolors=PATH, zorder=3, clip_on=False)
     axes.set_xticks(range(len(found.words)), labels=[shown(word) for word in found.words])
     axes.set_yticks(range(len(found.names)), labels=[shown(name) for name in found.names])
     axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.set(xlim=(-0.5, len(found.words) - 0.5), ylim=(len(found.names) - 0.3, -0.7))
+    slope_if_crowded(axes)
     return axes
+
+
+def slope_if_crowded(axes: Any) -> None:
+    """Rotate the labels above the axes if they would overlap."""
+    axes.figure.figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    if any(one.x1 > other.x0 for one, other in pairwise(boxes)):
+        for label in axes.get_xticklabels():
+            label.set(rotation=SLOPE, horizontalalignment="left", rotation_mode="anchor")
 
 
 def plot_training(runs: Any, *, ax: Any = None) -> Any:
     """Plot training and validation perplexity over the epochs of a run, or of several.
 
-    `runs` is a `Trained`, a run folder, or a dict of these by name. Dashed lines are training perplexities.
+    Dashed lines are training perplexities.
 
+    Parameters
+    ----------
+    runs : Trained, path, or dict
+        The result of `train`, a run folder, or a dict of these by name.
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> trellis.plot_training({"2 states": trained}, ax=Figure().subplots()).get_xlabel()
@@ -129,6 +171,9 @@ def plot_training(runs: Any, *, ax: Any = None) -> Any:
             label = f"{name} {split}".strip()
             axes.plot(steps, [point.perplexity for point in points], look, color=colour, label=label)
     axes.set_yscale("log")
+    ticks = log_ticks(*axes.get_ylim())
+    axes.set_yticks(ticks, labels=map(compact, ticks))
+    axes.minorticks_off()
     axes.set(xlabel=" or ".join(sorted(units)), ylabel="perplexity")
     axes.legend()
     return axes
@@ -149,8 +194,19 @@ def run_curves(run: Any) -> Curves:
 def plot_comparison(rows: Sequence[Row], *, by: str = "frequency", ax: Any = None) -> Any:
     """Plot the perplexity of models by word frequency, or by position in the sentence.
 
-    `rows` is the result of `trellis.compare`. With several models, perplexities are relative to the first.
+    With several models, perplexities are relative to the first.
 
+    Parameters
+    ----------
+    rows
+        The result of `trellis.compare`.
+    by
+        "frequency" or "position".
+    ax : matplotlib.axes.Axes or None
+        The axes to draw on; None: new ones.
+
+    Examples
+    --------
     >>> from matplotlib.figure import Figure
     >>> text = ["a b c", "b a c", "c c a"] * 20
     >>> models = [trellis.train(text, family=name).model for name in ("unigram", "bigram")]
@@ -167,9 +223,12 @@ def plot_comparison(rows: Sequence[Row], *, by: str = "frequency", ax: Any = Non
     units = [1.0 if len(rows) == 1 else band.perplexity for band in bands[0]]
     for number, (row, own) in enumerate(zip(rows, bands, strict=True)):
         heights = [band.perplexity / unit for band, unit in zip(own, units, strict=True)]
-        kept = [height if 0 < height < LARGEST else np.nan for height in heights]
-        label = f"{short(row.model)} ({row.perplexity:.1f})"
-        axes.plot(range(len(kept)), kept, "o-", markersize=3, color=COLOURS[number % len(COLOURS)], label=label)
+        points = [(np.nan, np.nan)]
+        for place, (band, height) in enumerate(zip(own, heights, strict=True)):
+            points += [] if band.name[0].isdigit() else [(np.nan, np.nan)]  # <eos> and <unk> are not on the same scale
+            points.append((place, height if 0 < height < LARGEST else np.nan))
+        label, look = f"{short(row.model)} ({row.perplexity:.1f})", number % len(COLOURS)
+        axes.plot(*zip(*points, strict=True), MARKERS[look], ls="-", ms=4, color=COLOURS[look], label=label)
     axes.set_xticks(range(len(units)), labels=[shown(band.name) for band in bands[0]])
     relative = "perplexity" if len(rows) == 1 else f"perplexity relative to {short(rows[0].model)}"
     axes.set(xlabel=PANELS[f"by_{by}"].removeprefix("by "), ylabel=relative)

@@ -1,6 +1,6 @@
 """Compare models on one text: perplexity, its breakdown, and the significance of differences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ from trellis.tasks.dynamic import Adaptation, Dynamic
 from trellis.tasks.lm import Evaluation, in_text_order, load_split, reading_of, split_of
 from trellis.tasks.mixture import cache_log_probs, fit_cache, fit_weights, interpolate
 from trellis.tasks.spelling import Spelling
+
+Model = LanguageModel | str | PathLike[str]
 
 INTERPOLATED, CACHED = "interpolated", "interpolated with a cache"
 BEFORE, AFTER = 12, 3  # tokens of context shown before and after a word
@@ -115,7 +117,7 @@ class Row:
 
 
 def compare(
-    models: Sequence[LanguageModel | str | PathLike[str]],
+    models: Sequence[Model] | Mapping[str, Model],
     data: Any = None,
     split: str | None = None,
     interpolate: bool = False,
@@ -126,18 +128,35 @@ def compare(
     cache: bool = False,
     dynamic: bool = False,
 ) -> list[Row]:
-    """Compare language models, given as models or files, on a text that is given as in `evaluate`.
-
-    Returns a row per model. These options add rows:
-
-    - `ngram`: an n-gram model of that order, estimated from the training text of the first model
-    - `dynamic`: each model under dynamic evaluation, in which its weights adapt to the text
-    - `interpolate`: the linear mixture of all these models: those passed, the n-gram model and the dynamic ones
-    - `cache`: the linear mixture of the same models and a unigram cache, in which recent words are more probable
+    """Compare language models on a text. Returns a row per model; some options add rows.
 
     Mixture weights, the decay of the cache and the settings of dynamic evaluation are chosen on the validation split.
-    With `open_vocabulary`, the vocabularies may differ: unknown words are spelled out by a character model.
 
+    Parameters
+    ----------
+    models
+        Models, model files or run folders, or a dict of these by name.
+    data : str, path, list or Corpus
+        The text, as in `evaluate`.
+    split
+        The split of the corpus; by default the test split, or all of a text that has no splits.
+    interpolate
+        Add the linear mixture of all models: those passed, the n-gram model and the dynamic ones.
+    contexts
+        The number of contexts in which two models differ most, for each comparison with the first model.
+    device
+        "cpu", "cuda", or "auto": the GPU if there is one.
+    open_vocabulary
+        Allow different vocabularies: unknown words are spelled out by a character model.
+    ngram
+        Add an n-gram model of this order, estimated from the training text of the first model; 0: none.
+    cache
+        Add the linear mixture of the same models and a unigram cache, in which recent words are more probable.
+    dynamic
+        Add each model under dynamic evaluation, in which its weights adapt to the text.
+
+    Examples
+    --------
     >>> models = [trellis.train(["a b", "b a"] * 20, family=family).model for family in ("unigram", "bigram")]
     >>> first, second = trellis.compare(models, ["a b", "b a"] * 20)
     >>> second.perplexity < first.perplexity, second.against_first.perplexity.significant
@@ -146,7 +165,7 @@ def compare(
     data = list(data) if isinstance(data, Iterator) else data
     if isinstance(data, str | PathLike):
         trust_source(str(data))
-    entries = [with_name(model, device) for model in models]
+    entries = with_names(models, device)
     if ngram:
         entries.append(ngram_of(entries[0].model, ngram))
     learning = [entry for entry in entries if isinstance(entry.model, GradientModel)]
@@ -182,11 +201,16 @@ def mixtures(scored: list[Scored], valid: list[Scored], interpolated: bool, cach
     return found
 
 
-def with_name(model: LanguageModel | str | PathLike[str], device: str) -> Entry:
-    """A model and its name: that of its file or family."""
-    if isinstance(model, LanguageModel):
-        return Entry(model.name, model)
-    return Entry(str(model), load(as_path(model), LanguageModel, device))
+def with_names(models: Sequence[Model] | Mapping[str, Model], device: str) -> list[Entry]:
+    """Models and their names: those given, or those of their files or families, numbered where they are the same."""
+    given = list(models.values() if isinstance(models, Mapping) else models)
+    found = [one if isinstance(one, LanguageModel) else load(as_path(one), LanguageModel, device) for one in given]
+    own = [model.name if one is model else str(one) for one, model in zip(given, found, strict=True)]
+    names = [str(name) for name in models] if isinstance(models, Mapping) else own
+    numbers = [
+        f" {names[: place + 1].count(name)}" if names.count(name) > 1 else "" for place, name in enumerate(names)
+    ]
+    return [Entry(name + number, model) for name, number, model in zip(names, numbers, found, strict=True)]
 
 
 def adapted(entry: Entry, data: Any) -> Entry:

@@ -17,6 +17,17 @@ from trellis.testing.close import Check, require, run_checks
 def check_command(name: str, module: ModuleType, *words: object) -> None:
     """Check that a module is a valid command, and run it with the arguments `words`.
 
+    Parameters
+    ----------
+    name
+        The name of the command.
+    module
+        The module with SUMMARY, EXAMPLE, `arguments` and `run`.
+    words
+        The arguments of the command line.
+
+    Examples
+    --------
     >>> from trellis.cli.commands import config
     >>> from trellis.testing import check_command
     >>> check_command("config", config, "lds")

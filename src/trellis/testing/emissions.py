@@ -25,12 +25,14 @@ def check_emission(emission: Emission, prior: Any = 0.0, observations: Any = Non
     ----------
     emission
         An emission in float64 with 2 to 5 states.
-    prior
+    prior : float or tuple
         The prior that has no effect on the M-step; for symbols, a pseudocount of zero.
-    observations
+    observations : Tensor or Vectors
         3 sequences of 5 observations, some of them missing. By default, all symbols of a `SymbolEmission`, each of
         which is then checked; for other emissions, `Vectors` sampled from the emission.
 
+    Examples
+    --------
     >>> import torch
     >>> from trellis.emissions import Categorical
     >>> from trellis.testing import check_emission

@@ -57,9 +57,11 @@ def check_family(family: str | Family, data: Sequence[Any] | None = None, **sett
         The name of the family, or the `Family` itself, which need not be installed.
     data
         Sentences to train on; by default, 40 sentences of up to 7 words, tagged if the family reads tagged text.
-    settings
+    settings : str, int, float, bool or dict
         Options that make the model small, as for `trellis.train`.
 
+    Examples
+    --------
     >>> from trellis.testing import check_family
     >>> check_family("bigram")
     """

@@ -35,6 +35,8 @@ def check_parameters(params: Params, words: Sequence[str] | None = None) -> None
     words
         The vocabulary, if the parameterisation depends on the words.
 
+    Examples
+    --------
     >>> from trellis.families.hmm.parameters import TableParams
     >>> from trellis.testing import check_parameters
     >>> check_parameters(TableParams(4, 6))

@@ -27,6 +27,8 @@ def check_reader(reader: Reader, content: bytes, documents: Documents, recipe: R
     recipe
         Options of [data], such as `Recipe(column="text")`.
 
+    Examples
+    --------
     >>> from trellis.corpus.read import READERS
     >>> from trellis.testing import check_reader
     >>> check_reader(READERS["fasta"], b">one\\nAC\\nGT\\n>two\\nAA\\n", [["ACGT"], ["AA"]])

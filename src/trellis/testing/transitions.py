@@ -31,17 +31,20 @@ def check_transition(
 
     Parameters
     ----------
-    build, parameters
-        `build` is a function that builds a transition of 3 to 8 states. `parameters` are its arguments, tensors in
-        float64. The transition is checked against its `dense`, and gradients with respect to the parameters are checked
-        against finite differences. If the transition is `Countable`, its statistics and M-step are checked too. If it
-        is `Samplable`, its samples are checked.
+    build
+        A function that builds a transition of 3 to 8 states. The transition is checked against its `dense`, and
+        gradients with respect to the parameters are checked against finite differences. If the transition is
+        `Countable`, its statistics and M-step are checked too. If it is `Samplable`, its samples are checked.
+    parameters
+        The arguments of `build`, tensors in float64.
     statistics
         `statistics(transition, pairs)` computes the statistics of expected transitions [n, m, K, K] independently of
         the transition's methods. By default, its own `collect` over all states is used.
     inverts
         Whether samples are drawn by inversion of whole rows, so that they equal those of a dense matrix.
 
+    Examples
+    --------
     >>> import torch
     >>> from trellis.testing import check_transition
     >>> from trellis.transitions import Dense

@@ -13,6 +13,8 @@ SKIPPED = "step", "epoch", "tokens", "seconds"
 class Callback:
     """Base class of callbacks: override the methods you need, and pass an instance to `trellis.train(callbacks=[...])`.
 
+    Examples
+    --------
     >>> class Print(trellis.Callback):
     ...     def on_evaluation(self, state, metrics):
     ...         print(state.epoch, sorted(metrics)[0])
@@ -30,6 +32,13 @@ class Callback:
 class TensorBoard(Callback):
     """Log the metrics of every evaluation as TensorBoard scalars.
 
+    Parameters
+    ----------
+    folder
+        The folder for TensorBoard's event files.
+
+    Examples
+    --------
     >>> trellis.train("ptb", callbacks=[trellis.TensorBoard("runs/ptb/events")])  # doctest: +SKIP
     """
 

@@ -38,9 +38,23 @@ FROZEN = "data", "model", "batches"  # sections that must not change on resuming
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of `train`: the model, its scores (None if training was interrupted, and in all processes of a job but
-    the first), its metrics and its run folder.
+    """The result of `train`.
 
+    Parameters
+    ----------
+    model
+        The trained model.
+    scores
+        Its scores; None if training was interrupted, and in all processes of a job but the first.
+    history
+        The metrics of every evaluation, as in metrics.jsonl.
+    run
+        The run folder, if there is one.
+    training
+        Steps, epochs, tokens, seconds and the outcome.
+
+    Examples
+    --------
     >>> trained = trellis.train(["a b", "b a"] * 20, states=2, epochs=3)
     >>> [line["epoch"] for line in trained.history]
     [1, 2, 3]
@@ -50,10 +64,11 @@ class Trained:
     scores: Scores | None
     history: list[dict[str, Any]] = field(default_factory=list, repr=False)
     run: Path | None = None
-    training: dict[str, Any] = field(default_factory=dict, repr=False)  # steps, epochs, tokens, seconds, outcome
+    training: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def interrupted(self) -> bool:
+        """Whether training was interrupted, so that the model is not finished."""
         return self.training.get("outcome") == "interrupted"
 
 
@@ -90,6 +105,7 @@ def train(
         about = {"corpus": corpus.description, "order": config.batches.order}
         about["run"] = {"command": command, "seed": config.seed, "device": describe_device(device)} | versions()
         about |= {"data": asdict(config.data)} if data is None else {}
+        about |= {"licence": config.data.licence} if config.data.licence else {}
         about |= about_teacher(config)
         if isinstance(corpus, Corpus):
             about |= {"reader": corpus.recipe.reader, "column": corpus.recipe.column}

@@ -51,6 +51,27 @@ Words = Sequence[Sequence[str]]
 class CRFTagger(Tagger):
     """A linear-chain CRF tagger. `tag` returns the most probable tag sequence of each sentence, argmax_y p(y | x).
 
+    Parameters
+    ----------
+    config
+        The options of the section [model].
+    labels
+        The tags.
+    vocab
+        The words of the training text.
+    index
+        The number of each attribute.
+    scales
+        The scale of each kind of dense representation.
+    crf
+        The weights.
+    device
+        "cpu" or "cuda", for the models whose features are used.
+    files
+        The kinds and files of the representations; by default, those named in `config`.
+
+    Examples
+    --------
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="crf").model.tag([["the", "dog"]])
     [['D', 'N']]

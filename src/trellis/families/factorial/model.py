@@ -40,6 +40,17 @@ class FHMM(GradientModel, StateModel):
     joint states. With noisy-or emissions, posteriors and paths are exact too. With log-linear emissions, they use a
     mean-field approximation, but `posterior(..., exact=True)` is exact.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    params
+        The parameters of all layers.
+    bound
+        The lower bound that EM maximises: "tilted" or "jensen".
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, family="fhmm", layers=2, states=3, epochs=1).model
     >>> model.num_states, model.posterior("a b").shape
     (9, (2, 6))

@@ -45,9 +45,20 @@ SETTLED = "settled."  # prefix of the saved long-run distributions
 class HMM(GradientModel, ChainModel):
     """p(x, z) = p(z_0) p(x_0 | z_0) prod_t p(z_t | z_{t-1}) p(x_t | z_t), with exact inference.
 
-    `carry` is true if the model was trained on a stream of sentences. If so, a sentence that is queried on its own
-    starts from the long-run state distribution after an <eos>. Otherwise it starts from the start distribution.
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    params
+        The parameters, which give start, transition and emission.
+    carry
+        Whether the model was trained on a stream of sentences. If so, a sentence that is queried on its own starts
+        from the long-run state distribution after an <eos>. Otherwise it starts from the start distribution.
+    dropout
+        The dropout of states during training; None: none.
 
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, states=4, epochs=1).model
     >>> model.posterior("a b b").sum(1).round(3)
     array([1., 1., 1.], dtype=float32)

@@ -37,6 +37,17 @@ WORDS = slice(1, None)  # the tags of words: all but that of <eos>
 class HMMTagger(HMM, Tagger):
     """An HMM tagger: each state emits a word and a tag. A tag that is not observed is summed out.
 
+    Parameters
+    ----------
+    lexicon
+        Words, tags, and the spelling classes of unknown words.
+    params
+        The parameters, which give start, transition and emission.
+    dropout
+        The dropout of states during training; None: none.
+
+    Examples
+    --------
     >>> text = [[("the", "D"), ("cat", "N")], [("a", "D"), ("dog", "N")]] * 20
     >>> trellis.train(text, family="hmm-tagger", states=0, epochs=2).model.tag([["the", "dog"]])
     [['D', 'N']]

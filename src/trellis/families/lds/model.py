@@ -37,6 +37,27 @@ class LDS(PersistedModel):
     """A linear dynamical system over words: x_t = A x_{t-1} + N(0, I), w_t = C x_t + N(0, D), where w_t is the one-hot
     vector of the word, centred and scaled.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    rows
+        The row of each word in the tables, [V]; rare words share one.
+    counts
+        The count of each row.
+    parameters
+        A, C and the noise.
+    spread
+        The covariance [h, h] of the smoothed vectors of the training text.
+    pseudocount
+        Pseudocounts per word in the whitening scale.
+    prior
+        Pseudocounts per word in the noise.
+    whiten
+        Whether words are scaled by their frequency.
+
+    Examples
+    --------
     >>> text = ["the cat sees the dog", "a dog sees a cat", "the dog runs", "a cat runs and sees"] * 15
     >>> model = trellis.train(text, family="lds", dim=2, epochs=1).model
     >>> model.embed("the cat runs").shape
@@ -61,7 +82,6 @@ class LDS(PersistedModel):
         prior: float = 0.0,
         whiten: bool = True,
     ) -> None:
-        """`rows` [V] is that of `Moments`; `spread` [h, h] is the covariance of the smoothed vectors of the text."""
         self.vocab, self.rows, self.counts, self.parameters = vocab, rows, counts, parameters
         self.spread, self.pseudocount, self.prior, self.whiten = spread, pseudocount, prior, whiten
         self.where = torch.device("cpu")

@@ -15,6 +15,25 @@ class FeedForward(NeuralModel):
     f_t = g_depth(... g_1([e(x_{t-n}); ...; e(x_{t-1})])), where e(x) is the embedding of a word and each g is a hidden
     layer of d units. If `hidden` gives another number of units, a final linear layer projects back to d.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    dim
+        The size d of embeddings and layers.
+    depth
+        The number of hidden layers.
+    dropout
+        The dropout rate.
+    window
+        The number n of preceding words.
+    tied
+        Whether the output layer shares the embeddings.
+    hidden
+        The number of hidden units; 0: d.
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, family="feedforward", dim=4, window=2, epochs=1).model
     >>> model.embed("a b").shape
     (2, 4)

@@ -29,6 +29,21 @@ class Recurrent(NeuralModel):
 class LSTM(Recurrent):
     """An LSTM language model: p(x_t | x_<t) = softmax(E f_t + b), where f_t is the output of the last LSTM layer.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    dim
+        The size d of embeddings and layers.
+    depth
+        The number of layers.
+    dropout
+        The dropout rate.
+    tied
+        Whether the output layer shares the embeddings.
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, family="lstm", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
     True
@@ -66,6 +81,17 @@ class RNN(Recurrent):
     nonlinearities, this is the steady-state filter of a linear dynamical system: with transition F, emission H and gain
     K, set A = F - K H F, B = K and C = H F.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    dim
+        The size of h_t.
+    dropout
+        The dropout rate.
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, family="rnn", dim=4, epochs=1).model
     >>> model.log_prob("a b") < 0
     True

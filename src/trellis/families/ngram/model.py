@@ -26,6 +26,21 @@ class NGram(LanguageModel):
     c' is c without its first word, and backoff(c) is zero if c was never seen. Unless contexts cross sentences, the
     context is reset at each <eos>. A new text is scored as if preceded by <eos>.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    trie
+        The n-grams.
+    log_probs
+        log p(x | c) of each n-gram.
+    backoffs
+        backoff(c) of each n-gram below the highest order.
+    cross_sentences
+        Whether contexts cross sentences.
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, family="ngram", order=3).model
     >>> model.predict("a", n=1)[0][0]
     'b'

@@ -41,6 +41,17 @@ class PCFG(GradientModel, GapModel):
 
     Its probabilities are those of sentences, given that their trees are finite. See docs/pcfg.md.
 
+    Parameters
+    ----------
+    vocab
+        The words of the model.
+    params
+        The rules.
+    dropout
+        The dropout of states during training; None: none.
+
+    Examples
+    --------
     >>> model = trellis.train(["a b", "b a"] * 20, family="pcfg", nonterminals=2, preterminals=2, epochs=1).model
     >>> len(model.parse("a b b").brackets())
     2

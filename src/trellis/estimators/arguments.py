@@ -1,0 +1,118 @@
+"""The constructor arguments of the HMM estimators: types and meanings, from which docstrings get their sections."""
+
+import inspect
+from collections.abc import Callable
+from typing import TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+ARGUMENTS = {  # K states, V symbols, F features
+    "n_components": ("int", "The number K of states."),
+    "startprob_prior": ("float or array [K]", "Parameters of the Dirichlet prior of `startprob_`; 1: no prior."),
+    "transmat_prior": (
+        "float or array [K, K]",
+        "Parameters of the Dirichlet priors of the rows of `transmat_`; 1: no prior.",
+    ),
+    "emissionprob_prior": (
+        "float or array [K, V]",
+        "Parameters of the Dirichlet priors of the rows of `emissionprob_`; 1: no prior.",
+    ),
+    "lambdas_prior": ("float or array [K, F]", "Shape of the gamma prior of `lambdas_`; 0: no prior."),
+    "lambdas_weight": ("float or array [K, F]", "Rate of the gamma prior of `lambdas_`."),
+    "n_features": ("int or None", "The number V of symbols; None: that of the data."),
+    "n_trials": ("int, array or None", "The sum of every row of X, or of each row; None: from the data."),
+    "n_mix": ("int", "The number of normal distributions of each state."),
+    "covariance_type": (
+        "str",
+        'The form of a covariance matrix: "spherical", "diag", "full", or "tied" (one matrix for all states).',
+    ),
+    "min_covar": ("float", "Added to the initial variances."),
+    "means_prior": ("float or array [K, F]", "Mean of the normal prior of `means_`."),
+    "means_weight": ("float or array [K, F]", "Precision of the normal prior of `means_`; 0: no prior."),
+    "covars_prior": (
+        "float or array",
+        "Parameter of the prior of the covariances: inverse gamma if spherical or diag, inverse Wishart otherwise.",
+    ),
+    "covars_weight": ("float", "The second parameter of the same prior."),
+    "weights_prior": ("float or array", "Parameters of the Dirichlet priors of `weights_`; 1: no prior."),
+    "beta_prior": ("array [K] or None", "Number of observations that the prior of the means counts for; None: 1."),
+    "dof_prior": ("float, array [K] or None", "Degrees of freedom of the Wishart prior; None: the number of features."),
+    "scale_prior": ("array or None", "Scale of the Wishart prior, in the form of a covariance; None: 1e-3."),
+    "n_dims": ("int", "The length of the vectors u and z."),
+    "emission_dims": ("int or None", "The length of the vectors v and w; None: `n_dims`."),
+    "kernel": ("str", 'The kernel k: "softmax", "normAbsLin", "sigmoid", "relu" or "rbf".'),
+    "emission_kernel": ("str or None", "The kernel of the emissions; None: `kernel`."),
+    "optimizer": ("str", 'The optimiser of the vectors: "adam", "sgd" or "lbfgs".'),
+    "learning_rate": ("float", "The learning rate of the optimiser."),
+    "mstep_epochs": ("int", "Gradient steps in each M-step."),
+    "learning": (
+        "str",
+        '"em", or "cooccurrence": match the joint distribution of adjacent symbols; `startprob_` is then stationary.',
+    ),
+    "loss": ("str", 'The distance between joint distributions ("cooccurrence"): "frobenius" or "kl".'),
+    "penalty": ("float", "The weight of log|det| of the joint distribution of adjacent states in that loss."),
+    "n_epochs": ("int", 'Gradient steps of "cooccurrence".'),
+    "algorithm": (
+        "str",
+        'What `decode` and `predict` return: "viterbi", the most probable path, or "map", the most probable state at '
+        "each step.",
+    ),
+    "random_state": ("int, RandomState or None", "The seed or generator of initial values and samples."),
+    "n_iter": ("int", "The maximum number of iterations."),
+    "tol": ("float", "Training stops if an iteration gains less log-likelihood than this."),
+    "verbose": ("bool", "Print the log-likelihood of each iteration to standard error."),
+    "init_params": ("str", "Parameters to initialise before training, in the same letters. Others are kept."),
+    "implementation": ("str", '"log" or "scaling", for compatibility with hmmlearn; it makes no difference.'),
+    "missing_values": ("object", "A value that marks missing observations, besides None and masked entries."),
+    "handle_unknown": (
+        "str",
+        'What happens to symbols that `fit` has not seen: "error", or "uniform": equally probable in all states.',
+    ),
+    "device": ("str", '"cpu", "cuda", or "auto": the GPU if there is one.'),
+    "sequence_id": ("str or None", "If X is a DataFrame: the column that identifies the sequence of each row."),
+    "transmat_mask": (
+        "bool array [K, K] or function",
+        "Transitions that may have positive probability. This and the next five arguments may be functions of "
+        "`n_components`, such as `left_right`.",
+    ),
+    "startprob_mask": ("bool array [K] or function", "States in which a sequence may start; see `first_state`."),
+    "tied_transitions": (
+        "labels [K] or [K, K]",
+        "States with the same row of `transmat_`, or transitions with the same probability.",
+    ),
+    "tied_emissions": ("labels [K]", "States with the same emission."),
+    "frozen_transitions": (
+        "list of states, or bool array [K, K]",
+        "Rows of `transmat_`, or single transitions, that are not trained.",
+    ),
+    "frozen_emissions": ("list of states", "States whose emission is not trained."),
+    "sticky": ("float", "Pseudocount of the transition from a state to itself, in addition to `transmat_prior`."),
+    "n_init": ("int", "The number of random restarts; the best is kept."),
+    "early_stopping": ("bool", "Stop when the log-likelihood of held-out sequences no longer improves."),
+    "validation_fraction": ("float", "The fraction of the sequences to hold out."),
+    "n_iter_no_change": ("int", "Iterations without a better held-out log-likelihood before training stops."),
+    "learning_decay": ("float", "The step size of the k-th `partial_fit` after the first is (k + 2) ** -decay."),
+}
+VARIATIONAL = {  # where posteriors are estimated
+    "startprob_prior": "Parameters of the Dirichlet prior of the start distribution; None: 1 / n_components.",
+    "transmat_prior": "Parameters of the Dirichlet priors of the transitions; None: 1 / n_components.",
+    "tol": "Training stops if an iteration raises the lower bound by less than this.",
+}
+
+
+def documented(**own: str) -> Callable[[Class], Class]:
+    """A class decorator: add the section "Parameters" to the docstring, in numpydoc's form. `own` replaces meanings."""
+
+    def decorate(cls: Class) -> Class:
+        letters = ", ".join(f"{letter} (`{name.lstrip('_')}`)" for letter, name in getattr(cls, "letters", {}).items())
+        meanings = own | {"params": f"Parameters to train, one letter each: {letters}."}
+        lines = ["Parameters", "----------"]
+        for one in inspect.signature(cls).parameters.values():
+            kind, meaning = ARGUMENTS.get(one.name, ("str", ""))
+            lines += [f"{one.name} : {kind}, default {one.default!r}", f"    {meanings.get(one.name, meaning)}"]
+        text, mark, example = inspect.cleandoc(cls.__doc__ or "").partition(">>>")
+        examples = ["", "Examples", "--------", mark + example] if mark else []
+        cls.__doc__ = "\n".join([text.rstrip(), "", *lines, *examples])
+        return cls
+
+    return decorate
