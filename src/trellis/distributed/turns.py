@@ -26,20 +26,47 @@ def one_at_a_time() -> Iterator[None]:
     if not is_joined():
         yield
         return
-    Job.turns += 1
     machine = rank() - local_rank() if "LOCAL_RANK" in os.environ else 0
-    turn = f"turn/{Job.turns}/{machine}"
-    if rank() != machine:
+    with _turn_of(machine):
+        yield
+
+
+def from_first(make: Callable[[], A]) -> A:
+    """What `make` returns in the first process, which works alone for it, sent to all."""
+    if not is_joined():
+        return make()
+    import torch.distributed as dist
+
+    made: list[Any] = [None]
+    with _turn_of(0):
+        if is_first():
+            with _alone():
+                made = [make()]
+    with explained():
+        dist.broadcast_object_list(made, device="cpu", group=Job.group)  # type: ignore[arg-type]
+    return made[0]
+
+
+@contextmanager
+def _turn_of(number: int) -> Iterator[None]:
+    """A context in which one process works; the others enter it when the work is done, or raise if it failed."""
+    Job.turns += 1
+    turn = f"turn/{Job.turns}/{number}"
+    if rank() != number:
         _wait_for(turn)
         yield
         return
-    with _beating(turn):
-        try:
+    ended = DIED
+    try:
+        with _beating(turn):
             yield
-        except BaseException as error:
-            Job.store.set(turn, FAILED + str(error).encode() if isinstance(error, TrellisError) else DIED)
-            raise
-        Job.store.set(turn, DONE)
+        ended = DONE
+    except TrellisError as error:
+        ended = FAILED + str(error).encode()
+        raise
+    finally:
+        with suppress(RuntimeError):  # the store has ended, and with it the job
+            Job.store.set(turn, ended)
 
 
 def _wait_for(turn: str) -> None:
@@ -69,7 +96,7 @@ def _beating(turn: str) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        with suppress(RuntimeError):  # the store has ended, and with it the job
+        with suppress(RuntimeError):
             while not ended.wait(patience() / BEATS):
                 Job.store.add(f"{turn}/beats", 1)
 
@@ -80,26 +107,6 @@ def _beating(turn: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def from_first(make: Callable[[], A]) -> A:
-    """What `make` returns in the first process, which works alone for it, sent to all."""
-    if not is_joined():
-        return make()
-    import torch.distributed as dist
-
-    made: list[Any] = [None]
-    if is_first():
-        try:
-            with _alone():
-                made = [make()]
-        except TrellisError as error:
-            made = [error]
-    with explained():
-        dist.broadcast_object_list(made, device="cpu", group=Job.group)  # type: ignore[arg-type]
-    if isinstance(made[0], TrellisError):
-        raise made[0]
-    return made[0]
 
 
 @contextmanager
