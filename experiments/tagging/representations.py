@@ -116,6 +116,11 @@ def fhmm(layers: int) -> RunConfig:
     return RunConfig(model=FHMMConfig(layers=layers, states=10), train=FHMMTrainConfig(epochs=5))
 
 
+# factorial-hmm/ptb-5-10: smaller batches and a faster decay of old counts than by default
+FHMM_PTB = RunConfig(
+    model=FHMMConfig(layers=5, states=10), batches=BatchConfig(order="sentences", tokens=2048),
+    train=FHMMTrainConfig(epochs=5, em_power=0.6, pseudocount=0.01, sweeps=2),
+)  # fmt: skip
 Learn = Callable[[Path, Path, str], Path]
 LEARNED: dict[str, Learn] = {
     "brown-1000": partial(learn_brown, 1000),
@@ -124,6 +129,7 @@ LEARNED: dict[str, Learn] = {
     "lds-50": partial(learn_model, LDS),
     "feedforward-50": partial(learn_model, FEEDFORWARD),
     **{f"fhmm-{layers}-10": partial(learn_model, fhmm(layers)) for layers in (1, 3, 5)},
+    "fhmm-5-10-ptb": partial(learn_model, FHMM_PTB),
 }
 REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "brown-1000": ("brown", "brown-1000"),
@@ -131,9 +137,11 @@ REPRESENTATIONS = {  # name -> encoder kind, and what is learned
     "hmm-80": ("hmm", "hmm-80"),
     "hmm-80-posterior": ("hmm-posterior", "hmm-80"),
     "lds-50": ("lds", "lds-50"),
+    "lds-50-centred": ("lds-centred", "lds-50"),
     "feedforward-50": ("feedforward", "feedforward-50"),
     **{f"fhmm-{layers}-10": ("fhmm", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
     **{f"fhmm-{layers}-10-posterior": ("fhmm-posterior", f"fhmm-{layers}-10") for layers in (1, 3, 5)},
+    "fhmm-5-10-ptb-posterior": ("fhmm-posterior", "fhmm-5-10-ptb"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ WORDS = np.array(["the", "a", "dog", "cat", "man", "sees", "runs", "sleeps", "re
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
-    """A text in five files, two of them compressed."""
+    """A text in five files, two of them compressed, and an empty file between them."""
     folder = tmp_path / "text"
     folder.mkdir()
     for number in range(5):
@@ -36,6 +37,7 @@ def paths(tmp_path: Path) -> list[Path]:
         text = text + f"Once{number}\n"
         name = folder / f"{number}.txt{'.gz' * (number % 2)}"
         name.write_bytes(gzip.compress(text.encode()) if number % 2 else text.encode())
+    (folder / "1-empty.txt").touch()
     return sorted(folder.iterdir())
 
 
@@ -85,7 +87,7 @@ def count_or_die(path: Path, recipe: object, flag: Path) -> object:
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_worker_changes_nothing(paths: list[Path], tmp_path: Path) -> None:
     recipe = recipe_for(paths, DataConfig(str(paths[0].parent)))
-    wanted = sum((count_words(path, recipe) for path in paths[1:]), count_words(paths[0], recipe))
+    wanted = sum((count_words(path, recipe) for path in paths if path.stat().st_size), Counter())
     flag = tmp_path / "killed"
     assert total_with_dask(partial(count_or_die, recipe=recipe, flag=flag), paths) == wanted
     assert flag.exists()
@@ -94,6 +96,9 @@ def test_a_killed_worker_changes_nothing(paths: list[Path], tmp_path: Path) -> N
     assert np.array_equal(count_with_dask(text, rows, 3).counts, count_moments(text, rows, 3).counts)
 
 
-def test_nothing_to_count_is_an_error() -> None:
+def test_nothing_to_count_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TrellisError, match="at least one file"):
         total_with_dask(len, [])
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(TrellisError, match="no words"):
+        vocabulary_of_files([tmp_path / "empty.txt"], DataConfig())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +16,9 @@ import trellis
 from trellis.corpus.recipe import Recipe
 from trellis.corpus.shards import Shards, count_tokens, open_shards
 from trellis.errors import TrellisError
+from trellis.learning.em import EMLearner
+from trellis.storage import load_tensors
+from trellis.training.checkpoint import LAST, read_details
 
 WORDS = ["the", "a", "dog", "cat", "man", "sees", "runs", "sleeps", "red", "big"]
 LANES, WINDOW = 3, 5
@@ -109,3 +114,35 @@ def test_training_on_shards(folder: Path, tmp_path: Path) -> None:
     tokens = sum(count_tokens(sorted(folder.iterdir()), Recipe()))
     assert trained.training["tokens"] == 2 * tokens
     assert torch.isfinite(torch.tensor([line["valid_ppl"] for line in trained.history if line["valid_ppl"]])).all()
+
+
+def test_a_run_killed_within_a_shard_resumes_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "held.txt").write_text("".join(" ".join(WORDS[n % 8 :]) + "\n" for n in range(60)))
+    given = {"states": 2, "epochs": 2, "lanes": LANES, "window": WINDOW, "ngram": 0, "device": "cpu", "resume": True}
+    given |= {"learner": "stepwise-em", "checkpoint_steps": 3, "shards": str(folder), "order": "streams"}
+    step, killed_at = EMLearner.step, 17
+
+    def step_or_die(self, batch):
+        if self.steps == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, batch)
+
+    def train(name: str) -> dict[str, torch.Tensor]:
+        trellis.train(str(tmp_path / "held.txt"), run=tmp_path / name, **given)
+        return load_tensors(tmp_path / name / LAST)
+
+    wanted = train("whole")
+    if not (child := os.fork()):
+        EMLearner.step = step_or_die  # type: ignore[method-assign]
+        train("killed")
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    place = read_details(tmp_path / "killed" / LAST)["batches"]
+    corpus = trellis.read_corpus(str(tmp_path / "held.txt"))
+    batches = open_shards(str(folder), corpus.vocab, corpus.recipe, LANES, WINDOW, cache=tmp_path / "cache")
+    batches.restore(place)
+    assert place["position"] == killed_at - killed_at % 3
+    assert batches._place(place["position"])[1] > 0
+    found = train("killed")
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())

@@ -28,11 +28,12 @@ def environment(rank: int, size: int, port: int) -> dict[str, str]:
     return {"MASTER_ADDR": "127.0.0.1"} | {name: str(value) for name, value in numbers.items()}
 
 
-def together(size: int, work: Callable[[], Any], seconds: float = 180.0) -> list[Any]:
-    """What `work` returns, or the exception it raises, in each of `size` connected processes."""
+def together(size: int, work: Callable[[], Any], seconds: float = 180.0, joined: bool = True) -> list[Any]:
+    """What `work` returns, or the exception it raises, in each of `size` processes, connected if `joined`."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
-        children = [start(Path(folder), environment(rank, size, port), work, seconds) for rank in range(size)]
+        where = [environment(rank, size, port) | {"TRELLIS_TIMEOUT": str(seconds)} for rank in range(size)]
+        children = [start(Path(folder), one, work, joined) for one in where]
         for child in children[1:]:
             os.waitpid(child, 0)
         (Path(folder) / DONE).touch()
@@ -41,14 +42,15 @@ def together(size: int, work: Callable[[], Any], seconds: float = 180.0) -> list
         return [pickle.loads(path.read_bytes()) if path.exists() else None for path in found]
 
 
-def start(folder: Path, numbers: dict[str, str], work: Callable[[], Any], seconds: float) -> int:
+def start(folder: Path, numbers: dict[str, str], work: Callable[[], Any], joined: bool) -> int:
     child = os.fork()
     if child:
         return child
-    os.environ.update(numbers, TRELLIS_TIMEOUT=str(seconds))
+    os.environ.update(numbers)
     set_quiet()
     try:
-        distributed.join()
+        if joined:
+            distributed.join()
         result = work()
     except BaseException as error:
         result = error

@@ -15,7 +15,9 @@ from processes import together
 import trellis
 from trellis import distributed
 from trellis.corpus import Documents, Sentences, Streams
+from trellis.distributed import sums
 from trellis.errors import TrellisError
+from trellis.learning.graph import Captured, Graphed
 from trellis.tasks import lm
 from trellis.training import fit
 from trellis.transitions import Softmax, softmax, stripes
@@ -72,6 +74,51 @@ def test_parameters_do_not_depend_on_the_number_of_processes(size: int, alone: d
             allowed = EXACT if "em" in name else ROUNDING
             for key, value in wanted.items():
                 assert torch.allclose(found[name][key], value, rtol=allowed, atol=allowed), (name, key)
+
+
+def test_no_sum_is_part_of_a_cuda_graph(alone: dict) -> None:
+    """With pretended graphs: gradients are summed after the graph, and a step with other sums is not captured."""
+    cases = {name: CASES[name] for name in ("gradient", "neural, state dropout")}
+    begin_sum = distributed.begin_sum
+
+    def train() -> tuple[dict[str, dict[str, torch.Tensor]], list[int]]:
+        graphs: list[Graphed] = []
+
+        def replayed(self: Graphed, given: dict, choice: Any, steady: bool) -> dict:
+            return self.repeat(given, choice) if steady else self.work(given, choice)
+
+        def capture(self: Graphed, given: dict, choice: Any) -> Captured:
+            graphs.append(self)
+            given, made = {name: value.clone() for name, value in given.items()}, {}
+
+            def replay() -> None:
+                self.capturing = True
+                made.update(self.work(given, choice))
+                self.capturing = False
+
+            return Captured(mock.Mock(replay=replay), given, made)
+
+        def sum_outside(tensor: torch.Tensor) -> Any:
+            assert not any(graph.capturing for graph in graphs)
+            return begin_sum(tensor)
+
+        with (
+            mock.patch.object(Graphed, "__call__", replayed),
+            mock.patch.object(Graphed, "capture", capture),
+            mock.patch.object(sums, "begin_sum", sum_outside),
+            mock.patch.object(distributed, "begin_sum", sum_outside),
+        ):
+            found, captured = {}, []
+            for name, options in cases.items():
+                found |= train_all({name: options})
+                captured.append(len(graphs))
+            return found, captured
+
+    for found, (first, both) in together(2, train):
+        assert first == both > 0
+        for name in cases:
+            for key, value in alone[name].items():
+                assert torch.allclose(found[name][key], value, rtol=ROUNDING, atol=ROUNDING), (name, key)
 
 
 def test_each_process_has_its_own_rows_of_every_batch() -> None:

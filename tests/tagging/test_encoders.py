@@ -114,9 +114,11 @@ def test_lds_vectors_are_those_of_the_sentence_alone(tmp_path: Path) -> None:
     model = fit_lds(
         vocabulary(), count_text(vocabulary(), split, 3, 7), 2, 2, blocks=3, pseudocounts=1.0, noise_prior=2.0
     )
-    for sentence, ours in zip(SENTENCES, saved(tmp_path, model, "lds").encode(SENTENCES), strict=True):
+    found = (saved(tmp_path, model, kind).encode(SENTENCES) for kind in ("lds", "lds-centred"))
+    for sentence, ours, centred in zip(SENTENCES, *found, strict=True):
         wanted = model.unit(model.smooth(alone(model, sentence)))[0, :-1].numpy()
         assert np.abs(np.asarray(ours) - wanted).max() < CLOSE
+        assert np.abs(np.asarray(centred) - (wanted - wanted.mean(0))).max() < CLOSE
 
 
 def test_all_brown_prefixes_and_forms_of_a_word(tmp_path: Path) -> None:

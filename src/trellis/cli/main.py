@@ -5,9 +5,11 @@ import logging
 import os
 import pkgutil
 import shlex
+import signal
 import sys
+import threading
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import NoReturn
 
 from trellis import __version__, distributed
@@ -20,6 +22,7 @@ FIRST = (  # the order in which `trellis --help` lists them
     "train", "eval", "sample", "generate", "score", "infill", "embed", "states", "draw", "info", "export", "tag",
     "cluster",
 )  # fmt: skip
+MOMENT = 2.0  # seconds between SIGTERM and the end of a process of a job, outside the training loop
 PARTS = "SUMMARY", "EXAMPLE", "arguments", "run"  # what the module of a command defines: two strings and two functions
 
 
@@ -88,9 +91,11 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(found, argv)
     handler = logging.StreamHandler()
     handler.setFormatter(Escaped("%(message)s"))
-    logging.basicConfig(handlers=[handler], level=log_level(args.quiet))
-    set_quiet(args.quiet or not distributed.is_first())
     try:
+        if argv is None:  # this process runs nothing but the command
+            take_part()
+        logging.basicConfig(handlers=[handler], level=log_level(args.quiet))
+        set_quiet(args.quiet or not distributed.is_first())
         with within_limits():
             answer = found[args.command].run(args)
             if distributed.is_first():
@@ -102,6 +107,20 @@ def main(argv: list[str] | None = None) -> None:
     except OSError as error:
         fail(f"Operating system error: {error}.", 2)
     sys.exit(answer.exit_code)
+
+
+def take_part() -> None:
+    """Make this process one of the job that started it. When one process has failed, torchrun ends the others by
+    SIGTERM; they get a moment to print why."""
+    distributed.declare()
+    if distributed.size() > 1:
+        signal.signal(signal.SIGTERM, end_soon)
+
+
+def end_soon(number: int, _: FrameType | None) -> None:
+    timer = threading.Timer(MOMENT, os._exit, [128 + number])
+    timer.daemon = True
+    timer.start()
 
 
 class Escaped(logging.Formatter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,12 +36,12 @@ def vocabulary_of_files(paths: Sequence[Path], config: DataConfig) -> Vocabulary
     )
 
 
-def count_words(path: Path, recipe: Recipe) -> Counter[str]:
-    """How often each word occurs in a file."""
+def count_words(path: Path, recipe: Recipe) -> Counter[str] | None:
+    """How often each word occurs in a file; None if it is empty."""
     counts = Counter[str]()
     for words in tokens_of_file(path, recipe):
         counts.update(words)
-    return counts
+    return counts or None
 
 
 def tokens_of_file(path: Path, recipe: Recipe) -> Iterator[list[str]]:
@@ -68,7 +69,7 @@ def bigrams_of_files(paths: Sequence[Path], vocab: Vocabulary, config: DataConfi
     return total_with_dask(partial(_span, vocab=vocab, recipe=recipe_for(paths, config)), paths).counts
 
 
-def _span(path: Path, vocab: Vocabulary, recipe: Recipe) -> Span:
+def _span(path: Path, vocab: Vocabulary, recipe: Recipe) -> Span | None:
     ends: list[int] = []
 
     def blocks() -> Iterator[np.ndarray]:
@@ -78,5 +79,6 @@ def _span(path: Path, vocab: Vocabulary, recipe: Recipe) -> Span:
                 ends[:] = [ends[0] if ends else int(ids[0]), int(ids[-1])]
                 yield ids
 
-    counts = count_bigrams(blocks(), len(vocab))
-    return Span(counts, *ends)
+    text = blocks()
+    first = next(text, None)
+    return None if first is None else Span(count_bigrams(chain([first], text), len(vocab)), *ends)

@@ -3,7 +3,7 @@
 A task is repeated if its machine is lost. Results do not depend on the order in which tasks end."""
 
 from collections.abc import Callable, Iterable
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, TypeVar
 
@@ -13,8 +13,9 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def total_with_dask(count: Callable[[A], B], items: Iterable[A], plus: Callable[[Any, Any], Any] = add) -> B:
-    """The sum of count(item), in the order of the items; needs the extra `dask`."""
+def total_with_dask(count: Callable[[A], B | None], items: Iterable[A], plus: Callable[[Any, Any], Any] = add) -> B:
+    """The sum of count(item), in the order of the items, without the items for which it is None; needs the extra
+    `dask`."""
     try:
         from dask import compute, delayed
     except ImportError as error:
@@ -23,5 +24,15 @@ def total_with_dask(count: Callable[[A], B], items: Iterable[A], plus: Callable[
     if not parts:
         raise TrellisError("There is nothing to count; pass at least one file.")
     while len(parts) > 1:
-        parts = [delayed(reduce)(plus, parts[begin : begin + 2]) for begin in range(0, len(parts), 2)]
-    return compute(parts[0])[0]
+        both = partial(_sum, plus=plus)
+        parts = [delayed(reduce)(both, parts[begin : begin + 2]) for begin in range(0, len(parts), 2)]
+    total = compute(parts[0])[0]
+    if total is None:
+        raise TrellisError("There is nothing to count: the files contain no words.")
+    return total
+
+
+def _sum(one: Any, other: Any, plus: Callable[[Any, Any], Any]) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return plus(one, other)

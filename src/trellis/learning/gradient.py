@@ -26,7 +26,8 @@ class GradientLearner:
 
     A step does not synchronise with the device: the log-likelihood stays on the device, and becomes nan if the gradient
     is not finite. On a GPU, a whole step runs as one CUDA graph. Processes share the rows of a batch and add up their
-    gradients.
+    gradients, outside of any graph: NCCL requires that a sum is captured by all processes or by none, but their batches
+    differ in shape, and each shape has a graph of its own.
     """
 
     runs_together: ClassVar[bool] = True  # in several processes
@@ -49,7 +50,8 @@ class GradientLearner:
         self.belief: dict[str, Tensor] = {}
         self.stage: object = None
         self.gradients, self.seed = Gradients(weights), torch.initial_seed()
-        self.run = Graphed(self.update, self.device)
+        self.together = distributed.is_joined()
+        self.run = Graphed(self.differentiate if self.together else self.update, self.device)
 
     def step(self, batch: Batch) -> StepResult:
         """One gradient step on the batch's mean negative log-likelihood."""
@@ -62,7 +64,9 @@ class GradientLearner:
             torch.manual_seed((self.seed + self.steps) % 2**63)  # dropout may draw more numbers in some processes
             tensors["total"] = torch.tensor(batch.total)
         choice = batch.equal_lengths, batch.all_fresh, batch.idle
-        made = self.run(tensors, choice, steady=batch.equal_lengths and not self.model.synchronises)
+        steady = batch.equal_lengths and not self.model.synchronises and not distributed.sums_within_steps()
+        made = self.run(tensors, choice, steady)
+        made = self.apply(made) if self.together else made
         self.steps, self.idle = self.steps + 1, batch.idle
         self.belief = under("belief.", made)
         return StepResult(made["log_likelihood"].clone(), tokens)
@@ -84,20 +88,33 @@ class GradientLearner:
 
     def update(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
         """One training step, entirely on the device."""
+        return self.apply(self.differentiate(given, choice))
+
+    def differentiate(self, given: dict[str, Tensor], choice: Any) -> dict[str, Tensor]:
+        """The log-likelihood of a batch, the state after it, and the gradients as `grad.*`."""
         equal_lengths, all_fresh, idle = choice
         batch = Batch(given["tokens"], given["lengths"], given["fresh"], equal_lengths, all_fresh)
         belief = under("belief.", given)
         self.optimizer.zero_grad()
         carried = self.model.state_from_tensors(belief) if belief else None
-        with distributed.stepping(), self.gradients.summed():
+        with distributed.stepping(), self.gradients.arriving(self.run.capturing):
             log_likelihood, state = self.model.log_likelihood(batch, carried)
             tokens = max(1, batch.tokens.numel()) if equal_lengths else batch.lengths.sum().clamp(min=1)
             log_likelihood = log_likelihood * 0 if idle else log_likelihood
             (-log_likelihood / given.get("total", tokens)).backward()
-        norm = self.optimizer.update(self.max_norm, self.average)
         after = {} if state is None else _plain(self.model.state_to_tensors(state))
-        log_likelihood = distributed.add_up(log_likelihood.detach().double()).where(norm.isfinite(), math.nan)
-        return {"log_likelihood": log_likelihood} | {f"belief.{name}": value for name, value in after.items()}
+        made = {"log_likelihood": log_likelihood.detach().double()}
+        made |= {f"grad.{name}": weight.grad for name, weight in self.weights.items() if weight.grad is not None}
+        return made | {f"belief.{name}": value for name, value in after.items()}
+
+    def apply(self, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Move the weights along the gradients; returns the log-likelihood and the state."""
+        for name, weight in self.weights.items():
+            weight.grad = made.get(f"grad.{name}")  # after the replay of a graph, those of this graph
+        self.gradients.finish()
+        norm = self.optimizer.update(self.max_norm, self.average)
+        log_likelihood = distributed.add_up(made["log_likelihood"]).where(norm.isfinite(), math.nan)
+        return {"log_likelihood": log_likelihood} | {f"belief.{name}": v for name, v in under("belief.", made).items()}
 
     def end_epoch(self) -> None:
         """Reset the carried state: the next epoch begins at the start of the text."""

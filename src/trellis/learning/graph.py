@@ -26,6 +26,7 @@ class Graphed:
         self.seen: dict[Hashable, int] = {}
         self.captured: dict[Hashable, Captured] = {}
         self.stream: torch.cuda.Stream | None = None
+        self.capturing = False
 
     def __call__(self, given: Tensors, choice: Hashable, steady: bool) -> Tensors:
         if self.device.type != "cuda":
@@ -47,7 +48,9 @@ class Graphed:
         if self.seen[key] <= self.patience:
             return self.work(self.moved(given), choice)
         if key not in self.captured:
+            self.capturing = True
             self.captured[key] = self.capture(self.moved(given), choice)
+            self.capturing = False
         graph, inputs, made = self.captured[key]
         for name, value in given.items():
             inputs[name].copy_(value, non_blocking=True)

@@ -12,9 +12,10 @@ BUCKET = 1 << 23  # bytes that are summed in one message
 
 
 class Gradients:
-    """Sums the gradients of weights over all processes, in buckets, while the backward pass still computes others.
+    """Sums the gradients of weights over all processes, in buckets, while the backward pass still computes others. If
+    the backward pass is a CUDA graph, they are summed after it.
 
-    All processes must compute gradients of the same weights."""
+    All processes must compute gradients of the same weights, and send their buckets in the same order."""
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         self.buckets: list[list[nn.Parameter]] = []
@@ -26,14 +27,18 @@ class Gradients:
         self.sums: list[Callable[[], None]] = []  # one for each bucket that was sent
 
     @contextmanager
-    def summed(self) -> Iterator[None]:
-        """A context for a backward pass, after which the gradients are sums over all processes."""
-        hooks = [weight.register_post_accumulate_grad_hook(self.arrive) for bucket in self.buckets for weight in bucket]
+    def arriving(self, captured: bool) -> Iterator[None]:
+        """A context for a backward pass, in which complete buckets are sent, unless it is captured as a graph."""
+        buckets = [] if captured else self.buckets
+        hooks = [weight.register_post_accumulate_grad_hook(self.arrive) for bucket in buckets for weight in bucket]
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
+
+    def finish(self) -> None:
+        """Send the other buckets, and wait until the gradients are sums over all processes."""
         while len(self.sums) < len(self.buckets):
             self.send()
         for finish in self.sums:

@@ -68,8 +68,8 @@ def by_steps(job: Job, build: Callable[[RunConfig, Any], Any] | None = None) -> 
     function of that name."""
     config, corpus = job.config, job.corpus
     torch.manual_seed(config.seed)
-    model = (build or config.family.load("build"))(config, corpus).to(job.device)
-    with distributed.one_at_a_time("batches"):
+    with distributed.one_at_a_time():  # word classes, samples of a teacher and sizes of shards are kept in the cache
+        model = (build or config.family.load("build"))(config, corpus).to(job.device)
         batches = training_batches(config, corpus, job.device)
     measure = partial(evaluate_together, model, config.batches.order, corpus["valid"])
     state = fit_steps(job, model, batches, lambda: measure().perplexity)

@@ -34,6 +34,7 @@ LARGEST_LOSS = 700.0  # nats per token; beyond this the perplexity overflows
 SHORTEST_WINDOW = 1e-9  # seconds
 SMALLER = "use fewer sequences or tokens per batch (batches.lanes, window or tokens), or fewer states"
 ADVICE = "try a lower train.lr or train.clip, a longer train.warmup, or less dropout"
+BETWEEN = 0.5  # seconds of steps after which processes compare their clocks and signals
 NO_PATH = "dropout may make a text impossible: lower model.dropout_rate or train.lr, or use more states per word"
 
 
@@ -106,6 +107,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.saved_step = self.resumed_step = self.state.step
         self.clock, self.saved_seconds = time.monotonic(), self.state.seconds
+        self.compared_step = self.next_comparison = self.state.step
 
     def steps(self) -> Iterator[bool]:
         """Train indefinitely; yield after each step whether it ended an epoch."""
@@ -130,8 +132,7 @@ class _Run:
     def after_step(self, epoch_ended: bool, signalled: bool) -> None:
         """Evaluate, report and save when due, and check the stopping rules."""
         config, state = self.config, self.state
-        elapsed, interrupted = self._tick(signalled)
-        state.window_seconds += elapsed
+        interrupted = self._compares(epoch_ended) and self._compare(signalled)
         for callback in self.callbacks:
             callback.on_step(state)
         finished = self.limit()
@@ -143,6 +144,24 @@ class _Run:
         if self.saved_step < state.step and (interrupted or late or _due(state.step, config.checkpoint_steps)):
             self._save(LAST)
         state.outcome = finished or self.limit() or ("interrupted" if interrupted else "")
+
+    def _compares(self, epoch_ended: bool) -> bool:
+        """Whether the processes compare clocks and signals after this step. If they did so after every step, the
+        processes would wait for each other."""
+        config, step = self.config, self.state.step
+        regular = (config.eval_every, config.log_every, config.checkpoint_steps)
+        due = epoch_ended or bool(self.limit()) or any(_due(step, every) for every in regular)
+        return due or step >= self.next_comparison or not distributed.is_joined()
+
+    def _compare(self, signalled: bool) -> bool:
+        """Add the time of the steps since the last comparison; returns whether a signal has arrived."""
+        step = self.state.step
+        steps = max(1, step - self.compared_step)
+        elapsed, interrupted = self._tick(signalled)
+        self.state.window_seconds += elapsed
+        soon = min(2 * steps, int(BETWEEN * steps / max(elapsed, SHORTEST_WINDOW)))  # a GPU may be far behind the clock
+        self.compared_step, self.next_comparison = step, step + max(1, soon)
+        return interrupted
 
     def limit(self) -> str:
         """The limit that was reached, or an empty string."""

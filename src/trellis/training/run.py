@@ -83,15 +83,15 @@ def train(
     """Train and evaluate the model that `config` describes, and write everything to `folder`, if given.
 
     `data`, a text passed from Python, replaces the source named in `config`; `command` is the command line, for the
-    report. Under torchrun, all processes train one model; the first one evaluates it and writes. After a restart by
-    torchrun, the run is resumed."""
-    distributed.join()
+    report. The processes of a job (see `trellis.distributed`) train one model; the first one evaluates it and writes.
+    After a restart by torchrun, the run is resumed."""
+    distributed.connect()
     family, device = config.family, choose_device(config.device)
     if data is None:
         trust_source(config.data.source)
     folder = None if folder is None else as_path(folder)
     resume = resume or distributed.from_first(lambda: was_begun(folder))
-    with distributed.one_at_a_time("corpus"):
+    with distributed.one_at_a_time():
         corpus = family.load("read")(config, data)
     if not config.eval.test:
         corpus = replace(corpus, splits={name: split for name, split in corpus.splits.items() if name != TEST})

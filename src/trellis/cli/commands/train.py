@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "(train.teacher)")  # fmt: skip
     parser.add_argument("--budget", metavar="TIME", help="limit on the training time, such as 30s, 5m or 2h")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="any other option of the run")
-    parser.add_argument("--run", type=Path, metavar="DIR", help="output folder (default runs/DATA-MODEL)")
+    parser.add_argument("-o", "--run", type=Path, metavar="DIR", help="output folder (default runs/DATA-MODEL)")
     parser.add_argument("--resume", action="store_true", help="resume the run in that folder")
     parser.add_argument("--no-test", action="store_true", help="do not use the test split (eval.test=false)")
     add_device(parser, None)

@@ -122,6 +122,12 @@ def fhmm_posterior(model: Any, sentences: Sentences) -> Encoded:
     return [rows.astype(np.float32) for rows in model.posterior(sentences, sweeps=SWEEPS)]
 
 
+def lds_centred(model: Any, sentences: Sentences) -> Encoded:
+    """Smoothed vectors minus their mean over the sentence, which depends mostly on what the text is about: a tagger
+    that is applied to another kind of text has not learned what to make of it."""
+    return [rows - rows.mean(0) for rows in model.embed(sentences, "smoothed")]
+
+
 Maker = Callable[..., Encoder]  # (file, device) -> encoder
 OF_FILES: dict[str, Maker] = {"brown": BrownPaths, "vectors": WordVectors}
 OF_MODELS: dict[str, Maker] = {
@@ -130,6 +136,7 @@ OF_MODELS: dict[str, Maker] = {
     "fhmm": partial(ModelEncoder, FHMM, fhmm_states),
     "fhmm-posterior": partial(ModelEncoder, FHMM, fhmm_posterior),
     "lds": partial(ModelEncoder, LDS, lambda model, sentences: model.embed(sentences, "smoothed")),
+    "lds-centred": partial(ModelEncoder, LDS, lds_centred),
     "feedforward": partial(ModelEncoder, FeedForward, lambda model, sentences: model.embed(sentences, "type")),
 }
 ENCODERS = OF_FILES | OF_MODELS

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trellis import distributed
 from trellis.config import DataConfig, RunConfig
 from trellis.corpus import Corpus, Sentences, Split, load_corpus
 from trellis.corpus.lexicon import Lexicon, Sentence, as_split
@@ -76,7 +77,8 @@ def fit(job: Job) -> Fitted:
     tagged, rare = texts["train"], config.model.rare
     lexicon = Lexicon.choose(tagged.words, tagged.tags, rare, config.model.min_kind)
     split, alone = (both_ways(lexicon, given, rare) for given in (texts, replace(texts, untagged=[], weight=1)))
-    model = new_tagger(config, lexicon, split, alone).to(job.device)
+    with distributed.one_at_a_time():
+        model = new_tagger(config, lexicon, split, alone).to(job.device)
     if texts.untagged:
         first = replace(job, corpus=replace(texts, untagged=[]), folder=job.folder and job.folder / FIRST)
         state = fit_on(alone, model, first)

@@ -76,8 +76,10 @@ def count_order(trie: Trie | None, split: Split, vocab: Vocabulary, cross_senten
     return runs.total()
 
 
-def count_order_of_file(path: Path, trie: Trie | None, vocab: Vocabulary, recipe: Recipe) -> Counted:
+def count_order_of_file(path: Path, trie: Trie | None, vocab: Vocabulary, recipe: Recipe) -> Counted | None:
     tokens = np.concatenate([vocab.encode(words) for words in tokens_of_file(path, recipe)])
+    if not tokens.size:
+        return None
     return count_order(trie, Split(tokens, np.zeros(1), np.zeros(1)), vocab, cross_sentences=False)
 
 
