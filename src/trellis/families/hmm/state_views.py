@@ -47,7 +47,7 @@ class StateViews(LanguageViews):
         return self.model.params.partition
 
     @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
+    def num_classes(self) -> int | None:
         if self.partition is not None:
             return self.partition.num_classes
         return None if self.layout is None else len(self.layout.centres)
@@ -233,7 +233,7 @@ class StateViews(LanguageViews):
         """The classes of words of the model, or else groups of similar states."""
         groups = self.groups()
         if groups is None:
-            return {"items": [], "ready": False}
+            return {"items": [], **self.unready()}
         n = int(groups.max()) + 1
         shares = torch.zeros(n, dtype=self.occupancy.dtype, device=groups.device).index_add_(0, groups, self.occupancy)
         sizes = torch.bincount(groups, minlength=n).tolist()
@@ -243,6 +243,12 @@ class StateViews(LanguageViews):
             {"id": c, "label": label, "states": size, "occupancy": share} for c, (label, size, share) in enumerate(rows)
         ]
         return {"items": items, "ready": True}
+
+    def unready(self) -> Answer:
+        """The answer while the map is being computed; raises TrellisError if that has failed."""
+        if self.failure:
+            raise TrellisError(self.failure)
+        return {"ready": False, "progress": self.progress}
 
     def groups(self) -> Tensor | None:
         """The class of each state [K]; None until groups have been found."""
@@ -266,7 +272,7 @@ class StateViews(LanguageViews):
     def map(self) -> Answer:
         """The positions of all states, with classes and occupancies."""
         if self.layout is None:
-            return {"ready": False, "progress": self.progress}
+            return self.unready()
         labels = [one["label"] for one in self.classes()["items"]]
         x, y = self.layout.points.T.astype(float).round(DIGITS).tolist()
         centres = zip(labels, self.layout.centres.astype(float).round(DIGITS).tolist(), strict=True)
