@@ -33,6 +33,7 @@ def widget(model: PersistedModel, other: PersistedModel | None = None) -> Any:
         css = traitlets.Unicode(read_static("explorer.css")).tag(sync=True)
 
     shown = ExplorerWidget()
+
     def hear(_: Any, message: Any, buffers: Any) -> None:
         """Answer in a thread of its own, so that the notebook stays usable."""
         turns.submit(lambda: shown.send(reply(explorer, message)), turns.seconds)
