@@ -54,8 +54,8 @@ class Groups(NamedTuple):
 class Potentials(NamedTuple):
     """log o_t(z) = table[rows[b, t], z]: steps refer to rows of a table, such as one row per word.
 
-    A row of -1 is a missing observation (o_t = 1 for every state). If `ids` is given, column i of step t refers to the
-    live state ids[b, t, i], and every other state has o_t = 0; if None, all states are live.
+    A row of -1 is a missing observation: o_t = 1 for every state, or exp(missing). If `ids` is given, column i of step
+    t refers to the live state ids[b, t, i], and every other state has o_t = 0; if None, all states are live.
     """
 
     table: Tensor  # [N, k]
@@ -63,6 +63,7 @@ class Potentials(NamedTuple):
     ids: Tensor | None = None  # [B, T, k] int64
     groups: Groups | None = None  # the same ids, if they come from a few sets
     all_observed: bool = False  # known statically: no observation is missing
+    missing: Tensor | None = None  # [K]: log o_t of a missing observation, if it is not zero; only with `ids`
 
     @classmethod
     def of(cls, log_potentials: Tensor, ids: Tensor | None = None) -> Potentials:
@@ -94,13 +95,19 @@ class Potentials(NamedTuple):
             return None
         return self.ids[:, 0]
 
+    def first(self, sequence: int, length: int) -> Potentials:
+        """The first steps of one sequence."""
+        ids = None if self.ids is None else self.ids[sequence : sequence + 1, :length]
+        return self._replace(rows=self.rows[sequence : sequence + 1, :length], ids=ids, groups=None)
+
     def widen(self, num_states: int) -> Potentials:
         """The same potentials over all K states, -inf outside the live ones."""
         if self.ids is None:
             return self
         batch, steps = self.rows.shape
         full = self.table.new_full((batch, steps, num_states), -torch.inf).scatter(-1, self.ids, self.gather())
-        return Potentials.of(full.masked_fill((self.rows < 0).unsqueeze(-1), 0.0))
+        missing = full.new_zeros(()) if self.missing is None else self.missing
+        return Potentials.of(torch.where((self.rows < 0).unsqueeze(-1), missing, full))
 
 
 class Filtered(NamedTuple):

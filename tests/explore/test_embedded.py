@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from queue import SimpleQueue
+from threading import current_thread, main_thread
 from typing import Any
 from xml.etree import ElementTree
 
@@ -140,10 +142,12 @@ def test_the_report_of_a_large_model_names_the_command(model: Any, monkeypatch: 
 def test_the_widget_sends_answers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget", reason="anywidget is not installed: pip install -e '.[widget]'")
     shown = model.explore(trellis.train(SENTENCES, family="bigram").model)
-    sent: list[Any] = []
-    monkeypatch.setattr(shown, "send", sent.append)
+    sent: SimpleQueue[Any] = SimpleQueue()
+    monkeypatch.setattr(shown, "send", lambda answer: sent.put((current_thread(), answer)))
     shown._handle_custom_msg({"id": 1, "method": "GET", "path": "/api/about", "body": None}, [])
-    assert [each["family"] for each in sent[0]["answer"]["models"]] == ["hmm", "ngram"]
+    thread, answer = sent.get(timeout=60)
+    assert thread is not main_thread()
+    assert [each["family"] for each in answer["answer"]["models"]] == ["hmm", "ngram"]
     assert shown.css == read_static("explorer.css")
     assert "export default { render: module_embedded.render };" in str(shown._esm)
 

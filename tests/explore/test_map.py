@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from trellis.emissions import Partition
 from trellis.explore import kept, layout, snapshot
 from trellis.explore.kept import FILE, Kept
 from trellis.explore.layout import MOST_CENTRES, Layout, clusters, in_disc, place_states, principal, restored
-from trellis.explore.views import views_of
+from trellis.explore.views import encoded, views_of
 from trellis.families.hmm import normalisers, state_views
 from trellis.families.hmm.config import HMMConfig
 from trellis.families.hmm.model import HMM
@@ -129,16 +130,48 @@ def test_unsound_layouts_are_ignored() -> None:
     assert restored({"points": points}, 3) is None
 
 
-def test_kept_normalisers_are_checked(tmp_path: Path) -> None:
+def large_model() -> HMM:
     config = HMMConfig(states=70, params="neural", dim=4, emission="brown", classes=2)
     support = Partition(torch.tensor([0, 0, 0, 1, 1, 1, 1]), [35, 35])
-    fresh = lambda: HMM.build(hmm().vocab, config, False, 0, support).requires_grad_(False)  # noqa: E731
-    right = normalisers.norms_of(fresh())["norms"]
+    return HMM.build(hmm().vocab, config, False, 0, support).requires_grad_(False)
+
+
+def test_kept_normalisers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalisers, "LARGE", 70)
+    whole = normalisers.lazy_transition(large_model())
+    assert whole is not None
+    right = whole.log_norm.numpy()
     for given, used in ((right, True), (right + 1, False), (right[:-1], False), (right * np.nan, False)):
-        model = fresh()
-        with torch.no_grad():
-            normalisers.use_norms(model, given)
-            assert ("log_norm" in vars(model.parts().transition)) == used
+        transition = normalisers.lazy_transition(large_model())
+        assert transition is not None
+        normalisers.use_norms(transition, given)
+        assert (len(transition.missing) == 0) == used
+
+
+def test_a_sentence_needs_few_normalisers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = large_model()
+    whole.visits = torch.full((70,), 1 / 70)
+    exact = views_of(whole)
+    monkeypatch.setattr(normalisers, "LARGE", 70)
+    monkeypatch.setattr(state_views, "WORTH_KEEPING", 0.0)
+    model = large_model()
+    model.visits = torch.full((70,), 1 / 70)
+    vocab = model.vocab
+    found = views_of(model, folder=tmp_path)
+    text = vocab.words[1]  # of the class of <eos>
+    assert vocab.words[vocab.eos] != text
+    assert_same(found.smooth(text), exact.smooth(text))
+    assert 0 < len(found.lazy.missing) < 70
+    assert found.state(3)["incoming"] is None
+    found.background(lambda work: work())
+    assert len(found.lazy.missing) == 0
+    assert_same(found.state(3), exact.state(3))
+    assert "norms" in load_tensors(tmp_path / FILE, checked=True)
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    """The same numbers up to rounding, and the same texts."""
+    assert json.loads(encoded(found, 3)[1]) == json.loads(encoded(wanted, 3)[1])
 
 
 def test_a_snapshot_has_the_answers_of_the_server_within_its_budget() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trellis.emissions import Categorical
 from trellis.inference.infilling import Filled, best_words
-from trellis.inference.queries import Chain, word_given_rest
+from trellis.inference.queries import Chain, gap_words
 from trellis.testing.oracle import completions, sentences
 from trellis.testing.problems import distributions, seeded, transition_of
 from trellis.types import Belief
@@ -48,7 +48,7 @@ def sharp(probs: Tensor) -> Tensor:
 
 
 def search(chain: Chain, tokens: Tensor, lengths: Tensor | None = None, limit: int = 500) -> Filled:
-    return best_words(chain, tokens, lengths, word_given_rest(chain, tokens, lengths), limit)
+    return best_words(chain, tokens, lengths, gap_words(chain, tokens, lengths).argmax(-1), limit)
 
 
 problems = st.builds(

@@ -135,6 +135,21 @@ def test_word_given_everything_else(case: Case, ragged: bool, restrict: bool) ->
 
 
 @examples
+@given(cases(), st.booleans(), st.booleans())
+def test_words_of_gaps(case: Case, ragged: bool, restrict: bool) -> None:
+    batch, steps = case.tokens.shape
+    chain, allowed = restricted(case, restrict)
+    lengths = torch.arange(batch) % steps + 1 if ragged else torch.full((batch,), steps)
+    possible = np.array([marginal(case.joint(b, n), case.tokens[b, :n].numpy(), allowed) > 0
+                         for b, n in enumerate(lengths.tolist())])  # fmt: skip
+    words = queries.gap_words(chain, case.tokens, lengths)
+    gaps = (case.tokens < 0) & (torch.arange(steps) < lengths.unsqueeze(-1))
+    of_possible = torch.from_numpy(possible)[gaps.nonzero()[:, 0]]
+    assert_close(words[of_possible], queries.word_given_rest(chain, case.tokens, lengths)[gaps][of_possible])
+    assert (words[~of_possible] == -torch.inf).all()
+
+
+@examples
 @given(cases(), st.booleans())
 def test_cavity(case: Case, ragged: bool) -> None:
     batch, steps = case.tokens.shape

@@ -14,7 +14,7 @@ from trellis.kernels.mask import draw_mask
 from trellis.testing import check_transition
 from trellis.testing.close import assert_close
 from trellis.testing.problems import seeded
-from trellis.transitions import Blocks, ClassBlocks, Dense, LogitBlocks, Softmax
+from trellis.transitions import Blocks, ClassBlocks, Dense, LazySoftmax, LogitBlocks, Softmax
 from trellis.types import Belief, Groups, Potentials
 
 STATES, DIM = 5, 3
@@ -41,6 +41,24 @@ RATES = pytest.mark.parametrize("rate", [0.0, 0.4])
 @RATES
 def test_conformance(rate: float) -> None:
     check_transition(partial(masked, rate), *parameters())
+
+
+def test_normalisers_are_computed_when_they_are_used() -> None:
+    whole = Softmax(*parameters())
+    lazy = LazySoftmax(whole)
+    assert len(lazy.missing) == STATES
+    for rows, missing in (([1, 3], 3), ([3], 3), ([0], 2)):
+        assert_close(lazy.rows(torch.tensor(rows)), whole.dense()[rows])
+        assert len(lazy.missing) == missing
+    before, after = torch.tensor([[1, 4]]), torch.tensor([[2, 0]])
+    assert_close(lazy.blocks(before, after), whole.blocks(before, after))
+    assert lazy.missing.tolist() == [2]
+    groups = Groups(torch.tensor([[0, 1], [2, 3]]), torch.tensor([[0, 1, 0]]))
+    ids = groups.sets[groups.rows]
+    with torch.no_grad():
+        assert_close(LazySoftmax(whole).between(ids, groups).dense(), whole.between(ids, groups).dense())
+    assert_close(lazy.columns(torch.tensor([4])), whole.columns(torch.tensor([4])))
+    assert_close(lazy.log_norm, whole.log_norm)
 
 
 @RATES

@@ -131,6 +131,12 @@ class SymbolEmission(Emission):
         values, words = zip(*(some.max(0) for some in self.by_state()), strict=True)
         return torch.cat(values), torch.cat(words)
 
+    def top(self, n: int) -> Tensor:
+        """The n most probable symbols of each state, in descending order: [K, n]; -1 instead of one that it cannot
+        emit."""
+        found = [some.topk(min(n, len(some)), 0) for some in self.by_state()]
+        return torch.cat([best.indices.masked_fill(best.values == -torch.inf, -1).T for best in found])
+
     def only(self, allowed: Tensor) -> SymbolEmission:
         """Restrict to the allowed symbols [V] bool; not renormalised."""
         from trellis.emissions.categorical import Categorical

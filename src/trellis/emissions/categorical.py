@@ -79,10 +79,34 @@ class Categorical(SymbolEmission):
         return Categorical(table, self.partition or self.sets, self.num_states)
 
     def log_probs(self, symbol: int) -> Tensor:
-        if self.support is None:
+        if not self.has_support:
             return self.table[symbol]
         full = self.table.new_full((self.num_states,), -torch.inf)
-        return full.scatter(-1, self.support[symbol], self.table[symbol])
+        return full.scatter(-1, self.states_of(symbol), self.table[symbol])
+
+    def states_of(self, symbol: int) -> Tensor:
+        """The states that can emit a symbol, if there is a support: [k]."""
+        if self.partition is not None:
+            return self.partition.windows[self.partition.word_class[symbol]]
+        assert self.sets is not None
+        return self.sets[symbol]
+
+    def top(self, n: int) -> Tensor:
+        if self.partition is None:
+            return super().top(n)
+        words, begins, first = self.partition.words, self.partition.begins.tolist(), 0
+        found = words.new_full((self.num_states, n), -1)
+        for begin, end, size in zip(begins, begins[1:], self.partition.counts, strict=False):
+            best = self.table[words[begin:end], :size].topk(min(n, end - begin), 0)
+            own = words[begin:end][best.indices].masked_fill(best.values == -torch.inf, -1)
+            found[first : first + size, : len(own)] = own.T
+            first += size
+        return found
+
+    def log_totals(self) -> Tensor:
+        support, weights = self.support, self.table.double().exp()
+        totals = weights.sum(0) if support is None else totals_by_state(weights, support, self.num_states)
+        return totals.log().to(self.table.dtype)
 
     def predict(self, probs: Tensor) -> Tensor:
         support, weights = self.support, self.table.exp()

@@ -37,14 +37,16 @@ def move(belief: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
     """The distribution one step forward, at the states `ids` (all if None): [B, k] -> [B, k']."""
     if belief.ids is not None and ids is not None:
         return (belief.probs.unsqueeze(-2) @ transition.blocks(belief.ids, ids)).squeeze(-2)
-    return at_states(transition.forward(to_dense(belief, transition.num_states)), ids)
+    dense = to_dense(belief, transition.num_states)
+    return transition.forward(dense) if ids is None else transition.forward_at(dense, ids)
 
 
 def pull(message: Belief, transition: Transition, ids: Tensor | None) -> Tensor:
     """A m, the message one step back, at the states `ids` (all if None): [B, k'] -> [B, k]."""
     if message.ids is not None and ids is not None:
         return (transition.blocks(ids, message.ids) @ message.probs.unsqueeze(-1)).squeeze(-1)
-    return at_states(transition.backward(to_dense(message, transition.num_states)), ids)
+    dense = to_dense(message, transition.num_states)
+    return transition.backward(dense) if ids is None else transition.backward_at(dense, ids)
 
 
 def to_dense(belief: Belief, num_states: int) -> Tensor:
@@ -91,8 +93,8 @@ class Steps:
         """log o_t at the live states: [B, k]."""
         if self.written is not None:
             return self.written[:, t]
-        table, rows, ids, *_ = self.potentials
-        here = Potentials(table, rows[:, t : t + 1], None if ids is None else ids[:, t : t + 1])
+        rows, ids = self.potentials.rows[:, t : t + 1], self.potentials.ids
+        here = self.potentials._replace(rows=rows, ids=None if ids is None else ids[:, t : t + 1])
         return (here.widen(self.num_states) if self.wide[t] else here).gather()[:, 0]
 
     def weights(self, t: int) -> tuple[Tensor, Tensor]:

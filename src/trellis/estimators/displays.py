@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trellis.errors import InputTypeError
 from trellis.estimators.inputs import Array
 from trellis.report.figures import MARKERS, axes_or_new
 from trellis.report.format import text as shown
@@ -143,6 +144,8 @@ def plot_transitions(model: Any, *, n: int = 20, ax: Any = None) -> Any:
 
 def fitted_states(model: Any) -> tuple[list[str], Array]:
     """The names and the transition matrix of an estimator."""
+    if not hasattr(model, "_check_fitted"):
+        raise InputTypeError(f"Transitions of a fitted HMM are plotted; this is {type(model).__name__}.")
     model._check_fitted()
     matrix = np.asarray(model.transmat_)
     return [str(state) for state in range(len(matrix))], matrix

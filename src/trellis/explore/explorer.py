@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from trellis.errors import TrellisError
+from trellis.errors import TrellisError, limit_reached
 from trellis.explore.contexts import in_context, shortened
 from trellis.explore.endpoints import Endpoint
 from trellis.explore.fields import read_fields
 from trellis.explore.language import LanguageViews, in_bits
-from trellis.explore.views import Answer, Views, answered, command, link, views_of
+from trellis.explore.turns import LANES
+from trellis.explore.views import Answer, Turn, Views, answered, command, link, views_of
 from trellis.models.files import BUNDLED, find_model, load
 from trellis.tasks.compare import Text, require_same
 from trellis.tasks.lm import in_text_order, load_split, reading_of
 
+logger = logging.getLogger(__name__)
 MOST_DIFFERENCES, COMPARED_TOKENS = 40, 5_000
 BEFORE, AFTER = 12, 3  # tokens of context
 
@@ -33,6 +36,21 @@ class Explorer:
     def open(cls, paths: Sequence[str | Path], device: str = "cpu", version: str = "") -> Explorer:
         """Load the models of files or run folders."""
         return cls([open_views(path, device) for path in paths], version)
+
+    @property
+    def lanes(self) -> int:
+        """The number of queries that may run at the same time: one on a GPU, where CUDA graphs have buffers of their
+        own."""
+        return LANES if all(one.model.device.type == "cpu" for one in self.views) else 1
+
+    def prepare(self, turn: Turn[Any]) -> None:
+        """Compute what takes long, for a thread in the background. A failure is kept for those who ask."""
+        for views in self.views:
+            try:
+                views.background(turn)
+            except Exception as error:
+                views.failure = one_sentence(error)
+                logger.debug("background", exc_info=error)
 
     def answer(self, endpoint: Endpoint, given: Mapping[str, Any]) -> Answer:
         """The answer to a request; raises TrellisError if a field is wrong, or the model has no such answer."""
@@ -56,12 +74,13 @@ class Explorer:
 
     def compare(self, text: str) -> Answer:
         """The surprisal of a text under both models, or where they differ most on their validation text."""
-        if len(self.views) < 2 or not all(isinstance(one, LanguageViews) for one in self.views):
+        scorers = [one for one in self.views if isinstance(one, LanguageViews)]
+        if len(scorers) < 2:
             raise TrellisError("Two language models are compared; start 'trellis explore' with two of them.")
         if not text:
             line = command("trellis", "eval", *(one.name for one in self.views), "--split", "valid")
             return {"words": [], "surprisal": [[], []], "differences": self.differences, "command": line}
-        scored = [one.score(text) for one in self.views]  # type: ignore[attr-defined]
+        scored = [one.score(text) for one in scorers]
         if scored[0]["words"] != scored[1]["words"]:
             raise TrellisError("The models divide this text into different words, so that they cannot be compared.")
         return {"words": scored[0]["words"], "surprisal": [one["surprisal"] for one in scored], "differences": [],
@@ -77,6 +96,12 @@ class Explorer:
         bits = np.array([in_bits(in_text_order(model, reading_of(model)(text.split))) for model, text in pairs])
         worst = np.argsort(-np.nan_to_num(np.abs(bits[0] - bits[1])), kind="stable")[:MOST_DIFFERENCES]
         return [in_context(*texts[0], int(t), BEFORE, AFTER) | {"bits": bits[:, t].tolist()} for t in worst]
+
+
+def one_sentence(error: Exception) -> str:
+    """Why the map could not be computed."""
+    reason = str(error) if isinstance(error, TrellisError) else limit_reached(error) or f"{type(error).__name__}."
+    return f"The map of the states could not be computed: {reason}"
 
 
 def open_views(path: str | Path, device: str) -> Views:

@@ -1,7 +1,8 @@
 """Checks of every request before it reaches the explorer, and the headers of every response.
 
-A page of another site may send requests to a local server. Such requests carry the name of that site in `Origin`; if
-its name was rebound to 127.0.0.1, it is in `Host`. Both are refused."""
+A page of another site may send requests to a local server. Such requests carry the name of that site in `Origin`, or
+are marked by `Sec-Fetch-Site`; if its name was rebound to 127.0.0.1, it is in `Host`. All of them are refused. Only the
+page itself may be opened by a link on another site: that site cannot read it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 METHODS = "GET", "HEAD", "POST"
-COOKIE = "trellis_token"
+HTTP = 80  # the port of an address without one
+COOKIE = "trellis_token_{}"  # with the port, since browsers send a cookie to all ports of a host
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -49,7 +51,7 @@ class Guard:
             await send(message)
 
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        response = self.refusal(scope, headers) or self.redirect(scope)
+        response = self.refusal(scope, headers) or self.redirect(scope, headers)
         await (response or self.app)(scope, receive, guarded)
 
     def refusal(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
@@ -62,7 +64,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and urlsplit_safe(origin) != host:
             return refused(403, "The request comes from a page of another site.")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not opens_page(scope, headers):
             return refused(403, "The request comes from a page of another site.")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and kind != "application/json":
@@ -75,20 +77,35 @@ class Guard:
         """Whether the query string, a cookie or the Authorization header has the token."""
         given = [query_token(scope), headers.get("authorization", "").removeprefix("Bearer ")]
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(cookie_name(headers))
         except CookieError:
             cookie = None
         given += [] if cookie is None else [cookie.value]
         wanted = str(self.token).encode()
         return any(secrets.compare_digest(one.encode("utf-8", "replace"), wanted) for one in given)
 
-    def redirect(self, scope: Scope) -> Response | None:
-        """After a page was opened with the token: the same page without it, and a cookie."""
+    def redirect(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
+        """After a page was opened with the token: the same page without it, and a cookie. A strict cookie would not be
+        sent with the redirected request if the page was opened by a link."""
         if self.token is None or scope["path"] != "/" or not query_token(scope):
             return None
         response = RedirectResponse("/", 303)
-        response.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+        response.set_cookie(cookie_name(headers), self.token, httponly=True, samesite="lax")
         return response
+
+
+def opens_page(scope: Scope, headers: Mapping[str, str]) -> bool:
+    """Whether the request opens the page in a window of its own."""
+    opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return opened and scope["method"] == "GET" and scope["path"] == "/"
+
+
+def cookie_name(headers: Mapping[str, str]) -> str:
+    """The name of the token's cookie at the port of the Host header."""
+    try:
+        return COOKIE.format(urlsplit(f"//{headers.get('host', '')}").port or HTTP)
+    except ValueError:
+        return COOKIE.format(HTTP)
 
 
 def host_name(host: str) -> str:

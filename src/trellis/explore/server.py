@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import resources
 from threading import Thread
 from typing import Any
@@ -22,7 +22,7 @@ from trellis.explore.endpoints import ENDPOINTS, Endpoint
 from trellis.explore.explorer import Explorer
 from trellis.explore.guard import LOOPBACK, Guard, refused
 from trellis.explore.openapi import document
-from trellis.explore.turns import Busy, Turns
+from trellis.explore.turns import BusyError, Turns
 from trellis.explore.views import encoded
 
 LARGEST_BODY = 1 << 16  # bytes
@@ -36,7 +36,6 @@ KINDS = {
     ".png": "image/png",
     ".ico": "image/x-icon",
 }
-logger = logging.getLogger(__name__)
 
 
 def application(
@@ -44,11 +43,11 @@ def application(
 ) -> Starlette:
     """The ASGI application. It answers only requests for `hosts` (any host if None) and, if there is a token, only
     requests with that token."""
-    queue = turns or Turns()
+    queue = turns or Turns(lanes=explorer.lanes)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        Thread(target=prepare, args=(explorer, queue), name="explore-background", daemon=True).start()
+        Thread(target=explorer.prepare, args=(queue.run,), name="explore-background", daemon=True).start()
         yield
         queue.close()
 
@@ -61,29 +60,20 @@ def application(
     return Starlette(routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lifespan)
 
 
-def prepare(explorer: Explorer, queue: Turns) -> None:
-    """Do slow computations in the background."""
-    for views in explorer.views:
-        try:
-            views.background(queue.run)
-        except (TrellisError, *LIMITS) as error:  # also a pool that was shut down
-            logger.debug(f"background: {error}")
-
-
 def handler(explorer: Explorer, queue: Turns, endpoint: Endpoint) -> Callable[[Request], Any]:
     """The function that answers the requests of an endpoint."""
 
     async def respond(request: Request) -> Response:
         try:
             given = await fields_of(request)
-            ask = lambda: encoded(explorer.answer(endpoint, given))  # noqa: E731
+            ask = partial(answer, explorer, endpoint, given)
             status, body = await (queue.answer(ask) if endpoint.queued else asyncio.to_thread(ask))
             return Response(body, status, media_type="application/json")
         except TrellisError as error:
             return refused(400, str(error))
-        except TooLarge as error:
+        except TooLargeError as error:
             return refused(413, str(error))
-        except Busy as error:
+        except BusyError as error:
             return refused(503, str(error))
         except LIMITS as error:
             if sentence := limit_reached(error):
@@ -93,7 +83,11 @@ def handler(explorer: Explorer, queue: Turns, endpoint: Endpoint) -> Callable[[R
     return respond
 
 
-class TooLarge(Exception):  # noqa: N818
+def answer(explorer: Explorer, endpoint: Endpoint, given: dict[str, Any]) -> tuple[int, bytes]:
+    return encoded(explorer.answer(endpoint, given))
+
+
+class TooLargeError(Exception):
     """The body of a request is too large, or was sent too slowly."""
 
 
@@ -108,7 +102,7 @@ async def fields_of(request: Request) -> dict[str, Any]:
     try:
         body = json.loads(await asyncio.wait_for(body_of(request), BODY_SECONDS) or b"{}")
     except TimeoutError:
-        raise TooLarge(f"The body of the request did not arrive within {BODY_SECONDS:g} seconds.") from None
+        raise TooLargeError(f"The body of the request did not arrive within {BODY_SECONDS:g} seconds.") from None
     except (ValueError, RecursionError) as error:
         raise TrellisError("The body of the request is not JSON.") from error
     if not isinstance(body, dict):
@@ -123,7 +117,7 @@ async def body_of(request: Request) -> bytes:
         async for piece in request.stream():
             body += piece
             if len(body) > LARGEST_BODY:
-                raise TooLarge(f"The body of a request may have at most {LARGEST_BODY:,} bytes.")
+                raise TooLargeError(f"The body of a request may have at most {LARGEST_BODY:,} bytes.")
     except ClientDisconnect:
         raise TrellisError("The client has gone away.") from None
     return bytes(body)

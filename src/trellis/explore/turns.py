@@ -1,68 +1,104 @@
-"""Queries of several clients, one after the other, with limits on how long and how many may wait."""
+"""Queries of several clients: a few at a time, with limits on how long each may take and how many may wait."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
+from threading import Event, Thread
+from typing import Any, TypeVar, cast
+
+from torch.overrides import TorchFunctionMode
 
 T = TypeVar("T")
 SECONDS = 30.0  # that a client waits for its answer
 MOST_WAITING = 32  # queries in the queue
+LANES = 4  # queries at a time
 
 
-class Busy(Exception):  # noqa: N818
+class BusyError(Exception):
     """The answer took too long, or too many queries are waiting."""
+
+    @classmethod
+    def after(cls, seconds: float) -> BusyError:
+        return cls(f"There was no answer within {seconds:g} seconds; ask something smaller, or wait.")
+
+
+class Limited(TorchFunctionMode):
+    """While this is entered, operations of torch in this thread raise BusyError after some seconds, or once the event
+    is set."""
+
+    def __init__(self, seconds: float, stop: Event) -> None:
+        super().__init__()
+        self.seconds, self.end, self.stop = seconds, time.monotonic() + seconds, stop
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.stop.is_set() or time.monotonic() > self.end:
+            raise BusyError.after(self.seconds)
+        return function(*args, **(kwargs or {}))
+
+
+class Job:
+    """A function that waits for a lane; it may run for some seconds, as long as it is wanted."""
+
+    def __init__(self, function: Callable[[], Any], seconds: float) -> None:
+        self.function, self.seconds, self.future, self.stop = function, seconds, Future[Any](), Event()
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            with Limited(self.seconds, self.stop):
+                self.future.set_result(self.function())
+        except BaseException as error:
+            self.future.set_exception(error)
 
 
 class Turns:
-    """Runs functions in one thread, in the order of their arrival. A client stops waiting after `seconds`: a query that
-    has not begun is then dropped, and one that has begun is finished, but its answer is not sent.
+    """Runs functions in a few threads, the lanes, in the order of their arrival. A client stops waiting after
+    `seconds`: its query is then dropped from the queue, or stopped at its next operation of torch. A slow query thus
+    holds one lane for a limited time, and the others stay free.
 
-    The thread is a daemon, so that the program can end while a query runs."""
+    The threads are daemons, so that the program can end while a query runs."""
 
-    def __init__(self, seconds: float = SECONDS, most: int = MOST_WAITING) -> None:
-        self.seconds, self.most = seconds, most
+    def __init__(self, seconds: float = SECONDS, most: int = MOST_WAITING, lanes: int = LANES) -> None:
+        self.seconds, self.most, self.lanes = seconds, most, lanes
         self.waiting: set[Future[Any]] = set()  # queries of clients that are not done
-        self.jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        Thread(target=self.work, name="explore", daemon=True).start()
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+        for lane in range(lanes):
+            Thread(target=self.work, name=f"explore-{lane}", daemon=True).start()
 
     def work(self) -> None:
         while (job := self.jobs.get()) is not None:
-            future, function = job
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except BaseException as error:
-                future.set_exception(error)
+            job.run()
 
-    def submit(self, function: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        self.jobs.put((future, function))
-        return future
+    def submit(self, function: Callable[[], Any], seconds: float = math.inf) -> Job:
+        job = Job(function, seconds)
+        self.jobs.put(job)
+        return job
 
     async def answer(self, function: Callable[[], T]) -> T:
-        """Run a function when its turn has come, and return its result; raises Busy."""
+        """Run a function when its turn has come, and return its result; raises BusyError."""
         if len(self.waiting) >= self.most:
-            raise Busy("Too many questions are waiting; try again in a few seconds.")
-        future = self.submit(function)
-        self.waiting.add(future)
-        future.add_done_callback(self.waiting.discard)
+            raise BusyError("Too many questions are waiting; try again in a few seconds.")
+        job = self.submit(function, self.seconds)
+        self.waiting.add(job.future)
+        job.future.add_done_callback(self.waiting.discard)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self.seconds)
+            return cast(T, await asyncio.wait_for(asyncio.wrap_future(job.future), self.seconds))
         except TimeoutError:
-            raise Busy(
-                f"There was no answer within {self.seconds:g} seconds; ask something smaller, or wait."
-            ) from None
+            raise BusyError.after(self.seconds) from None
+        finally:
+            job.stop.set()  # also if the client has gone away
 
     def run(self, function: Callable[[], T]) -> T:
         """Run a function for a background thread when its turn has come, and return its result."""
-        return self.submit(function).result()
+        return cast(T, self.submit(function).future.result())
 
     def close(self) -> None:
-        """End the thread after the queries in the queue."""
-        self.jobs.put(None)
+        """End the threads after the queries in the queue."""
+        for _ in range(self.lanes):
+            self.jobs.put(None)

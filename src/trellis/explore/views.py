@@ -32,11 +32,16 @@ class Views:
     and the names of its views, in the order of the page's menu."""
 
     views: ClassVar[tuple[str, ...]] = ()
-    num_classes: int | None = None
+    failure = ""  # why the background work has ended, if it failed
 
     def __init__(self, model: Any, name: str = "", folder: Path | None = None) -> None:
         """`name` is how the command line refers to the model; `folder` is that of its file, if there is one."""
         self.model, self.name, self.folder = model, name or model.name, folder
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes of states; None if there are none."""
+        return None
 
     @property
     def has_corpus(self) -> bool:

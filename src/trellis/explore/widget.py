@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl
 
-from trellis.errors import LIMITS, TrellisError, within_limits
+from trellis.errors import TrellisError, within_limits
 from trellis.explore.bundle import bundle, read_static
 from trellis.explore.endpoints import ENDPOINTS, Endpoint
 from trellis.explore.explorer import Explorer
-from trellis.explore.turns import Turns
+from trellis.explore.turns import BusyError, Turns
 from trellis.explore.views import Answer, finite, views_of
 from trellis.models.base import PersistedModel
 
@@ -25,23 +24,22 @@ def widget(model: PersistedModel, other: PersistedModel | None = None) -> Any:
         import traitlets
     except ImportError as error:
         raise TrellisError("The notebook widget needs anywidget: pip install 'trellis-hmm[widget]'.") from error
-    explorer, turns = Explorer([views_of(one) for one in (model, other) if one is not None]), Turns()
-    Thread(target=prepare, args=(explorer, turns), name="explore-background", daemon=True).start()
+    explorer = Explorer([views_of(one) for one in (model, other) if one is not None])
+    turns = Turns(lanes=explorer.lanes)
+    Thread(target=explorer.prepare, args=(turns.run,), name="explore-background", daemon=True).start()
 
     class ExplorerWidget(anywidget.AnyWidget):
         _esm = ESM.format(modules=bundle("embedded"))
         css = traitlets.Unicode(read_static("explorer.css")).tag(sync=True)
 
     shown = ExplorerWidget()
-    shown.on_msg(lambda _, message, buffers: shown.send(turns.run(lambda: reply(explorer, message))))
+
+    def hear(_: Any, message: Any, buffers: Any) -> None:
+        """Answer in a thread of its own, so that the notebook stays usable."""
+        turns.submit(lambda: shown.send(reply(explorer, message)), turns.seconds)
+
+    shown.on_msg(hear)
     return shown
-
-
-def prepare(explorer: Explorer, turns: Turns) -> None:
-    """Do slow computations in the background. The page asks again until they are done."""
-    for views in explorer.views:
-        with suppress(TrellisError, *LIMITS):
-            views.background(turns.run)
 
 
 def reply(explorer: Explorer, message: Any) -> Answer:
@@ -50,7 +48,7 @@ def reply(explorer: Explorer, message: Any) -> Answer:
     try:
         with within_limits():
             return {"id": asked.get("id"), "answer": finite(explorer.answer(*request_of(asked)))}
-    except TrellisError as error:
+    except (TrellisError, BusyError) as error:
         return {"id": asked.get("id"), "error": str(error)}
 
 

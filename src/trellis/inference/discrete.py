@@ -21,7 +21,7 @@ from torch import Tensor
 
 from trellis import engines
 from trellis.devices import Draws, draw_uniform
-from trellis.engines import log_space, reference
+from trellis.engines import log_space, reference, with_gaps
 from trellis.engines.reference import AnyTransition, add_rows, at_states, last_step, to_dense, written_step
 from trellis.errors import TrellisError
 from trellis.parts import countable
@@ -219,9 +219,23 @@ def viterbi(
     therefore the most probable path given the observed symbols. To maximise over missing symbols as well, use max_x log
     p(x | z) as the log-potential of that step."""
     chain = live_chain(prior, transition, potentials, lengths)
+    if chain.ids is None and potentials.ids is not None and isinstance(transition, Transition):
+        return viterbi_with_gaps(chain, transition)
     all_live = chain.potentials.widen(transition.num_states)
     path, scores = engines.viterbi(chain.prior, chain.transition, all_live, chain.lengths)
     return name_states(path, chain.ids), scores
+
+
+def viterbi_with_gaps(chain: LiveChain, transition: Transition) -> tuple[Tensor, Tensor]:
+    """`viterbi` of sequences with gaps, one after the other: the live states of a step are those of one sequence."""
+    batch, steps = chain.potentials.rows.shape
+    path = chain.potentials.rows.new_full((batch, steps), -1)
+    scores = chain.prior.probs.new_zeros(batch)
+    for row, length in enumerate(chain.lengths.tolist()):
+        if length:
+            prior, some = Belief(chain.prior.probs[row : row + 1]), chain.potentials.first(row, length)
+            path[row, :length], scores[row] = with_gaps.Passes(prior, transition, some).viterbi()
+    return path, scores
 
 
 def sample_prior(

@@ -59,13 +59,13 @@ class Extended(NamedTuple):
         return Extended(*(part[rows] for part in self))
 
 
-def best_words(chain: Chain, tokens: Tensor, lengths: Tensor | None, given: Tensor, limit: int = LIMIT) -> Filled:
-    """Fill the gaps (-1) of sentences [B, T] with the words that are jointly most probable. `given` are the posteriors
-    of the gaps, log p(x_t | known words) [B, T, V]. If a sentence has only one gap, its posterior determines the best
+def best_words(chain: Chain, tokens: Tensor, lengths: Tensor | None, each: Tensor, limit: int = LIMIT) -> Filled:
+    """Fill the n gaps (-1) of sentences [B, T] with the words that are jointly most probable. `each` [n] are the most
+    probable words of every gap by itself, in the order of the gaps. If a sentence has only one gap, this is the best
     word."""
     lengths = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
     missing = (tokens < 0) & (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1))
-    filled = torch.where(missing, given.argmax(-1), tokens)
+    filled = tokens.masked_scatter(missing, each)
     found = Filled(filled, log_marginal(chain, filled, lengths), torch.ones_like(lengths, dtype=torch.bool))
     several, states = (missing.sum(1) > 1).nonzero().squeeze(-1), chain.transition.num_states
     for rows in several.split(max(1, ENTRIES // (limit * max(limit, states)))) if len(several) else ():

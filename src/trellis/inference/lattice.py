@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trellis.engines.reference import move, to_dense
+from trellis.engines import with_gaps
+from trellis.engines.reference import to_dense
+from trellis.engines.with_gaps import Solved
 from trellis.inference import discrete
 from trellis.transitions import Transition
 from trellis.types import Belief, Potentials
@@ -24,28 +26,38 @@ class Lattice(NamedTuple):
 
 
 @torch.no_grad()
-def lattice(prior: Belief, transition: Transition, potentials: Potentials, most: int, worth: float) -> Lattice:
-    """The lattice of a batch of one sequence, with at most `most` states, each with a peak posterior of at least
-    `worth`. Inference runs over live states, unless the sequence has a gap.
+def solve(prior: Belief, transition: Transition, potentials: Potentials) -> Solved:
+    """Filter, smooth and find the Viterbi path of a batch of one sequence. Inference runs over live states; at a gap,
+    over all states."""
+    if potentials.ids is not None and bool((potentials.rows < 0).any()):
+        found = with_gaps.solve(prior, transition, potentials)
+        if bool(found.log_norms.isfinite().all()):  # otherwise it may have underflowed
+            return found
+    filtered = discrete.filter(prior, transition, potentials)
+    smoothed = discrete.smooth(prior, transition, potentials)
+    path, score = discrete.viterbi(prior, transition, potentials)
+    all_live = potentials.ids is None or filtered.probs.shape[-1] == transition.num_states
+    live = None if all_live or potentials.ids is None else potentials.ids[0]  # [T, k]
+    dense = (to_dense(Belief(probs[0], live), transition.num_states) for probs in (filtered.probs, smoothed.probs))
+    return Solved(filtered.log_norms[0], *dense, path[0], score[0])
+
+
+@torch.no_grad()
+def lattice(found: Solved, transition: Transition, most: int, worth: float) -> Lattice:
+    """The lattice of a sequence, with at most `most` states, each with a peak posterior of at least `worth`.
 
     p(z_t, z_t+1 | x) = f_t(z_t) A(z_t, z_t+1) p(z_t+1 | x) / q_t+1(z_t+1), where f_t is the filtered distribution of
     step t, and q_t+1 = f_t A is its prediction of the next step."""
-    filtered = discrete.filter(prior, transition, potentials)
-    smoothed = discrete.smooth(prior, transition, potentials)
-    path = discrete.viterbi(prior, transition, potentials)[0][0].tolist()
-    all_live = potentials.ids is None or filtered.probs.shape[-1] == transition.num_states
-    live = None if all_live or potentials.ids is None else potentials.ids[0]  # [T, k]
-    dense = to_dense(Belief(smoothed.probs[0], live), transition.num_states)
-    chosen = most_probable(dense, most, worth)
-    posterior = dense[:, chosen].double()
-    before = Belief(filtered.probs[0, :-1], None if live is None else live[:-1])
-    predicted = move(before, transition, chosen.expand(len(dense) - 1, -1)).double()
-    ahead = to_dense(before, transition.num_states)[:, chosen].double()
+    chosen = most_probable(found.posterior, most, worth)
+    posterior, ahead = found.posterior[:, chosen].double(), found.filtered[:-1]
+    visited = (ahead != 0).any(0).nonzero().flatten()
+    predicted = (ahead[:, visited] @ transition.blocks(visited, chosen)).double()
     moves = transition.blocks(chosen, chosen).double()  # p(z' | z) among the chosen states
     ratio = posterior[1:] / predicted.clamp(min=torch.finfo(torch.float64).tiny)
-    pairs = ahead.unsqueeze(-1) * moves * ratio.unsqueeze(1)
+    pairs = ahead[:, chosen].double().unsqueeze(-1) * moves * ratio.unsqueeze(1)
     place = {z: i for i, z in enumerate(chosen.tolist())}
-    return Lattice(chosen, posterior, pairs, [place.get(z, -1) for z in path], filtered.log_norms[0].double())
+    path = [place.get(z, -1) for z in found.path.tolist()]
+    return Lattice(chosen, posterior, pairs, path, found.log_norms.double())
 
 
 def most_probable(posterior: Tensor, most: int, worth: float) -> Tensor:

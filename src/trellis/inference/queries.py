@@ -13,7 +13,7 @@ from trellis.devices import Draws
 from trellis.emissions import SymbolEmission
 from trellis.engines import log_space
 from trellis.engines.reference import to_dense
-from trellis.inference.discrete import LiveChain, filter, log_likelihood, sample_posterior
+from trellis.inference.discrete import LiveChain, filter, log_likelihood, sample_posterior, smooth
 from trellis.transitions import Blocks, TimeVarying, Transition
 from trellis.transitions.transposed import transposed
 from trellis.types import Belief, Potentials
@@ -35,7 +35,9 @@ class Chain(NamedTuple):
 
     def with_gaps(self, tokens: Tensor, scores: Tensor) -> Potentials:
         """The potentials of tokens, with log-potentials `scores` [K] for missing words."""
-        known = self.emission.potentials(tokens).widen(len(scores))
+        known = self.emission.potentials(tokens)
+        if known.ids is not None:
+            return known._replace(missing=scores)
         rows = torch.where(tokens < 0, len(known.table), known.rows)
         return Potentials(torch.cat([known.table, scores.unsqueeze(0)]), rows)
 
@@ -141,6 +143,31 @@ def word_given_rest(chain: Chain, tokens: Tensor, lengths: Tensor | None = None)
     log_probs = words.predict(cavity(chain, chain.potentials(tokens), lengths))
     total = log_probs.logsumexp(-1, keepdim=True)
     return log_probs - total.masked_fill(total == -torch.inf, 0.0)
+
+
+def gap_words(chain: Chain, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """log p(x_t = v | known words) of the n missing words of all sentences, in their order: [n, V].
+
+    The same as `word_given_rest` at the gaps, but steps between known words run over live states."""
+    potentials = chain.potentials(tokens)
+    posterior = smooth(chain.prior, chain.transition, potentials, lengths).probs
+    ends = tokens.new_full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
+    gaps = (tokens < 0) & potentials.inside(ends)
+    here = posterior[gaps] if bool(gaps.any()) else posterior.new_zeros(0, chain.transition.num_states)
+    return words_of(chain, here)[1]
+
+
+def words_of(chain: Chain, posterior: Tensor) -> tuple[Tensor, Tensor]:
+    """Given p(z_t | known words) at gaps [n, K]: the same without the potential of the gap itself, [n, K], and the
+    distribution of the missing words log p(x_t = v | known words), [n, V]."""
+    words = chain.gaps or chain.emission
+    if chain.gaps is not None:
+        totals = words.log_totals().exp()
+        posterior = torch.where(totals > 0, posterior / totals, 0.0)
+    states = normalised(posterior)
+    log_probs = words.predict(states)
+    total = log_probs.logsumexp(-1, keepdim=True)
+    return states, log_probs - total.masked_fill(total == -torch.inf, 0.0)
 
 
 def sample_gaps(

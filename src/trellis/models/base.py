@@ -452,6 +452,7 @@ class Memo:
         version = tuple((p._version, p.data_ptr()) for p in self.parameters())
         if self.version != version:
             self.version, self.kept = version, {}
-        if name not in self.kept:
-            self.kept[name] = compute()
-        return cast(T, self.kept[name])
+        kept = self.kept  # another thread may replace it
+        if name not in kept:
+            kept[name] = compute()
+        return cast(T, kept[name])

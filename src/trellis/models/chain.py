@@ -148,14 +148,15 @@ class ChainModel(GapModel, StateModel):
         words = torch.arange(len(self.vocab), device=self.device) != self.vocab.eos
         chain = self.chain(len(tokens)).only(words)
         self.check_possible(queries.log_marginal(chain, tokens, lengths) == -torch.inf, tokens, lengths)
-        given = queries.word_given_rest(chain, tokens, lengths)
-        best = best_words(chain, tokens, lengths, given)
+        given = queries.gap_words(chain, tokens, lengths)
+        best = best_words(chain, tokens, lengths, given.argmax(-1))
         many, ends = (values.repeat_interleave(samples, 0) for values in (tokens, lengths))
         draws = Draws(seed, lengths.tolist(), samples)
         drawn = queries.sample_gaps(self.chain(len(many)).only(words), many, ends, draws).view(len(tokens), samples, -1)
+        gaps = iter(given)
         return [
             Infilled(
-                [self.rank(given[row, t], n) for t in (tokens[row] < 0).nonzero().flatten().tolist()],
+                [self.rank(next(gaps), n) for _ in range(int((tokens[row, :length] < 0).sum()))],
                 self.sentences(best.tokens[row : row + 1, :length])[0],
                 self.sentences(drawn[row, :, :length]),
                 float(best.log_probs[row]),

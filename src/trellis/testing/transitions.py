@@ -158,6 +158,16 @@ def ties(case: Case) -> None:
         require(found == best, f"it returned {found} instead of {best}")
 
 
+def some_states(case: Case) -> None:
+    """`forward_at` and `backward_at` agree with the matrix at a few states of each sequence."""
+    (left, right), matrix = (v[:, 0] for v in case.vectors), case.matrix[:, 0]
+    for live in (1, case.states):
+        ids = torch.rand(BATCH, case.states, generator=seeded(4)).argsort(-1)[:, :live]
+        onward, back = torch.einsum("bi,bij->bj", left, matrix), torch.einsum("bij,bj->bi", matrix, right)
+        assert_close(case.operator.forward_at(left, ids), onward.gather(-1, ids))
+        assert_close(case.operator.backward_at(right, ids), back.gather(-1, ids))
+
+
 def few_states(case: Case) -> None:
     """Products with vectors that are mostly zero agree with the matrix when gradients are off."""
     for live in (0, 1, LIVE):
@@ -331,8 +341,8 @@ def samples(case: Case) -> None:
 
 
 CHECKS: list[Check] = [
-    matrix_of_probabilities, rows, forward, backward, blocks, between, max_product, ties, few_states, gradients,
-    gradients_of_vectors, inference, enumeration, missing_words, gradients_of_inference,
+    matrix_of_probabilities, rows, forward, backward, blocks, between, max_product, ties, some_states, few_states,
+    gradients, gradients_of_vectors, inference, enumeration, missing_words, gradients_of_inference,
 ]  # fmt: skip
 COUNTABLE: list[Check] = [expected, statistics_add, collect, collect_everything, counts, em, pseudocounts]
 SAMPLABLE: list[Check] = [sample_next, sample_prev, samples]

@@ -10,6 +10,7 @@ from trellis.transitions.base import (
 )
 from trellis.transitions.dense import Dense as Dense, DenseEntry as DenseEntry
 from trellis.transitions.kronecker import Kronecker as Kronecker
+from trellis.transitions.lazy import LazySoftmax as LazySoftmax
 from trellis.transitions.lowrank import LowRank as LowRank
 from trellis.transitions.nested import Nested as Nested
 from trellis.transitions.softmax import Softmax as Softmax

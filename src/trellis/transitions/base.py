@@ -44,6 +44,14 @@ class Operator(ABC):
     def backward(self, message: Tensor) -> Tensor:
         """A m, one step backward: [..., K] -> [..., K]."""
 
+    def forward_at(self, probs: Tensor, states: Tensor) -> Tensor:
+        """p A at some states of each sequence: [B, K], [B, k] -> [B, k]."""
+        return self.forward(probs).gather(-1, states)
+
+    def backward_at(self, message: Tensor, states: Tensor) -> Tensor:
+        """A m at some states of each sequence: [B, K], [B, k] -> [B, k]."""
+        return self.backward(message).gather(-1, states)
+
     @abstractmethod
     def dense(self) -> Tensor:
         """A itself, [K, K]: for tests and small models."""

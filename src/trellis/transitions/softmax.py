@@ -58,7 +58,11 @@ class SoftmaxEntry(Tiled, Entry):
 
     def rows(self, states: Tensor) -> Tensor:
         logits = self.queries[states].to(self.keys.dtype) @ self.keys.T
-        return self.kept(logits, states, slice(None)).sub(self.log_norm[states, None]).exp()
+        return self.kept(logits, states, slice(None)).sub(self.norms(states).unsqueeze(-1)).exp()
+
+    def norms(self, rows: Tensor) -> Tensor:
+        """n of some rows: [...] -> [...]."""
+        return take(self.log_norm, rows)
 
     def kept(self, logits: Tensor, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
         """Set masked logits to -inf."""
@@ -76,10 +80,10 @@ class SoftmaxEntry(Tiled, Entry):
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         recorded = torch.is_grad_enabled() and (self.queries.requires_grad or self.keys.requires_grad)
         if self.mask is None and before.dim() == 2 and not recorded:
-            norms = take(self.log_norm, before)
-            return block_probabilities(take(self.queries, before), take(self.low, after), norms, self.dtype)
+            queries, keys = take(self.queries, before), take(self.low, after)
+            return block_probabilities(queries, keys, self.norms(before), self.dtype)
         logits = take(self.queries, before).to(self.keys.dtype) @ take(self.keys, after).mT
-        return self.kept(logits, before, after).sub(take(self.log_norm, before).unsqueeze(-1)).exp()
+        return self.kept(logits, before, after).sub(self.norms(before).unsqueeze(-1)).exp()
 
 
 class Softmax(SoftmaxEntry, Samplable):
@@ -105,6 +109,17 @@ class Softmax(SoftmaxEntry, Samplable):
             total += message[..., states] @ self.columns(states).T
         return total
 
+    def forward_at(self, probs: Tensor, states: Tensor) -> Tensor:
+        """See `Transition`; takes O(B k K) rather than O(K^2)."""
+        if states.numel() >= self.num_states:
+            return super().forward_at(probs, states)
+        return torch.stack([some @ self.columns(ids) for some, ids in zip(probs, states, strict=True)])
+
+    def backward_at(self, message: Tensor, states: Tensor) -> Tensor:
+        if states.numel() >= self.num_states:
+            return super().backward_at(message, states)
+        return torch.stack([self.rows(ids) @ some for some, ids in zip(message, states, strict=True)])
+
     def for_products(self, products: int) -> Transition:
         """A dense matrix, which costs as much as one product."""
         if products < FEW or self.num_states**2 * self.keys.element_size() > room(self.device):
@@ -116,11 +131,17 @@ class Softmax(SoftmaxEntry, Samplable):
             return super().between(ids)
         if groups.in_order and self.trains_as_matrix:
             return ClassBlocks(self.matrix, ids, groups)
-        queries, keys, norms = (groups.arrange(values) for values in (self.queries, self.keys, self.log_norm))
+        queries, keys, norms = (
+            groups.arrange(values) for values in (self.queries, self.keys, self.group_norms(groups))
+        )
         blocks = SetBlocks(queries, keys, norms, groups.rows, self.dtype, groups.arrange(self.low))
         if self.mask is None:
             return blocks
         return LogitBlocks(self.kept(blocks.logits, ids[:, :-1], ids[:, 1:]), blocks.log_norm)
+
+    def group_norms(self, groups: Groups) -> Tensor:
+        """n [K], right for the states of the groups that are used."""
+        return self.log_norm
 
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         if self.trains_as_matrix:

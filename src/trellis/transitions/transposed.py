@@ -19,6 +19,12 @@ class Transposed(Transition):
     def backward(self, message: Tensor) -> Tensor:
         return self.original.forward(message)
 
+    def forward_at(self, probs: Tensor, states: Tensor) -> Tensor:
+        return self.original.backward_at(probs, states)
+
+    def backward_at(self, message: Tensor, states: Tensor) -> Tensor:
+        return self.original.forward_at(message, states)
+
     def blocks(self, before: Tensor, after: Tensor) -> Tensor:
         return self.original.blocks(after, before).mT
 

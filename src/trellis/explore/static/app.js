@@ -71,13 +71,14 @@ class App {
     this.info = this.about.models[this.model];
     const shared = { compare: this.comparable, training: this.about.models.some((each) => each.views.includes("training")) };
     const offered = Object.keys(VIEWS).filter((name) => shared[name] ?? this.info.views.includes(name));
-    const name = view in HIDDEN || offered.includes(view) ? view : offered[0];
+    const hidden = Object.hasOwn(HIDDEN, view);
+    const name = hidden || offered.includes(view) ? view : offered[0];
     const [title, build] = VIEWS[name] ?? HIDDEN[name] ?? ["Nothing to show", () => h("p", null, "This model has no views.")];
     this.name = name;
     this.leave?.();
     this.leave = null;
     fill(this.header, ...this.head(name, offered, params));
-    const heading = h(this.options.embedded ? "h3" : "h1", { tabindex: "-1", class: name in HIDDEN ? "heading unseen" : "heading" }, title);
+    const heading = h(this.options.embedded ? "h3" : "h1", { tabindex: "-1", class: hidden ? "heading unseen" : "heading" }, title);
     fill(this.main, heading);
     if (view && name !== view) this.main.append(h("p", { class: "note" }, `This ${this.info.family} model has no view “${view}”; this is ${title.toLowerCase()}.`));
     this.main.append(build(this, params, query));

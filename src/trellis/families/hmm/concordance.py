@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Concordance:
         probs = np.zeros(states.shape, np.float32)
         batches = Sentences(split, max(64, BLOCK // live**2))
         for batch, windows in zip(batches, batches.windows(), strict=True):
-            found = turn(lambda: self.best(batch))  # noqa: B023
+            found = turn(partial(self.best, batch))
             for row, start, length in zip(range(len(windows.starts)), windows.starts, windows.lengths, strict=True):
                 for kept, values in zip((states, probs), found, strict=True):
                     kept[start : start + length] = values[row, :length]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from trellis.corpus import Vocabulary
-from trellis.inference.lattice import lattice
+from trellis.inference.lattice import lattice, solve
 from trellis.models.text import Text
 from trellis.report.trellis import Trellis
 
@@ -24,7 +24,7 @@ def sentence_trellis(model: HMM, sentence: Text) -> Trellis:
     """Posteriors, pairwise posteriors and the Viterbi path of a sentence, over its most probable states."""
     tokens = model.encode_line(sentence, eos=True)
     prior, transition, emission, _ = model.chain()
-    found = lattice(prior, transition, emission.potentials(tokens), MOST_STATES, WORTH)
+    found = lattice(solve(prior, transition, emission.potentials(tokens)), transition, MOST_STATES, WORTH)
     names = state_words(model.vocab, emission.columns(found.states).cpu().numpy())
     words = model.vocab.decode(tokens[0].tolist())
     return Trellis(words, names, found.posterior.cpu().numpy(), found.pairs.cpu().numpy(), found.path)

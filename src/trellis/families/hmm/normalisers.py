@@ -1,4 +1,5 @@
-"""The normalisers of a large softmax transition, which the explorer keeps beside the model."""
+"""The normalisers of a large softmax transition, which the explorer computes when they are needed, and keeps beside the
+model."""
 
 from __future__ import annotations
 
@@ -6,27 +7,38 @@ import numpy as np
 import torch
 
 from trellis.families.hmm.model import HMM
-from trellis.transitions import Softmax
+from trellis.transitions import LazySoftmax, Softmax
 
 NORMS = "norms"  # the name of the array
+LARGE = 8_192  # states
 CHECKED, EXACT = 16, 1e-3  # how many of the normalisers in a file are checked, and how exactly
 
 
 @torch.no_grad()
-def use_norms(model: HMM, norms: np.ndarray | None) -> None:
-    """Use saved normalisers of a softmax transition, after checking some of them. Computing them takes O(K^2 d)."""
-    transition = model.parts().transition
-    if norms is None or not isinstance(transition, Softmax) or norms.shape != (model.num_states,):
-        return
-    given = torch.from_numpy(norms).to(model.device)
-    some = torch.linspace(0, model.num_states - 1, CHECKED, device=model.device).long()
-    right = (transition.queries[some].to(transition.keys.dtype) @ transition.keys.T).logsumexp(-1)
-    if bool(given.isfinite().all()) and bool(((given[some] - right).abs() < EXACT).all()):
-        transition.log_norm = given.to(right.dtype)
+def lazy_transition(model: HMM) -> LazySoftmax | None:
+    """The transition of a large model, which from now on computes its normalisers when they are needed; None for other
+    models. It replaces the one among the memoised parts of the model."""
+    if model.num_states < LARGE:
+        return None
+    parts = model.parts()
+    found = parts.transition
+    if isinstance(found, LazySoftmax):
+        return found
+    if not isinstance(found, Softmax) or found.mask is not None:
+        return None
+    parts.transition = LazySoftmax(found)
+    if "log_norm" in vars(found):
+        parts.transition.values.copy_(found.log_norm)
+    return parts.transition
 
 
 @torch.no_grad()
-def norms_of(model: HMM) -> dict[str, np.ndarray]:
-    """The normalisers of a softmax transition, if it has any."""
-    transition = model.parts().transition
-    return {NORMS: transition.log_norm.detach().cpu().numpy()} if isinstance(transition, Softmax) else {}
+def use_norms(transition: LazySoftmax, norms: np.ndarray | None) -> None:
+    """Use normalisers that were kept in a file, after checking some of them."""
+    if norms is None or norms.shape != transition.values.shape or not np.isfinite(norms).all():
+        return
+    given = torch.from_numpy(norms).to(transition.values)
+    some = torch.linspace(0, transition.num_states - 1, CHECKED, device=given.device).long()
+    transition.need(some)
+    if bool(((given[some] - transition.values[some]).abs() < EXACT).all()):
+        transition.values.copy_(given)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,16 +21,17 @@ from trellis.explore.views import Answer, Turn
 from trellis.families.hmm.concordance import Concordance
 from trellis.families.hmm.lattice import WORDS
 from trellis.families.hmm.model import HMM
-from trellis.families.hmm.normalisers import NORMS, norms_of, use_norms
+from trellis.families.hmm.normalisers import LARGE, NORMS, lazy_transition, use_norms
 from trellis.families.hmm.parameters.neural import NeuralParams
 from trellis.families.hmm.states import merged_by_word
+from trellis.transitions import LazySoftmax
+from trellis.transitions.lazy import AT_ONCE
 
 MOST_WORDS, MOST_CONTEXTS = 200, 12  # of one state
 MOST_ROWS = 12  # of its predecessors, successors and neighbours
 SKETCH = 64  # dimensions of the vectors of states without embeddings
 MOST_MATCHES = 50  # words that begin with a query
 WORTH_KEEPING = 1.0  # seconds; what is computed faster is not kept beside the model
-LARGE = 8_192  # states
 MOST_PAIRS = 1 << 24  # states times words, of a model whose states are named by known words
 LONGEST_LABEL = 24  # characters of a state's name on the map
 DIGITS = 5  # of positions and occupancies on the map
@@ -42,12 +44,16 @@ class StateViews(LanguageViews):
     layout: Layout | None = None
     progress = 0.0
 
+    def __init__(self, model: HMM, name: str = "", folder: Path | None = None) -> None:
+        super().__init__(model, name, folder)
+        self.lazy = lazy_transition(model)
+
     @property
     def partition(self) -> Partition | None:
         return self.model.params.partition
 
     @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
+    def num_classes(self) -> int | None:
         if self.partition is not None:
             return self.partition.num_classes
         return None if self.layout is None else len(self.layout.centres)
@@ -71,15 +77,14 @@ class StateViews(LanguageViews):
 
     @cached_property
     def top_words(self) -> Tensor:
-        """The most probable words of each state: [K, n]."""
+        """The most probable words of each state: [K, n]; -1 instead of a word that it cannot emit."""
         with torch.no_grad():
-            chunks = self.model.parts().emission.by_state()
-            return torch.cat([some.topk(min(WORDS, len(some)), 0).indices.T for some in chunks])
+            return self.model.parts().emission.top(WORDS)
 
     @property
     def best_words(self) -> Tensor:
         """The most probable word of each state: [K]."""
-        return self.top_words[:, 0]
+        return self.top_words[:, 0].clamp(min=0)
 
     @cached_property
     def known_words(self) -> Tensor:
@@ -128,22 +133,33 @@ class StateViews(LanguageViews):
     def background(self, turn: Turn[Any], keep: bool = True) -> None:
         kept, begun = Kept(self.model, self.folder if keep else None), time.monotonic()
         arrays = kept.load()
-        turn(lambda: use_norms(self.model, arrays.get(NORMS)))
+        if self.lazy is not None:
+            turn(partial(use_norms, self.lazy, arrays.get(NORMS)))
         turn(self.warm)
         vectors = turn(lambda: self.vectors.cpu().numpy())
         groups = None if self.classes_of_states is None else self.classes_of_states.cpu().numpy()
         self.layout = restored(arrays, len(vectors)) or place_states(vectors, groups, self.report)
+        found = arrays | self.layout._asdict()
         if not arrays and time.monotonic() - begun > WORTH_KEEPING:
-            kept.save(self.layout._asdict() | turn(lambda: norms_of(self.model)))
+            kept.save(found)
+        if self.lazy is not None and len(self.lazy.missing):
+            self.compute_norms(self.lazy, turn)
+            kept.save(found | {NORMS: self.lazy.values.cpu().numpy()})
+        turn(lambda: super(StateViews, self).examples)
         if self.has_corpus:
             self.concordance.read(turn)
+
+    def compute_norms(self, transition: LazySoftmax, turn: Turn[Any]) -> None:
+        """Compute all normalisers of a large transition, a few rows at a time."""
+        for rows in transition.missing.split(AT_ONCE):
+            turn(partial(transition.need, rows))
 
     def report(self, done: float) -> None:
         self.progress = done
 
     def warm(self) -> None:
         """Compute values that many answers share."""
-        _ = self.unigram, self.top_words, self.unit_vectors, super().examples
+        _ = self.unigram, self.top_words, self.unit_vectors
 
     def named(self, states: Tensor) -> list[Answer]:
         """The ids, labels and classes of some states [n]."""
@@ -152,7 +168,7 @@ class StateViews(LanguageViews):
 
     def written(self, words: Sequence[int]) -> str:
         """The label of a state or a class, given the ids of its words."""
-        return ", ".join(self.model.vocab.decode(words))
+        return ", ".join(self.model.vocab.decode([word for word in words if word >= 0]))
 
     def ranked(self, values: Tensor, n: int, name: str = "prob", above: float = 0.0) -> list[Answer]:
         """The n states with the highest values [K] above a limit, with their labels."""
@@ -197,19 +213,25 @@ class StateViews(LanguageViews):
             raise TrellisError(f"There is no state {state}; the states are 0 to {self.model.num_states - 1}.")
         _, transition, emission = self.model.parts()
         chosen = torch.tensor([state], device=self.model.device)
-        one_hot = torch.nn.functional.one_hot(chosen, self.model.num_states).to(self.occupancy.dtype)
-        before = self.occupancy * transition.backward(one_hot)[0]
         similar = self.unit_vectors @ self.unit_vectors[state]
         similar[state] = -torch.inf
         return {
             **self.named(chosen)[0],
             "occupancy": float(self.occupancy[state]),
             "words": [self.with_base(*pair) for pair in self.model.rank(emission.columns(chosen)[:, 0], MOST_WORDS)],
-            "incoming": self.merged(before / before.sum().clamp(min=torch.finfo(before.dtype).tiny)),
-            "outgoing": self.merged(transition.forward(one_hot)[0]),
+            "incoming": self.incoming(chosen),
+            "outgoing": self.merged(transition.rows(chosen)[0]),
             "neighbours": self.ranked(similar, MOST_ROWS, "similarity", -torch.inf),
             "contexts": self.concordance.find(state, MOST_CONTEXTS),
         }
+
+    def incoming(self, chosen: Tensor) -> list[Answer] | None:
+        """The predecessors of a state [1], merged by word; None while normalisers of a large model are missing."""
+        if self.lazy is not None and len(self.lazy.missing):
+            return None
+        one_hot = torch.nn.functional.one_hot(chosen, self.model.num_states).to(self.occupancy.dtype)
+        before = self.occupancy * self.model.parts().transition.backward(one_hot)[0]
+        return self.merged(before / before.sum().clamp(min=torch.finfo(before.dtype).tiny))
 
     def with_base(self, word: str, prob: float) -> Answer:
         return {"word": word, "prob": prob, "base": float(self.unigram[self.model.vocab.index[word]])}
@@ -233,7 +255,7 @@ class StateViews(LanguageViews):
         """The classes of words of the model, or else groups of similar states."""
         groups = self.groups()
         if groups is None:
-            return {"items": [], "ready": False}
+            return {"items": [], **self.unready()}
         n = int(groups.max()) + 1
         shares = torch.zeros(n, dtype=self.occupancy.dtype, device=groups.device).index_add_(0, groups, self.occupancy)
         sizes = torch.bincount(groups, minlength=n).tolist()
@@ -243,6 +265,12 @@ class StateViews(LanguageViews):
             {"id": c, "label": label, "states": size, "occupancy": share} for c, (label, size, share) in enumerate(rows)
         ]
         return {"items": items, "ready": True}
+
+    def unready(self) -> Answer:
+        """The answer while the map is being computed; raises TrellisError if that has failed."""
+        if self.failure:
+            raise TrellisError(self.failure)
+        return {"ready": False, "progress": self.progress}
 
     def groups(self) -> Tensor | None:
         """The class of each state [K]; None until groups have been found."""
@@ -266,7 +294,7 @@ class StateViews(LanguageViews):
     def map(self) -> Answer:
         """The positions of all states, with classes and occupancies."""
         if self.layout is None:
-            return {"ready": False, "progress": self.progress}
+            return self.unready()
         labels = [one["label"] for one in self.classes()["items"]]
         x, y = self.layout.points.T.astype(float).round(DIGITS).tolist()
         centres = zip(labels, self.layout.centres.astype(float).round(DIGITS).tolist(), strict=True)

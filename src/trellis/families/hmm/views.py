@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar, cast
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,17 +12,20 @@ from torch import Tensor
 from trellis.constraints import anything
 from trellis.constraints.constraint import conjunction
 from trellis.corpus import GAP
+from trellis.engines.with_gaps import Solved
+from trellis.errors import TrellisError
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
 from trellis.explore.views import Answer, command
+from trellis.families.hmm.model import HMM
 from trellis.families.hmm.state_views import StateViews
 from trellis.inference import queries
-from trellis.inference.lattice import Lattice, lattice
-from trellis.models.base import Infilled
+from trellis.inference.infilling import best_words
+from trellis.inference.lattice import lattice, solve
 
 MOST_STATES, WORTH = 24, 0.01  # maximum number of states in a trellis; minimum peak posterior of a state
 FAINTEST = 0.002  # minimum posterior of a transition
+MOST_RECENT = 4  # sentences whose states are kept
 CARRIERS = 5  # states shown for a predicted word
-SAMPLES = 1  # of the words of gaps, which the explorer does not show
 
 
 class HMMViews(StateViews):
@@ -29,17 +33,24 @@ class HMMViews(StateViews):
 
     views: ClassVar[tuple[str, ...]] = ("sentence", "states", "map", "questions")
 
+    def __init__(self, model: HMM, name: str = "", folder: Path | None = None) -> None:
+        super().__init__(model, name, folder)
+        self.recent: dict[tuple[int, ...], Solved] = {}
+
     def warm(self) -> None:
         """Also compute values that all sentences share, so that the first sentence is answered quickly."""
-        tokens = torch.full((1, 2), self.model.vocab.eos, device=self.model.device)
-        self.lattice(tokens)
+        self.solved((self.model.vocab.eos,) * 2)
         super().warm()
 
-    def lattice(self, tokens: Tensor) -> Lattice:
-        """The lattice of a sentence [1, T], in which -1 is a gap."""
-        has_gaps = bool((tokens < 0).any())
-        potentials = self.gap_chain.potentials(tokens) if has_gaps else self.chain.emission.potentials(tokens)
-        return lattice(self.chain.prior, self.chain.transition, potentials, MOST_STATES, WORTH)
+    def solved(self, tokens: tuple[int, ...]) -> Solved:
+        """The states of a sentence, in which -1 is a gap. Answers about the same sentence share them."""
+        found = self.recent.get(tokens)
+        if found is None:
+            chain = self.gap_chain if -1 in tokens else self.chain
+            potentials = chain.potentials(torch.tensor([tokens], device=self.model.device))
+            found = solve(chain.prior, chain.transition, potentials)
+            self.recent = dict([*self.recent.items(), (tokens, found)][-MOST_RECENT:])
+        return found
 
     @cached_property
     def chain(self) -> queries.Chain:
@@ -58,8 +69,7 @@ class HMMViews(StateViews):
         """The trellis of a complete sentence, over its most probable states."""
         ids, words, known = self.words_of(text, GAP)
         vocab, gaps = self.model.vocab, (ids < 0).nonzero()[0].tolist()
-        tokens = torch.tensor([[*ids.tolist(), vocab.eos]], device=self.model.device)
-        found = self.lattice(tokens)
+        found = lattice(self.solved((*ids.tolist(), vocab.eos)), self.chain.transition, MOST_STATES, WORTH)
         draws = command("trellis", "draw", self.name, text, "-o", "trellis.svg")
         return {
             "words": [*words, vocab.words[vocab.eos]],
@@ -96,16 +106,22 @@ class HMMViews(StateViews):
     def infill(self, text: str, top: int, complete: bool) -> Answer:
         """The most probable words of each gap, the states that emit them, and the most probable sentence."""
         ids, _, _ = self.words_of(text, GAP)
-        found = cast(Infilled, self.model.infill(ids, top, SAMPLES, complete=complete))
-        tokens = torch.tensor([[*ids.tolist(), *[self.model.vocab.eos] * complete]], device=self.model.device)
-        rest = queries.cavity(self.gap_chain, self.gap_chain.potentials(tokens))[0]
         places = (ids < 0).nonzero()[0].tolist()
+        if not places:
+            raise TrellisError(f"The text {text!r} has no gap; write {GAP} for each missing word.")
+        tokens = torch.tensor([[*ids.tolist(), *[self.model.vocab.eos] * complete]], device=self.model.device)
+        posterior = self.solved(tuple(tokens[0].tolist())).posterior[places]
+        states, words = queries.words_of(self.gap_chain, posterior)
+        lengths = torch.tensor([tokens.shape[1]], device=tokens.device)
+        self.model.check_possible((states.sum(-1) == 0).any().unsqueeze(0), tokens, lengths)
+        best = best_words(self.gap_chain, tokens, None, words.argmax(-1))
         gaps = [
-            {"position": place, "items": [self.answer(rest[place], *pair) for pair in ranked]}
-            for place, ranked in zip(places, found.gaps, strict=True)
+            {"position": place, "items": [self.answer(rest, *pair) for pair in self.model.rank(log_probs, top)]}
+            for place, rest, log_probs in zip(places, states, words, strict=True)
         ]
-        best = {"text": found.best, "log_prob": found.log_prob, "proved": found.proved}
-        return {"gaps": gaps, "best": best, "command": self.infilling(text, top, complete)}
+        sentence = self.model.sentences(best.tokens[:, : len(ids)])[0]
+        found = {"text": sentence, "log_prob": float(best.log_probs[0]), "proved": bool(best.proved[0])}
+        return {"gaps": gaps, "best": found, "command": self.infilling(text, top, complete)}
 
     def answer(self, rest: Tensor, word: str, prob: float) -> Answer:
         return {"word": word, "prob": prob, "states": self.carriers(rest, word)}
