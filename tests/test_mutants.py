@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ import trellis
 from mutants.__main__ import judged
 from mutants.changes import Mutant, mutants, sample
 from mutants.covering import Covering, recorder
+from mutants.swapping import NotInFunctionsError, replacements
 from mutants.trial import overlay
 
 SOURCE = '''"""Text."""
@@ -66,6 +69,27 @@ def test_a_mutated_copy_differs_in_one_file(package: Path, tmp_path: Path) -> No
     assert changed == [package / "learning" / "em.py"]
     assert "LIMIT = (4)" in (copy / "learning" / "em.py").read_text()
     assert (package / "learning" / "em.py").read_text() == SOURCE
+
+
+def test_loaded_functions_get_the_code_of_a_mutant(package: Path) -> None:
+    file, space = package / "learning" / "em.py", dict[str, Any]()
+    exec(compile(SOURCE, str(file), "exec"), space)
+    find, found = space["find"], {(mutant.line, mutant.text): mutant for mutant in mutants(package, file)}
+
+    def changed(line: int, text: str) -> CodeType:
+        source = found[line, text].applied(SOURCE.encode())
+        ((function, code),) = replacements({(str(file), "find", 5): [find]}, file, source)
+        assert function is find
+        return code
+
+    assert find([1, 2, 3]) == [1, 2, -1]
+    find.__code__ = changed(9, "first:")
+    assert find([1, 2, 3]) == [1, 2, 3, -1]
+    find.__code__ = changed(9, "return None")
+    assert find([1, 2, 3]) is None
+    for line, text in [(2, "(4)"), (5, "(1)")]:  # executed on import
+        with pytest.raises(NotInFunctionsError):
+            changed(line, text)
 
 
 def test_the_tests_of_a_line(tmp_path: Path) -> None:
