@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 from mutants import trial
-from mutants.changes import Mutant, files, sample
+from mutants.changes import PLACES, Mutant, files, sample
 from mutants.covering import Covering
 from mutants.session import OPTIONS, Session
 from mutants.swapping import load
@@ -32,6 +33,7 @@ LEFT_OUT = {  # tests that run nothing which is mutated, or only in other proces
     "distributed", "experiments", "explore", "extending", "report",
     "test_docs.py", "test_layers.py", "test_packaging.py", "test_pythondocs.py", "test_report.py", "test_site.py",
 }  # fmt: skip
+IMPORTS = re.compile("trellis.(?:" + "|".join(place.removesuffix(".py").replace("/", ".") for place in PLACES) + ")")
 
 
 def arguments() -> argparse.Namespace:
@@ -81,22 +83,26 @@ def work(session: Session, options: argparse.Namespace) -> None:
 
 
 def record(session: Session, options: argparse.Namespace) -> None:
-    """Run every test file in a process of its own, and write down the lines that each test executes."""
+    """Run every test file in a process of its own, and write down the lines that each test executes. What an
+    interrupted run has written is kept."""
+    unfinished = options.map.with_suffix(".partial")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.touch()
+    known = {json.loads(line)["test"] for line in unfinished.read_text().splitlines()}
     by_file = defaultdict[str, list[str]](list)
     for test in session.items:
-        by_file[test.partition("::")[0]].append(test)
-    partial_map = options.map.with_suffix(".partial")
-    partial_map.parent.mkdir(parents=True, exist_ok=True)
-    partial_map.write_text("")
+        if test not in known:
+            by_file[test.partition("::")[0]].append(test)
 
     def write(tests: list[str]) -> None:
         for found in session.record(tests, PACKAGE, files(PACKAGE), options.slow):
-            with partial_map.open("a") as file:
+            with unfinished.open("a") as file:
                 file.write(json.dumps(found) + "\n")
 
-    for _ in trial.results_of((partial(write, tests) for tests in by_file.values()), options.jobs):
+    nearest = sorted(by_file, key=lambda file: -len(IMPORTS.findall(Path(file).read_text())))
+    for _ in trial.results_of((partial(write, by_file[file]) for file in nearest), options.jobs):
         pass
-    partial_map.rename(options.map)
+    unfinished.rename(options.map)
 
 
 def selected(options: argparse.Namespace) -> list[Mutant]:

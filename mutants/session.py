@@ -25,7 +25,7 @@ OPTIONS = (
     "-p",
     "no:randomly",
 )
-WAITING = 8  # the wall time of a test, at most, in units of its CPU time
+WAITING = 40  # the wall time of a test, at most, in units of its CPU time
 
 
 class SlowError(BaseException):
