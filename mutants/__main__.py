@@ -15,14 +15,14 @@ import sys
 import time
 from collections import Counter, defaultdict
 from functools import cache, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mutants import trial
-from mutants.changes import PLACES, Mutant, files, sample
+from mutants.changes import PLACES, Mutant, files, shuffled
 from mutants.covering import Covering
 from mutants.session import OPTIONS, Session
 from mutants.swapping import load
@@ -108,8 +108,8 @@ def selected(options: argparse.Namespace) -> list[Mutant]:
     if options.again:
         found = [json.loads(line) for line in options.again.read_text().splitlines()]
         return [Mutant(**one["mutant"]) for one in found if one["result"] in ("survived", "uncovered")]
-    everything = sample(PACKAGE, options.number if not options.only else sys.maxsize, options.seed)
-    return [mutant for mutant in everything if not options.only or options.only in mutant.file][: options.number]
+    found = (mutant for mutant in shuffled(PACKAGE, options.seed) if not options.only or options.only in mutant.file)
+    return list(islice(found, options.number))
 
 
 def chosen(mutant: Mutant, covering: Covering, budget: float) -> list[str]:
