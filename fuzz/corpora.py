@@ -15,7 +15,7 @@ CHOICES: dict[str, list[Any]] = {
     "column": [None, "0", "text", "a:b", "-1", "9" * 30, ""],
     "tokenizer": [None, "whitespace", "words", "characters", "bytes", "symbols", "x"],
     "documents": [None, "file", "blank", "heading"],
-    "heading": [None, "^the", "(", "(a+)$", "\\"],
+    "heading": [None, "^the", "(", "(a+)$", "\\", "(a+)+$", "(a|aa)*$", "(.*a){9}b", "(" * 900 + ")" * 900],
     "lower": [None, True],
     "digits": [None, True],
     "unk": [None, True, False],

@@ -6,28 +6,31 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import hashlib
 import json
 import os
-import subprocess
+import re
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
-from functools import cache
-from multiprocessing import get_context
+from collections import Counter, defaultdict
+from functools import cache, partial
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mutants import trial
-from mutants.changes import Mutant, sample
+from mutants.changes import PLACES, Mutant, files, shuffled
 from mutants.covering import Covering
+from mutants.session import OPTIONS, Session
+from mutants.swapping import load
 
 PACKAGE = Path("src/trellis").resolve()
 JUDGED = Path(__file__).parent / "judged.jsonl"  # mutants that no test can notice, or none should: file, diff, why
-LEFT_OUT = {"experiments", "report"}  # folders of tests that run nothing which is mutated, or only slowly
-Job = tuple[Mutant, list[str], float]  # a mutant, its tests and their duration
+LEFT_OUT = {"distributed", "experiments", "explore", "extending", "report"}  # tests in other processes, or slow ones
+IMPORTS = re.compile("trellis.(?:" + "|".join(place.removesuffix(".py").replace("/", ".") for place in PLACES) + ")")
 
 
 def arguments() -> argparse.Namespace:
@@ -37,9 +40,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", help="mutate only files whose path contains this text")
     parser.add_argument("--again", type=Path, help="try the mutants that survived according to this file of results")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: all cores)")
-    parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests per mutant, the fastest first")
-    parser.add_argument("--limit", type=float, help="begin no mutant after so many seconds")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of tests per mutant, the fastest first")
+    parser.add_argument("--slow", type=float, default=5.0, help="leave out tests that take more seconds than this")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="begin no mutant after so many seconds")
     parser.add_argument("--map", type=Path, default=Path("runs/mutants.map.jsonl"), help="which tests run which lines")
+    parser.add_argument("--all", action="store_true", help="also run tests that do not import a mutated module")
     parser.add_argument("--remap", action="store_true", help="record the map again")
     return parser.parse_args()
 
@@ -47,93 +52,103 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     os.environ["OMP_NUM_THREADS"] = "1"
+    files = [file for file in sorted(Path("tests").rglob("test_*.py")) if not LEFT_OUT.intersection(file.parts)]
+    tests = [str(file) for file in files if options.all or IMPORTS.search(file.read_text())]
+    sys.exit(pytest.main([*OPTIONS, *tests], plugins=[Session(lambda session: work(session, options))]))
+
+
+def work(session: Session, options: argparse.Namespace) -> None:
+    """In a session that has collected the tests: record the map where there is none, and try the mutants."""
+    functions = load(PACKAGE, files(PACKAGE))
+    if not functions:
+        sys.exit(f"The tests do not import the package in {PACKAGE}; set PYTHONPATH=src.")
+    gc.freeze()
     if options.remap or not options.map.exists():
-        record(options.map, options.jobs)
+        record(session, options)
     covering = Covering(options.map)
-    jobs = [chosen(mutant, covering, options.budget) for mutant in selected(options)]
-    results = Counter[str]()
-    for result in attempts(jobs, options.jobs, options.limit):
-        print(json.dumps(result), flush=True)
-        results[result["result"]] += 1
+    trials = trial.Trials(PACKAGE, session, functions, covering.seconds)
+    begun, results = time.monotonic(), Counter[str]()
+    with trial.temporary() as controls:
+        calls = (partial(attempt, trials, mutant, chosen(mutant, covering, options.budget), controls)
+                 for mutant in selected(options))  # fmt: skip
+        in_time = takewhile(lambda call: time.monotonic() - begun < options.limit, calls)
+        for result in trial.results_of(in_time, options.jobs):
+            print(json.dumps(result), file=sys.__stdout__, flush=True)
+            results[result["result"]] += 1
     tried = sum(results.values()) - results["equivalent"]
     noticed = results["killed"] + results["timeout"]
-    print(f"{noticed} of {tried} mutants noticed ({noticed / max(tried, 1):.1%}): {dict(results)}", file=sys.stderr)
+    summary = f"{noticed} of {tried} mutants noticed ({noticed / max(tried, 1):.1%}): {dict(results)}"
+    print(summary, file=sys.__stderr__)
 
 
-def record(path: Path, jobs: int) -> None:
-    """Run every test file once, each in a process of its own, and write down the lines that each test executes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
-    tests = sorted(file for file in Path("tests").rglob("test_*.py") if file.parts[1] not in LEFT_OUT)
-    environment = os.environ | {"MUTANTS_MAP": str(path.resolve())}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.covering", "-p", "no:cacheprovider"]
-    running: list[subprocess.Popen[bytes]] = []
-    for file in tests:
-        while len(running) >= jobs:
-            time.sleep(0.1)
-            running = [process for process in running if process.poll() is None]
-        running.append(subprocess.Popen([*command, str(file)], env=environment, stdout=subprocess.DEVNULL))
-    for process in running:
-        process.wait()
+def record(session: Session, options: argparse.Namespace) -> None:
+    """Run every test file in a process of its own, and write down the lines that each test executes. What an
+    interrupted run has written is kept."""
+    unfinished = options.map.with_suffix(".partial")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.touch()
+    known = {json.loads(line)["test"] for line in unfinished.read_text().splitlines()}
+    by_file = defaultdict[str, list[str]](list)
+    for test in session.items:
+        if test not in known:
+            by_file[test.partition("::")[0]].append(test)
+
+    def write(tests: list[str]) -> None:
+        for found in session.record(tests, PACKAGE, files(PACKAGE), options.slow):
+            with unfinished.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+
+    nearest = sorted(by_file, key=lambda file: -len(IMPORTS.findall(Path(file).read_text())))
+    for _ in trial.results_of((partial(write, by_file[file]) for file in nearest), options.jobs):
+        pass
+    unfinished.rename(options.map)
 
 
 def selected(options: argparse.Namespace) -> list[Mutant]:
     if options.again:
         found = [json.loads(line) for line in options.again.read_text().splitlines()]
         return [Mutant(**one["mutant"]) for one in found if one["result"] in ("survived", "uncovered")]
-    everything = sample(PACKAGE, options.number if not options.only else sys.maxsize, options.seed)
-    return [mutant for mutant in everything if not options.only or options.only in mutant.file][: options.number]
+    found = (mutant for mutant in shuffled(PACKAGE, options.seed) if not options.only or options.only in mutant.file)
+    return list(islice(found, options.number))
 
 
-def chosen(mutant: Mutant, covering: Covering, budget: float) -> Job:
+def chosen(mutant: Mutant, covering: Covering, budget: float) -> list[str]:
     """The tests for a mutant: those that execute its lines, the fastest first, as far as the budget goes."""
     source = (PACKAGE / mutant.file).read_bytes()
     lines = range(mutant.first, mutant.line + source[mutant.start : mutant.end].count(b"\n") + 1)
     tests, seconds = list[str](), 0.0
     for test in covering.tests(mutant.file, lines, mutant.imported):
-        if tests and seconds + covering.seconds[test] > budget:
+        seconds += covering.seconds[test]
+        if tests and seconds > budget:
             break
         tests.append(test)
-        seconds += covering.seconds[test]
-    return mutant, tests, seconds
+    return tests
 
 
-def attempts(jobs: list[Job], processes: int, limit: float | None) -> Iterator[dict[str, Any]]:
-    """Results in the order in which they arrive."""
-    until = time.monotonic() + limit if limit else float("inf")
-    with tempfile.TemporaryDirectory() as folder, get_context("fork").Pool(processes, trial.preload) as pool:
-        for result in pool.imap_unordered(_attempt, [(job, until, Path(folder)) for job in jobs]):
-            if result is not None:
-                yield result
-
-
-def _attempt(task: tuple[Job, float, Path]) -> dict[str, Any] | None:
-    (mutant, tests, seconds), until, controls = task
-    if time.monotonic() > until:
-        return None
+def attempt(trials: trial.Trials, mutant: Mutant, tests: list[str], controls: Path) -> dict[str, Any]:
+    """Try a mutant; tests that fail without it as well are left out."""
     if why := judged().get((mutant.file, difference(mutant))):
         verdict = trial.Verdict("equivalent", 0.0, why)
     elif not tests:
         verdict = trial.Verdict("uncovered", 0.0)
     else:
-        verdict = trial.attempt(PACKAGE, mutant, tests, seconds)
-    if verdict.result == "killed" and fails_anyway(verdict.by, controls):
-        others = [test for test in tests if not test.startswith(verdict.by)]
-        return _attempt(((mutant, others, seconds), until, controls))
+        verdict = trials.attempt(mutant, tests)
+    if verdict.result == "killed" and fails_anyway(trials, verdict.by, controls):
+        return attempt(trials, mutant, [test for test in tests if test != verdict.by], controls)
     about = {"file": mutant.file, "line": mutant.line, "kind": mutant.kind, "diff": difference(mutant)}
     found = {"result": verdict.result, "by": verdict.by, "tests": len(tests), "seconds": round(verdict.seconds, 2)}
     return about | found | {"mutant": vars(mutant)}
 
 
-def fails_anyway(test: str, controls: Path) -> bool:
-    """Whether a test, or the import of a file of tests, fails without a mutant as well; tried once."""
-    if ".py" not in test:  # the process itself died
+def fails_anyway(trials: trial.Trials, test: str, controls: Path) -> bool:
+    """Whether a test fails without a mutant as well; tried once."""
+    if test not in trials.session.items:  # the process itself died
         return False
     known = controls / hashlib.sha256(test.encode()).hexdigest()
     if not known.exists():
-        partial = known.with_suffix(f".{os.getpid()}")
-        partial.write_text(trial.attempt(PACKAGE, None, [test], 60.0).result)
-        partial.rename(known)
+        unfinished = known.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(trials.attempt(None, [test]).result)
+        unfinished.rename(known)
     return known.read_text() != "survived"
 
 

@@ -72,14 +72,15 @@ def files(package: Path) -> list[Path]:
     return sorted(file for place in found for file in (place.rglob("*.py") if place.is_dir() else [place]))
 
 
-def sample(package: Path, number: int, seed: int) -> list[Mutant]:
-    """A random sample of all mutants, in random order."""
-    every = [mutant for file in files(package) for mutant in mutants(package, file)]
-    return random.Random(seed).sample(every, min(number, len(every)))
+def shuffled(package: Path, seed: int) -> Iterator[Mutant]:
+    """All mutants that still compile, in random order."""
+    every = [mutant for file in files(package) for mutant in changes(package, file)]
+    random.Random(seed).shuffle(every)
+    yield from (mutant for mutant in every if _compiles(mutant.applied((package / mutant.file).read_bytes())))
 
 
-def mutants(package: Path, file: Path) -> Iterator[Mutant]:
-    """All mutants of a file that still compile."""
+def changes(package: Path, file: Path) -> Iterator[Mutant]:
+    """All mutants of a file; some may not compile."""
     source = file.read_bytes()
     offsets = [0]
     for line in source.splitlines(keepends=True):
@@ -87,9 +88,8 @@ def mutants(package: Path, file: Path) -> Iterator[Mutant]:
     for node, kind, text, first, imported in _changes(ast.parse(source)):
         start = offsets[node.lineno - 1] + node.col_offset
         end = offsets[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-        mutant = Mutant(str(file.relative_to(package)), first, node.lineno, imported, kind, start, end, text)
-        if mutant.applied(source) != source and _compiles(mutant.applied(source)):
-            yield mutant
+        if source[start:end] != text.encode():
+            yield Mutant(str(file.relative_to(package)), first, node.lineno, imported, kind, start, end, text)
 
 
 def _compiles(source: bytes) -> bool:

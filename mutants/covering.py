@@ -1,26 +1,14 @@
-"""The map from lines to tests: `python -m mutants map` runs every test file once and records what each test executes.
-
-It is a pytest plugin as well: with `-p mutants.covering`, a run of pytest writes its part of the map."""
+"""The map from lines to tests: which lines a test executes, and the tests that execute a line."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-
-import pytest
-
-from mutants.changes import files
-
-PACKAGE = Path(os.environ.get("MUTANTS_PACKAGE", "src/trellis")).resolve()
-OUTPUT = os.environ.get("MUTANTS_MAP", "")
-IMPORT = ""  # stands for the tests of lines that are executed when a module is imported
 
 
 class Recorder:
@@ -77,38 +65,6 @@ class Monitor(Recorder):
 
 def recorder(watched: set[str]) -> Recorder:
     return (Monitor if hasattr(sys, "monitoring") else Recorder)(watched)
-
-
-class Plugin:
-    """Records the lines, the duration and the outcome of every test."""
-
-    def __init__(self, output: Path) -> None:
-        self.output, self.recorder = output, recorder({str(file) for file in files(PACKAGE)})
-        self.tests: dict[str, dict[str, Any]] = {}
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.tests[item.nodeid] = {"seconds": 0.0, "passed": True, "lines": {}}
-        self.recorder.start()
-        result = yield
-        found = self.recorder.stop()
-        named = {str(Path(file).relative_to(PACKAGE)): sorted(lines) for file, lines in found.items() if lines}
-        self.tests[item.nodeid]["lines"] = named
-        return result
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        test = self.tests[report.nodeid]
-        test["seconds"] = round(test["seconds"] + report.duration, 3)
-        test["passed"] = test["passed"] and report.outcome == "passed"
-
-    def pytest_sessionfinish(self) -> None:
-        with self.output.open("a") as file:
-            file.writelines(json.dumps({"test": name} | test) + "\n" for name, test in self.tests.items())
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if OUTPUT:
-        config.pluginmanager.register(Plugin(Path(OUTPUT)), "mutants")
 
 
 class Covering:

@@ -1,39 +1,34 @@
-"""Tries mutants: each in a process of its own, forked from one that has imported the heavy packages already."""
+"""Tries mutants: each in a process of its own, forked from one that has imported and collected everything already."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
+import json
 import multiprocessing
 import os
+import re
+import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from types import FunctionType
 from typing import Any
+from uuid import uuid4
 
 from mutants.changes import Mutant
+from mutants.session import OPTIONS, WAITING, Session
+from mutants.swapping import NotInFunctionsError, Place, Replacement, replacements
 
-HEAVY = ("torch", "scipy.sparse.linalg", "scipy.stats", "sklearn.cluster", "numba", "hypothesis", "_pytest.main")
-PATIENCE = 30.0, 3.0  # seconds that a run may take, and the factor by which it may exceed its duration without a mutant
-BROKEN = 70  # exit code of a trial that did not reach pytest
-PASSED = (0, 5)  # exit codes of pytest: all tests passed, none was collected
-OPTIONS = (
-    "-x",
-    "-q",
-    "--no-header",
-    "--tb=line",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:xdist",
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-)
+PATIENCE = 3.0, 3.0  # seconds of CPU time that a test may take, and the factor by which it may exceed its duration
+STARTING = 20.0  # seconds that a new process may take for imports
 
 
 @dataclass(frozen=True)
@@ -42,34 +37,66 @@ class Verdict:
 
     result: str  # killed, timeout, survived, uncovered or equivalent
     seconds: float
-    by: str = ""  # the first test that failed, the file that could not be imported, or why the mutant is equivalent
+    by: str = ""  # the first test that failed, how the process ended, or why the mutant is equivalent
 
 
-class Chosen:
-    """A pytest plugin: runs the given tests in the given order, and writes down the first that fails."""
+@dataclass(frozen=True)
+class Trials:
+    """What trials need: the package, a session of pytest, the loaded functions, and the durations of the tests."""
 
-    def __init__(self, tests: Sequence[str], failed: Path) -> None:
-        self.order, self.failed = {test: place for place, test in enumerate(tests)}, failed
+    package: Path
+    session: Session
+    functions: dict[Place, list[FunctionType]]
+    seconds: dict[str, float]
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = sorted((i for i in items if i.nodeid in self.order), key=lambda i: self.order[i.nodeid])
+    def attempt(self, mutant: Mutant | None, tests: Sequence[str]) -> Verdict:
+        """Run tests until one fails; without a mutant, as a control."""
+        begin = time.monotonic()
+        with temporary() as folder:
+            try:
+                result, by = self.in_a_fork(self.replaced(mutant) if mutant else [], tests, folder)
+            except NotInFunctionsError:
+                result, by = self.in_a_new_process(mutant, tests, folder)
+        return Verdict(result, time.monotonic() - begin, by)
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.note(report)
+    def replaced(self, mutant: Mutant) -> list[Replacement]:
+        file = self.package / mutant.file
+        return replacements(self.functions, file, mutant.applied(file.read_bytes()))
 
-    def pytest_collectreport(self, report: Any) -> None:
-        self.note(report)
+    def in_a_fork(self, changes: list[Replacement], tests: Sequence[str], folder: Path) -> tuple[str, str]:
+        """Run tests in a copy of this process with changed functions."""
+        note, longest = folder / "failed", sum(map(self.limit, tests))
 
-    def note(self, report: Any) -> None:
-        if report.failed and not self.failed.exists():
-            self.failed.write_text(report.nodeid)
+        def call() -> None:
+            for function, code in changes:
+                function.__code__ = code
+            resource.setrlimit(resource.RLIMIT_CPU, (int(longest) + 1, int(longest) + 2))
+            note.write_text(self.session.first_failure(tests, self.limit))
 
+        status = wait(forked(call, folder), WAITING * longest)
+        if status is None or status == -signal.SIGXCPU:
+            return "timeout", ""
+        failed = note.read_text() if status == 0 else f"exit code {status}"
+        return "killed" if failed else "survived", failed
 
-def preload() -> None:
-    """Import what every test needs, but nothing of the package."""
-    for name in HEAVY:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    def in_a_new_process(self, mutant: Mutant | None, tests: Sequence[str], folder: Path) -> tuple[str, str]:
+        """Run tests on a copy of the package."""
+        path = overlay(self.package, mutant, folder / "src") if mutant else self.package.parent
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])}
+        command = [sys.executable, "-m", "pytest", "-x", *OPTIONS, f"--basetemp={folder / 'tests'}", *tests]
+        longest = WAITING * (STARTING + sum(map(self.limit, tests)))
+        try:
+            done = subprocess.run(command, env=variables, timeout=longest, capture_output=True, text=True, check=False)
+        except subprocess.TimeoutExpired:
+            return "timeout", ""
+        named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        failed = "" if done.returncode == 0 else named[1] if named else f"exit code {done.returncode}"
+        return "killed" if failed else "survived", failed
+
+    def limit(self, test: str) -> float:
+        """The seconds of CPU time that a test may take."""
+        base, factor = PATIENCE
+        return base + factor * self.seconds.get(test, STARTING)
 
 
 def overlay(package: Path, mutant: Mutant, folder: Path) -> Path:
@@ -88,63 +115,63 @@ def overlay(package: Path, mutant: Mutant, folder: Path) -> Path:
     return folder
 
 
-def attempt(package: Path, mutant: Mutant | None, tests: Sequence[str], seconds: float) -> Verdict:
-    """Run tests, which take so many seconds without the mutant, until one fails; without a mutant, as a control."""
-    base, factor = PATIENCE
-    begin = time.monotonic()
+@contextmanager
+def temporary() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
     try:
-        path = overlay(package, mutant, folder / "src") if mutant else package.parent
-        child = os.fork()
-        if child == 0:
-            _run_tests(path, folder, tests)
-        status = _wait(child, begin + base + factor * seconds)
-        failed = folder / "failed"
-        result = "timeout" if status is None else "survived" if status in PASSED else "killed"
-        by = failed.read_text() if failed.exists() else "" if result != "killed" else f"exit code {status}"
-        if status == BROKEN:
-            raise RuntimeError((folder / "log").read_text(errors="replace"))
-        return Verdict(result, time.monotonic() - begin, by)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_tests(path: Path, folder: Path, tests: Sequence[str]) -> None:
-    """In the forked process: run pytest on the package in `path`, and leave with its exit code."""
-    code = BROKEN
+def forked(call: Callable[[], None], folder: Path) -> int:
+    """Begin a call in a new process, which prints nothing and has its temporary files in a folder; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
     try:
         os.setsid()
-        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
         multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # tests may have workers
-        sys.path.insert(0, str(path))
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
-        plugin, pytest = Chosen(tests, folder / "failed"), importlib.import_module("pytest")
-        for files in _stages(tests):
-            code = int(pytest.main([*OPTIONS, f"--basetemp={folder / 'tests'}", *files], plugins=[plugin]))
-            if code not in PASSED:
-                break
-    except BaseException:
-        traceback.print_exc()
+        call()
+        code = 0
     finally:
         os._exit(code)
 
 
-def _stages(tests: Sequence[str]) -> list[list[str]]:
-    """The files of the tests: the first two one by one, since reading a file takes time, then all others."""
-    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    return [stage for stage in (files[:1], files[1:2], files[2:]) if stage]
+def results_of(calls: Iterable[Callable[[], Any]], jobs: int) -> Iterator[Any]:
+    """The results of calls, each in a process of its own, in the order in which they end."""
+    waiting, running = iter(calls), dict[int, Path]()
+    with temporary() as folder:
+        while True:
+            for call in islice(waiting, jobs - len(running)):
+                output = folder / str(uuid4())
+                running[forked(partial(_write, call, output), folder)] = output
+            if not running:
+                return
+            child, _ = os.wait()
+            output = running.pop(child)
+            if output.exists():  # the process did not die
+                yield json.loads(output.read_text())
 
 
-def _wait(child: int, until: float) -> int | None:
+def _write(call: Callable[[], Any], output: Path) -> None:
+    output.write_text(json.dumps(call()))
+
+
+def wait(child: int, seconds: float) -> int | None:
     """The exit code of a process; None if it had to be killed."""
+    until = time.monotonic() + seconds
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > until:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return None

@@ -16,6 +16,7 @@ SENTENCES = [
     "a cat runs and the dog sees",
     "the cat sleeps",
 ]
+SMALL = ["--states", "4", "--set", "train.learner=em", "--set", "train.epochs=3", "--set", "batches.order=sentences"]
 
 
 def run(*words: object) -> int:
@@ -31,3 +32,9 @@ def parsed(out: str, command: object, *words: object) -> Any:
     if command in ("score", "infill", "embed", "parse") and not {"-o", "--svg"} & {*map(str, words)}:
         return [json.loads(line) for line in out.splitlines()]
     return json.loads(out)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    """What a command says to machines."""
+    assert run(*words, "--json", "--quiet") == 0
+    return parsed(capsys.readouterr().out, *words)

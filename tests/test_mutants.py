@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import pytest
 
 import trellis
 from mutants.__main__ import judged
-from mutants.changes import Mutant, mutants, sample
+from mutants.changes import Mutant, changes, shuffled
 from mutants.covering import Covering, recorder
+from mutants.swapping import NotInFunctionsError, replacements
 from mutants.trial import overlay
 
 SOURCE = '''"""Text."""
@@ -45,7 +48,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_every_kind_of_change(package: Path) -> None:
-    found = list(mutants(package, package / "learning" / "em.py"))
+    found = [mutant for mutant in shuffled(package, seed=0) if mutant.file == "learning/em.py"]
     assert {mutant.text for mutant in found} == TEXTS  # nothing in annotations, docstrings and messages
     assert {mutant.line for mutant in found if mutant.imported} == {2}
     for mutant in found:
@@ -53,12 +56,14 @@ def test_every_kind_of_change(package: Path) -> None:
 
 
 def test_samples_repeat(package: Path) -> None:
-    assert sample(package, 5, seed=1) == sample(package, 5, seed=1) != sample(package, 5, seed=2)
-    assert len(set(sample(package, 5, seed=1))) == 5
+    first, again, other = (list(shuffled(package, seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert set(first) == set(other)
+    assert len(set(first)) == len(first)
 
 
 def test_a_mutated_copy_differs_in_one_file(package: Path, tmp_path: Path) -> None:
-    mutant = next(mutant for mutant in mutants(package, package / "learning" / "em.py") if mutant.text == "(4)")
+    mutant = next(mutant for mutant in shuffled(package, 0) if mutant.text == "(4)")
     copy = overlay(package, mutant, tmp_path / "copy") / "trellis"
     changed = [
         file for file in package.rglob("*.py") if (copy / file.relative_to(package)).read_text() != file.read_text()
@@ -66,6 +71,27 @@ def test_a_mutated_copy_differs_in_one_file(package: Path, tmp_path: Path) -> No
     assert changed == [package / "learning" / "em.py"]
     assert "LIMIT = (4)" in (copy / "learning" / "em.py").read_text()
     assert (package / "learning" / "em.py").read_text() == SOURCE
+
+
+def test_loaded_functions_get_the_code_of_a_mutant(package: Path) -> None:
+    file, space = package / "learning" / "em.py", dict[str, Any]()
+    exec(compile(SOURCE, str(file), "exec"), space)
+    find, found = space["find"], {(mutant.line, mutant.text): mutant for mutant in changes(package, file)}
+
+    def changed(line: int, text: str) -> CodeType:
+        source = found[line, text].applied(SOURCE.encode())
+        ((function, code),) = replacements({(str(file), "find", 5): [find]}, file, source)
+        assert function is find
+        return code
+
+    assert find([1, 2, 3]) == [1, 2, -1]
+    find.__code__ = changed(9, "first:")
+    assert find([1, 2, 3]) == [1, 2, 3, -1]
+    find.__code__ = changed(9, "return None")
+    assert find([1, 2, 3]) is None
+    for line, text in [(2, "(4)"), (5, "(1)")]:  # executed on import
+        with pytest.raises(NotInFunctionsError):
+            changed(line, text)
 
 
 def test_the_tests_of_a_line(tmp_path: Path) -> None:

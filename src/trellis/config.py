@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -229,7 +230,7 @@ class RunConfig(Options):
 
     def is_set(self, name: str) -> bool:
         """Whether an option "section.key" was set, or differs from its default."""
-        return name in self.given or self.value(name) != RunConfig(model=type(self.model)()).value(name)
+        return name in self.given or self.value(name) != _defaults(type(self.model)).value(name)
 
     def value(self, name: str) -> Any:
         """The value of the option "section.key"."""
@@ -259,6 +260,11 @@ class RunConfig(Options):
         family's."""
         chosen = self.batches.order or order or self.family.order
         return replace(self, batches=replace(self.batches, order=chosen))
+
+
+@cache
+def _defaults(model: type) -> RunConfig:
+    return RunConfig(model=model())
 
 
 def run_config(tables: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:

@@ -1,29 +1,19 @@
-"""Factorial HMMs by the same commands as any model, and a training that is killed and resumed."""
+"""Factorial HMMs by the same commands as any model."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import trellis
 from running import run
 from trellis.families.factorial.model import FHMM
-from trellis.storage import load_tensors
 
 SMALL = ["--model", "fhmm", "--states", "3", "--set", "model.layers=2", "--set", "batches.order=sentences",
          "--set", "batches.tokens=64", "--set", "train.lr=0.05", "--set", "train.epochs=6"]  # fmt: skip
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
-APART = {"cpu": 0.0, "cuda": 0.01}  # nats, of states that hardly ever say a word
-LONG = [*SMALL, "--set", "train.epochs=20", "--set", "train.checkpoint_steps=1"]
 
 
 def test_train_embed_eval_sample(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,22 +54,3 @@ def test_commands_for_hmms_say_so(text: Path, tmp_path: Path, capsys) -> None:
     for command in (["states", tmp_path / "run"], ["infill", tmp_path / "run", "the ___"]):
         assert run(*command) == 2
         assert "is for HMMs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
-def test_a_killed_training_ends_the_same(device: str, text: Path, tmp_path: Path) -> None:
-    """To the last bit on the CPU; a GPU adds up visits of words in any order."""
-    words = ["train", "--data", str(text), *LONG, "--device", device, "--quiet", "--run"]
-    command = [sys.executable, "-m", "trellis", *words]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*command, str(whole)], check=True)
-    child = subprocess.Popen([*command, str(killed)], env=dict(os.environ), stderr=subprocess.DEVNULL)
-    while child.poll() is None and not (killed / "last.safetensors").exists():
-        time.sleep(0.005)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    assert not (killed / "model.safetensors").exists()
-    subprocess.run([*command, str(killed), "--resume"], check=True)
-    ours, theirs = (load_tensors(folder / "model.safetensors", torch.device("cpu")) for folder in (whole, killed))
-    for name, value in ours.items():
-        torch.testing.assert_close(theirs[name], value, rtol=0, atol=APART[device])

@@ -12,6 +12,7 @@ from hypothesis import example, given, strategies as st
 
 from trellis.config import DataConfig
 from trellis.corpus import read
+from trellis.corpus.headings import LONGEST
 from trellis.corpus.read import read_texts
 from trellis.corpus.recipe import Recipe, check_recipe, make_recipe
 from trellis.corpus.tokenize import DOCUMENT
@@ -77,6 +78,18 @@ def test_a_heading_of_ones_own(write) -> None:
     assert chapters == [["preface"], ["CHAPTER I", "one"], ["CHAPTER II", "two"]]
 
 
+@pytest.mark.parametrize("heading", ["[ab]+x", "(?:ab){2}", "(a|b)*x", "(?:a+){0,1}b", "^a|^b+"])
+def test_a_heading_may_repeat_what_matches_in_one_way(heading: str) -> None:
+    assert make_recipe(DataConfig(heading=heading)).heading == heading
+
+
+def test_headings_are_searched_in_the_first_characters_of_a_line(write) -> None:
+    words = "x " * (LONGEST // 2)
+    path = write(f"{words}H1\nH2 {words}H3\na H4\n")
+    found = read_documents(path, documents="heading", heading=r"H\d")
+    assert [document[0][:4] for document in found] == ["x x ", "H2 x", "H4"]
+
+
 def test_fasta_joins_wrapped_lines_and_skips_empty_records(write) -> None:
     path = write(">one x\nMKV\nLA\n\n>none\n>two\nGG\nG", "proteins.fa")
     assert read_documents(path) == [["MKVLA"], ["GGG"]]
@@ -137,6 +150,10 @@ def test_mistakes_in_csv_files(write, content: str, column: str, message: str) -
         ({"documents": "page"}, "choose from file, blank, heading"),
         ({"reader": "csv"}, "needs data.column"),
         ({"heading": "("}, "not a valid regular expression"),
+        ({"heading": "(" * 900 + ")" * 900}, "not a valid regular expression"),
+        ({"heading": "(a+)+$"}, "repeats a group"),
+        ({"heading": "(?=(?:x|(a|aa))*$)"}, "repeats a group"),
+        ({"heading": "(.*a){9}b"}, "repeats a group"),
         ({"min_count": -1}, "must not be negative"),
         ({"valid_fraction": 0.5, "test_fraction": 0.5}, "sum to less than 1"),
     ],

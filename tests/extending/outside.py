@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import tempfile
+from multiprocessing import get_context
 from pathlib import Path
+
+from trellis.cli.main import main
 
 HERE = Path(__file__).parent
 ENTRY_POINTS = """[trellis.families]
@@ -33,10 +38,28 @@ def install(folder: Path, entry_points: str = ENTRY_POINTS) -> Path:
 
 
 def trellis(place: Path, *words: object, code: int = 0) -> str:
-    """What a command prints, in a process that sees the distribution."""
+    """What a command prints, in a process forked from this one that sees the distribution."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder) / "out", Path(folder) / "err"
+        process = get_context("fork").Process(target=_command, args=(place, [*map(str, words)], *files))
+        process.start()
+        process.join()
+        out, err = (file.read_text() for file in files)
+    assert process.exitcode == code, err
+    return err if code else out
+
+
+def _command(place: Path, words: list[str], out: Path, err: Path) -> None:
+    sys.path[:0] = [str(HERE), str(place)]
+    os.environ["TRELLIS_CACHE"] = str(place / "cache")
+    logging.getLogger().handlers.clear()
+    with out.open("w") as sys.stdout, err.open("w") as sys.stderr:
+        main(words)
+
+
+def new_process(place: Path, *words: object) -> str:
+    """What a command prints, in a new process that sees the distribution."""
     paths = [str(HERE), str(place), *(path for path in sys.path if path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRELLIS_CACHE": str(place / "cache")}
     command = [sys.executable, "-m", "trellis", *map(str, words)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ended.returncode == code, ended.stderr
-    return ended.stderr if code else ended.stdout
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True).stdout

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from mixture_family import FAMILY
-from outside import trellis
+from outside import new_process, trellis
 
 from trellis.testing import check_family
 
 
 def test_a_family_is_configured_trained_evaluated_saved_loaded_and_reported(place: Path) -> None:
-    options = trellis(place, "config", "mixture")
+    options = new_process(place, "config", "mixture")
     assert 'family = "mixture"' in options
     assert "# number of components\n# allowed: at least 1\n" in options
     run = place / "run"

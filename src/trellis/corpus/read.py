@@ -12,6 +12,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from trellis.corpus.headings import compile_heading, heading_starts
 from trellis.corpus.tokenize import DOCUMENT, LINE
 from trellis.errors import TrellisError
 from trellis.extensions import READERS as GROUP, entries
@@ -236,12 +237,12 @@ def _mark_blank_lines(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
 
 def _mark_headings(blocks: Iterator[str], recipe: Recipe) -> Iterator[str]:
     """A document begins at each heading. The last lines of a block are held back until the next block arrives."""
-    heading = re.compile(recipe.heading, re.MULTILINE)
+    heading = compile_heading(recipe.heading)
     kept = ""
     for block in chain(blocks, [None]):
         text = kept + (block or "")
         cut = len(text) if block is None else _cut_point(text)
-        starts = [match.start() for match in heading.finditer(text) if match.start() < cut]
+        starts = [start for start in heading_starts(heading, text) if start < cut]
         bounds = [0, *starts, cut]
         yield DOCUMENT.join(text[start:stop] for start, stop in pairwise(bounds))
         kept = text[cut:]

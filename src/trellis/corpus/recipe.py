@@ -1,12 +1,12 @@
 """Resolved preprocessing options. Each is the user's choice, else the default of the source, else the general
 default."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trellis.config import DataConfig
+from trellis.corpus.headings import compile_heading
 from trellis.corpus.read import DOCUMENT_MARKERS, find_reader, reader_of_suffix
 from trellis.corpus.tokenize import TOKENIZERS
 from trellis.errors import TrellisError
@@ -74,7 +74,4 @@ def check_recipe(recipe: Recipe, column: str = "data.column") -> None:
     fractions = recipe.valid_fraction, recipe.test_fraction
     if not (min(fractions) >= 0 and sum(fractions) < 1):
         raise TrellisError("data.valid_fraction and data.test_fraction must sum to less than 1.")
-    try:
-        re.compile(recipe.heading)
-    except re.error as error:
-        raise TrellisError(f"data.heading is not a valid regular expression: {error}.") from error
+    compile_heading(recipe.heading)
