@@ -30,10 +30,17 @@ WORDS = ["the cat sees the dog", "a dog runs", "cat"]
 CLOSE = 1e-4  # of log-probabilities in float32
 
 
-@pytest.fixture(scope="module", params=["simple", "rank"])
+KINDS: dict[str, dict[str, Any]] = {
+    "simple": {"dim": 8},
+    "rank": {"rank": 2, "params": "table"},
+    "brown": {"dim": 8, "emission": "brown", "classes": 3},
+    "brown-table": {"params": "table", "emission": "brown", "classes": 2, "class_sizes": "equal"},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def model(request: pytest.FixtureRequest) -> Any:
-    rank = {"rank": 2, "params": "table"} if request.param == "rank" else {"dim": 8}
-    return trellis.train(SENTENCES, family="pcfg", **SMALL, **rank).model
+    return trellis.train(SENTENCES, family="pcfg", **SMALL, **KINDS[request.param]).model
 
 
 @torch.no_grad()
