@@ -124,12 +124,13 @@ def is_tight(children: Tensor) -> bool:
     x = torch.ones_like(children[0])
     for _ in range(POWERS):
         after = x @ children
-        ratio = after / x
-        if float(ratio.max()) <= 1:
+        ratio, largest = after / x, after.max()
+        most, least, size = torch.stack([ratio.max(), ratio.min(), largest]).tolist()  # one wait for the device
+        if most <= 1:
             return True
-        if float(ratio.min()) > 1 or not bool(after.max() > 0):
+        if least > 1 or not size > 0:
             return False
-        x = after / after.max() + CONVERGED
+        x = after / largest + CONVERGED
     return False
 
 

@@ -73,7 +73,7 @@ def expected_counts(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Counts
     leaves = [None if one is None else one.detach().requires_grad_() for one in given]
     *rules, table = leaves
     with torch.enable_grad():
-        tight = Tight(*rules, grammar.emission.with_table(table))  # type: ignore[arg-type]
+        tight = Tight(*rules, grammar.emission.with_table(table))  # type: ignore[arg-type, call-arg]
         log_likelihood = log_likelihoods(tight, tokens, lengths).sum()
         used = [leaf for leaf in leaves if leaf is not None]
         slopes = torch.autograd.grad(log_likelihood, used, materialize_grads=True)
