@@ -128,6 +128,15 @@ def test_em_never_lowers_the_likelihood() -> None:
     assert float(model.grammar().finite.total) == pytest.approx(1, abs=1e-6)
 
 
+def test_every_preterminal_emits_words_other_than_the_end(model: Any) -> None:
+    table = model.grammar().emission.dense().exp()
+    torch.testing.assert_close(table.sum(0), torch.ones(4))
+    assert not bool(table[model.vocab.eos].any())
+    if (partition := model.params.partition) is not None:
+        owners = (table > 0).float() @ torch.nn.functional.one_hot(partition.state_class()).float()
+        assert bool(((owners > 0).sum(1) == (torch.arange(len(table)) != model.vocab.eos)).all())
+
+
 def test_training_improves_and_dropout_keeps_some_nonterminals() -> None:
     trained = trellis.train(SENTENCES, family="pcfg", **SMALL | {"epochs": 8}, dim=8, dropout_rate=0.5)
     values = [line["valid_ppl"] for line in trained.history if "valid_ppl" in line]
@@ -153,6 +162,10 @@ def test_files_that_do_not_fit_are_refused(model: Any, tmp_path: Path) -> None:
 def test_what_a_grammar_refuses(model: Any) -> None:
     with pytest.raises(TrellisError, match="whole sentences"):
         trellis.train(SENTENCES, family="pcfg", order="streams", **SMALL)
+    with pytest.raises(TrellisError, match="only 4 preterminals"):
+        trellis.train(SENTENCES, family="pcfg", emission="brown", **SMALL)
+    with pytest.raises(TrellisError, match=r"classes is 90: there are only \d+ words"):
+        trellis.train(SENTENCES, family="pcfg", emission="brown", classes=90, **SMALL | {"preterminals": 90})
     with pytest.raises(TrellisError, match="The method"):
         model.parse("the cat", "best")
     with pytest.raises(TrellisError, match="may continue"):
