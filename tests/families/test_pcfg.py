@@ -33,7 +33,8 @@ CLOSE = 1e-4  # of log-probabilities in float32
 KINDS: dict[str, dict[str, Any]] = {
     "simple": {"dim": 8},
     "rank": {"rank": 2, "params": "table"},
-    "brown": {"dim": 8, "emission": "brown", "classes": 3},
+    "brown": {"dim": 8, "emission": "brown", "classes": 3, "word_params": "table"},
+    "brown-net": {"dim": 8, "rank": 2, "emission": "brown", "classes": 3},
     "brown-table": {"params": "table", "emission": "brown", "classes": 2, "class_sizes": "equal"},
 }
 

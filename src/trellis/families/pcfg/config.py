@@ -31,6 +31,9 @@ class PCFGConfig(ModelConfig):
         "log", "brown: growth of a class's preterminals with its tokens", choices="equal log root"
     )
     params: str = option("neural", "parameterisation: nets over embeddings, or tables", choices=PARAMS)
+    word_params: str = option(
+        "neural", "neural: words from nets over embeddings, or one logit per word and preterminal", choices="neural table"
+    )
     dropout_rate: float = option(0.0, "fraction of nonterminals dropped in each training step", within="[0, 1)")
     dim: int = option(256, "neural: size of the embeddings", within="[2, 1e9]")
     depth: int = option(1, "neural: residual layers of each net", within="[1, 1000]")
@@ -56,8 +59,9 @@ class PCFGConfig(ModelConfig):
         tables = 2 * symbols * ranks + self.nonterminals * self.rank + words * self.live
         if self.params == "table":
             return tables
-        nets = (5 if self.rank else 4) * self.depth * 2 * self.dim**2
-        return tables + (2 * symbols + 2 * self.rank + words) * self.dim + nets  # the tables of a step, with gradients
+        named = words if self.word_params == "neural" else 0
+        nets = (4 if self.rank else 3) * self.depth * 2 * self.dim**2
+        return tables + (2 * symbols + 2 * self.rank + named) * self.dim + nets  # the tables of a step, with gradients
 
     def values_per_token(self, words: int) -> int:
         return CHARTS * (self.rank or self.nonterminals) + self.live

@@ -115,8 +115,8 @@ class Inside(torch.autograd.Function):
     ) -> Any:
         length, batch, rank = left.shape
         count, steps = begin(length, length + 1), torch.cat([G, H], 1)
-        g, lefts, rights = (left.new_zeros(count, batch, rank) for _ in range(3))
-        lefts[:length], rights[:length] = left, right
+        g, lefts, rights = (left.new_empty(count, batch, rank) for _ in range(3))
+        g[:length], lefts[:length], rights[:length] = 0, left, right
         all_scales = scales.new_full((count, batch), -torch.inf)
         all_scales[:length] = scales
         for width in range(2, length + 1):

@@ -15,7 +15,6 @@ from trellis.devices import Draws, check_integer, draw_uniform
 from trellis.errors import TrellisError
 from trellis.families.hmm.parameters.base import restored_support
 from trellis.families.hmm.parameters.dropout import Dropout
-from trellis.families.pcfg.classes import brown
 from trellis.families.pcfg.config import PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
@@ -24,6 +23,7 @@ from trellis.families.pcfg.parameters import GrammarParams, Size
 from trellis.families.pcfg.parse import Tree, parse_batch
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
+from trellis.families.pcfg.words import brown
 from trellis.learning.base import GradientModel
 from trellis.models.base import Infilled, LanguageModel, Memo, Path, Saved
 from trellis.models.chain import GapModel

@@ -12,10 +12,11 @@ from trellis.dirichlet import most_probable
 from trellis.emissions import Partition
 from trellis.families.hmm.parameters.base import normalised
 from trellis.families.hmm.parameters.nets import Residual
-from trellis.families.hmm.parameters.neural import ClassLogits, every_logit
 from trellis.families.hmm.parameters.table import set_log
 from trellis.families.pcfg.grammar import Grammar
+from trellis.families.pcfg.words import WORD_PARAMS
 from trellis.learning.base import Maximisable
+from trellis.options import choose
 from trellis.parts import Prior
 from trellis.types import Counts
 
@@ -149,19 +150,19 @@ class NeuralParams(GrammarParams):
     """Residual nets f over embeddings e of symbols and ranks, with output embeddings a:
 
         root ∝ exp(f(e_root) . a_A)    u_Ar ∝ exp(f(e_A) . a_r)    v_Br ∝ exp(f(e_r) . a_B)    likewise w
-        p(x | T) ∝ exp(f(e_T) . a_x + b_x)
+        p(x | T) ∝ exp(f(e_T) . a_x + b_x), or a table
     In a simple grammar the embeddings of ranks are those of nonterminals."""
 
     kind = "neural"
-    keys = ("dim", "depth", "net_dropout")
+    keys = ("dim", "depth", "net_dropout", "word_params")
 
     def __init__(
         self, size: Size, partition: Partition | None = None, dim: int = 256, depth: int = 1, net_dropout: float = 0.0,
-        seed: int = 0,
+        word_params: str = "neural", seed: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(size, partition)
-        self.dim, self.depth, self.net_dropout = dim, depth, net_dropout
-        names = ("root", "rank", "left", "right", "word") if size.rank else ("root", "left", "right", "word")
+        self.dim, self.depth, self.net_dropout, self.word_params = dim, depth, net_dropout, word_params
+        names = ("root", "left", "right", *["rank"] * bool(size.rank))
 
         def vectors(count: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(count, dim) / dim**0.5)
@@ -170,10 +171,10 @@ class NeuralParams(GrammarParams):
             torch.manual_seed(seed)
             self.symbols, self.outputs = vectors(size.symbols), vectors(size.symbols + 1)  # the last: no root
             self.ranks, self.rank_outputs = (vectors(size.rank) if size.rank else None for _ in range(2))
-            self.root, self.words = vectors(1), vectors(size.words)
-            self.word_bias = nn.Parameter(torch.zeros(size.words))
+            self.root = vectors(1)
             self.nets = nn.ModuleDict({name: Residual(dim, depth, net_dropout) for name in names})
-        self.class_logits = ClassLogits(partition.word_class) if partition else None
+            kind = choose(WORD_PARAMS, word_params, "model.word_params")
+            self.words = kind(size.words, size.preterminals, partition, dim, depth, net_dropout)
 
     def logits(self) -> Logits:
         nonterminals, preterminals = self.symbols.split([self.size.nonterminals, self.size.preterminals])
@@ -181,15 +182,7 @@ class NeuralParams(GrammarParams):
         left, right = (self.outputs[:-1] @ self.nets[name](ranks).T for name in ("left", "right"))
         chosen = None if self.rank_outputs is None else self.nets["rank"](nonterminals) @ self.rank_outputs.T
         root = (self.nets["root"](self.root) @ self.outputs.T)[0]
-        return Logits(root, chosen, left, right, self.word_logits(preterminals) + self.word_bias[:, None])
+        return Logits(root, chosen, left, right, self.words(preterminals))
 
-    def word_logits(self, preterminals: Tensor) -> Tensor:
-        """f(e_T) . a_x of preterminals [P, d], without the bias: [V, k]."""
-        emitting = self.nets["word"](preterminals)
-        if self.partition is None or self.class_logits is None:
-            return every_logit(emitting, self.words, None, self.words.dtype)
-        return self.class_logits(emitting, self.words, self.partition, self.words.dtype)
-
-    @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
-        self.word_bias.add_(scores)
+        self.words.shift(scores)
