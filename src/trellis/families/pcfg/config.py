@@ -1,11 +1,13 @@
 """The options of a probabilistic context-free grammar."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from trellis.config import ModelConfig, RunConfig
 from trellis.errors import TrellisError
 from trellis.options import option
 
+USUAL = {"batches.tokens": 512, "train.lr": 0.002, "train.beta1": 0.75, "train.clip": 3.0}  # of gradient training
 CHARTS = 6  # in memory in a backward pass
 PARAMS = {
     "neural": "trellis.families.pcfg.parameters:NeuralParams",
@@ -70,3 +72,10 @@ class PCFGConfig(ModelConfig):
     def live(self) -> int:
         """Preterminals that can emit a word, at least."""
         return self.preterminals // self.classes if self.emission == "brown" else self.preterminals
+
+
+def choose(run: RunConfig, corpus: Any, device: str) -> RunConfig:
+    """The run with the usual options of gradient training, many small steps, where none are set."""
+    if run.train.learner != "gradient":
+        return run
+    return run.with_options({name: value for name, value in USUAL.items() if not run.is_set(name)})
