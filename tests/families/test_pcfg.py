@@ -15,8 +15,11 @@ import torch
 import trellis
 from running import run
 from trellis import devices
+from trellis.config import with_settings
 from trellis.errors import TrellisError
+from trellis.families.pcfg.config import choose
 from trellis.families.pcfg.inside import log_likelihoods
+from trellis.families.pcfg.model import build
 from trellis.families.pcfg.parse import Tree
 from trellis.families.pcfg.queries import expected_counts
 from trellis.families.pcfg.trees import Node
@@ -146,6 +149,22 @@ def test_training_improves_and_dropout_keeps_some_nonterminals() -> None:
     grammar = params.grammar(torch.tensor([0, 2]))
     assert (grammar.nonterminals, grammar.rank) == (2, 2)
     torch.testing.assert_close(grammar.lefts.sum(0), torch.ones(2))
+
+
+def test_options_of_gradient_training_that_are_not_set() -> None:
+    run = with_settings("pcfg", {"lr": 0.1})
+    chosen = choose(run, None, "cpu")
+    assert (chosen.train.lr, chosen.train.beta1, chosen.batches.tokens) == (0.1, 0.75, 512)
+    tables = with_settings("pcfg", {"params": "table"})
+    assert choose(tables, None, "cpu") is tables
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_estimate_of_memory_counts_the_parameters(kind: str) -> None:
+    run = with_settings("pcfg", {"nonterminals": 30, "preterminals": 60, **KINDS[kind], "dim": 64})
+    corpus = trellis.read_corpus(SENTENCES, tokenizer="whitespace")
+    parameters = sum(one.numel() for one in build(run, corpus).parameters())
+    assert 0.9 * parameters < run.model.num_values(len(corpus.vocab)) < 3 * parameters
 
 
 def test_files_that_do_not_fit_are_refused(model: Any, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ class PCFGConfig(ModelConfig):
     )
     params: str = option("neural", "parameterisation: nets over embeddings, or tables", choices=PARAMS)
     word_params: str = option(
-        "neural", "neural: words from nets over embeddings, or one logit per word and preterminal", choices="neural table"
+        "neural",
+        "neural: words from nets over embeddings, or one logit per word and preterminal",
+        choices="neural table",
     )
     dropout_rate: float = option(0.0, "fraction of nonterminals dropped in each training step", within="[0, 1)")
     dim: int = option(256, "neural: size of the embeddings", within="[2, 1e9]")
@@ -61,9 +63,9 @@ class PCFGConfig(ModelConfig):
         tables = 2 * symbols * ranks + self.nonterminals * self.rank + words * self.live
         if self.params == "table":
             return tables
-        named = words if self.word_params == "neural" else 0
-        nets = (4 if self.rank else 3) * self.depth * 2 * self.dim**2
-        return tables + (2 * symbols + 2 * self.rank + named) * self.dim + nets  # the tables of a step, with gradients
+        word_net = self.word_params == "neural"
+        vectors, nets = 2 * symbols + 2 * self.rank + words * word_net, 3 + bool(self.rank) + word_net
+        return tables + (vectors + nets * self.depth * 2 * self.dim) * self.dim  # the tables of a step, with gradients
 
     def values_per_token(self, words: int) -> int:
         return CHARTS * (self.rank or self.nonterminals) + self.live
