@@ -35,7 +35,7 @@ def plain(grammar: Grammar, tokens: Tensor) -> Tensor:
     """log p of sentences of equal length by the textbook inside algorithm in log space, with torch's own gradient."""
     left, right, root = grammar.lefts.log(), grammar.rights.log(), grammar.root.log()
     ranks = None if grammar.ranks is None else grammar.ranks.log()
-    count, length, words = grammar.nonterminals, tokens.shape[1], grammar.words[tokens]  # [B, L, P]
+    count, length, words = grammar.nonterminals, tokens.shape[1], grammar.emission.table[tokens]  # [B, L, P]
 
     def product(values: Tensor, table: Tensor) -> Tensor:
         """log of exp(values) [..., k] times exp(table) [k, n]."""

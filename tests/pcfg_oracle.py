@@ -11,10 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from trellis.emissions import Categorical, Partition
+from trellis.families.hmm.parameters.base import normalised
 from trellis.families.pcfg.grammar import Grammar
 
 
-def random_grammar(N: int, P: int, R: int | None, V: int, seed: int = 0, spread: float = 1.0) -> Grammar:
+def random_grammar(
+    N: int, P: int, R: int | None, V: int, seed: int = 0, spread: float = 1.0, partition: Partition | None = None
+) -> Grammar:
     """A random grammar over V words, the first of which is <eos>; R None: a simple one."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -22,11 +26,11 @@ def random_grammar(N: int, P: int, R: int | None, V: int, seed: int = 0, spread:
         return (spread * torch.randn(shape, generator=generator, dtype=torch.float64)).softmax(dim)
 
     ranks = None if R is None else draw(N, R)
-    words = draw(V, P, dim=0)
-    words[0] = 0
-    words /= words.sum(0)
+    words = draw(V, partition.live if partition else P, dim=0).log()
+    words[0] = -torch.inf
+    emission: Categorical = normalised(words, partition, P)
     rank = N if R is None else R
-    return Grammar(draw(N + P + 1), ranks, draw(N + P, rank, dim=0), draw(N + P, rank, dim=0), words.log())
+    return Grammar(draw(N + P + 1), ranks, draw(N + P, rank, dim=0), draw(N + P, rank, dim=0), emission)
 
 
 class Node(NamedTuple):
@@ -51,7 +55,7 @@ class Oracle:
         self.N, self.P = grammar.nonterminals, grammar.preterminals
         self.u = np.eye(self.N) if grammar.ranks is None else grammar.ranks.numpy()
         self.v, self.w, self.root = grammar.lefts.numpy(), grammar.rights.numpy(), grammar.root.numpy()
-        self.words = grammar.words.exp().numpy()
+        self.words = grammar.emission.dense().exp().numpy()
 
     def derivations(self, sentence: tuple[int, ...]) -> list[tuple[Node, float]]:
         """Every derivation with its probability, the root's included; a word of -1 may be any."""

@@ -17,7 +17,7 @@ from trellis.errors import TrellisError
 TREES = Path("treebank_sample/trees.txt.gz")
 TOKEN = re.compile(r"\(|\)|[^\s()]+")
 DROPPED = {"-NONE-", ",", ".", ":", "``", "''", "-LRB-", "-RRB-"}  # tags of traces and punctuation
-NUMBER = re.compile(r"[-+.,:/\\]*\d[\d.,:/\\]*|%")  # PTB writes per cent as a second N
+NUMBER = re.compile(r"[-+.,:/\\]*\d[-\d.,:/\\]*|%")  # PTB writes per cent as a second N
 Span = tuple[int, int]
 
 
@@ -58,7 +58,7 @@ def parse(line: str) -> Gold:
         elif before == "(":
             tag = token
         elif tag not in DROPPED:
-            words.append("N" if NUMBER.fullmatch(token) else token.lower().replace("\\/", "/"))
+            words.append("N" if NUMBER.fullmatch(token) else token.lower())
         before = token
     return Gold(tuple(words), frozenset(spans))
 

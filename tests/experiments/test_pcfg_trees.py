@@ -17,6 +17,12 @@ def test_a_tree_without_punctuation_and_traces() -> None:
     assert gold.spans == {(0, 5), (0, 2), (2, 5), (3, 5)}
 
 
+def test_words_are_those_of_the_text() -> None:
+    """Numbers with hyphens are N, but not words that begin with a number; a slash keeps its backslash."""
+    line = r"( (NP (CD 1989-90) (JJ 30-day) (NN property\/casualty) (CD 3\/4) (NN %)))"
+    assert parse(line).words == ("N", "30-day", r"property\/casualty", "N", "N")
+
+
 def test_f1_ignores_the_whole_sentence() -> None:
     gold = parse(LINE)
     assert f1(gold.spans, gold) == 1

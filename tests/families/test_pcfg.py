@@ -15,8 +15,11 @@ import torch
 import trellis
 from running import run
 from trellis import devices
+from trellis.config import with_settings
 from trellis.errors import TrellisError
+from trellis.families.pcfg.config import choose
 from trellis.families.pcfg.inside import log_likelihoods
+from trellis.families.pcfg.model import build
 from trellis.families.pcfg.parse import Tree
 from trellis.families.pcfg.queries import expected_counts
 from trellis.families.pcfg.trees import Node
@@ -30,10 +33,18 @@ WORDS = ["the cat sees the dog", "a dog runs", "cat"]
 CLOSE = 1e-4  # of log-probabilities in float32
 
 
-@pytest.fixture(scope="module", params=["simple", "rank"])
+KINDS: dict[str, dict[str, Any]] = {
+    "simple": {"dim": 8},
+    "rank": {"rank": 2, "params": "table"},
+    "brown": {"dim": 8, "emission": "brown", "classes": 3, "word_params": "table"},
+    "brown-net": {"dim": 8, "rank": 2, "emission": "brown", "classes": 3},
+    "brown-table": {"params": "table", "emission": "brown", "classes": 2, "class_sizes": "equal"},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def model(request: pytest.FixtureRequest) -> Any:
-    rank = {"rank": 2, "params": "table"} if request.param == "rank" else {"dim": 8}
-    return trellis.train(SENTENCES, family="pcfg", **SMALL, **rank).model
+    return trellis.train(SENTENCES, family="pcfg", **SMALL, **KINDS[request.param]).model
 
 
 @torch.no_grad()
@@ -121,6 +132,15 @@ def test_em_never_lowers_the_likelihood() -> None:
     assert float(model.grammar().finite.total) == pytest.approx(1, abs=1e-6)
 
 
+def test_every_preterminal_emits_words_other_than_the_end(model: Any) -> None:
+    table = model.grammar().emission.dense().exp()
+    torch.testing.assert_close(table.sum(0), torch.ones(4))
+    assert not bool(table[model.vocab.eos].any())
+    if (partition := model.params.partition) is not None:
+        owners = (table > 0).float() @ torch.nn.functional.one_hot(partition.state_class()).float()
+        assert bool(((owners > 0).sum(1) == (torch.arange(len(table)) != model.vocab.eos)).all())
+
+
 def test_training_improves_and_dropout_keeps_some_nonterminals() -> None:
     trained = trellis.train(SENTENCES, family="pcfg", **SMALL | {"epochs": 8}, dim=8, dropout_rate=0.5)
     values = [line["valid_ppl"] for line in trained.history if "valid_ppl" in line]
@@ -129,6 +149,22 @@ def test_training_improves_and_dropout_keeps_some_nonterminals() -> None:
     grammar = params.grammar(torch.tensor([0, 2]))
     assert (grammar.nonterminals, grammar.rank) == (2, 2)
     torch.testing.assert_close(grammar.lefts.sum(0), torch.ones(2))
+
+
+def test_options_of_gradient_training_that_are_not_set() -> None:
+    run = with_settings("pcfg", {"lr": 0.1})
+    chosen = choose(run, None, "cpu")
+    assert (chosen.train.lr, chosen.train.beta1, chosen.batches.tokens) == (0.1, 0.75, 512)
+    tables = with_settings("pcfg", {"params": "table"})
+    assert choose(tables, None, "cpu") is tables
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_estimate_of_memory_counts_the_parameters(kind: str) -> None:
+    run = with_settings("pcfg", {"nonterminals": 30, "preterminals": 60, **KINDS[kind], "dim": 64})
+    corpus = trellis.read_corpus(SENTENCES, tokenizer="whitespace")
+    parameters = sum(one.numel() for one in build(run, corpus).parameters())
+    assert 0.9 * parameters < run.model.num_values(len(corpus.vocab)) < 3 * parameters
 
 
 def test_files_that_do_not_fit_are_refused(model: Any, tmp_path: Path) -> None:
@@ -146,6 +182,10 @@ def test_files_that_do_not_fit_are_refused(model: Any, tmp_path: Path) -> None:
 def test_what_a_grammar_refuses(model: Any) -> None:
     with pytest.raises(TrellisError, match="whole sentences"):
         trellis.train(SENTENCES, family="pcfg", order="streams", **SMALL)
+    with pytest.raises(TrellisError, match="only 4 preterminals"):
+        trellis.train(SENTENCES, family="pcfg", emission="brown", **SMALL)
+    with pytest.raises(TrellisError, match=r"classes is 90: there are only \d+ words"):
+        trellis.train(SENTENCES, family="pcfg", emission="brown", classes=90, **SMALL | {"preterminals": 90})
     with pytest.raises(TrellisError, match="The method"):
         model.parse("the cat", "best")
     with pytest.raises(TrellisError, match="may continue"):

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import chisquare
 
 from pcfg_oracle import Node, Oracle, random_grammar
-from trellis.emissions import Categorical
+from trellis.emissions import Categorical, Partition
 from trellis.families.pcfg.generate import Generator
 from trellis.families.pcfg.grammar import Grammar
 from trellis.families.pcfg.inside import inside, log_likelihoods, log_words, read_words
@@ -39,6 +39,11 @@ def padded(sentences: list[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor
     for row, one in enumerate(sentences):
         tokens[row, : len(one)] = torch.tensor(one, dtype=torch.int64)
     return tokens, lengths
+
+
+def full(table: torch.Tensor) -> Categorical:
+    """log p(x | T) [V, P] of preterminals that can emit every word."""
+    return Categorical(table, None, table.shape[1])
 
 
 def grammar_of(rank: int | None, seed: int = 0) -> Grammar:
@@ -73,6 +78,33 @@ def test_probabilities_of_sentences(rank: int | None) -> None:
     close(log_likelihoods(grammar, *padded(gaps)) + mass, [math.log(oracle.prob(one)) for one in gaps])
 
 
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 3)])
+@pytest.mark.usefixtures("passes")
+def test_preterminals_of_classes_of_words(rank: int | None, sizes: tuple[int, int]) -> None:
+    """Everything that reads words, against the same grammar with all emissions written out."""
+    partition = Partition(torch.tensor([0, 1, 0, 1, 0]), sizes)
+    grammar = random_grammar(2, 4, rank, 5, partition=partition)
+    given = grammar.root, grammar.ranks, grammar.lefts, grammar.rights
+    same, sentences = Grammar(*given, full(grammar.emission.dense())), [(1, 2, 3, 4), (3,), (), (2, 1)]
+    given = padded(sentences)
+    oracle, mass = Oracle(grammar), grammar.finite.total.log()
+    close(log_likelihoods(grammar, *given) + mass, [math.log(oracle.prob(one)) for one in sentences])
+    close(scored(grammar, *given), scored(same, *given))
+    close(posterior(grammar, *given).words, posterior(same, *given).words)
+    gaps = padded([(1, -1, 2), (-1,)])
+    close(log_likelihoods(grammar, *gaps), log_likelihoods(same, *gaps))
+    close(Gaps(grammar, None).distribution(*gaps)[0], Gaps(same, None).distribution(*gaps)[0])
+    found, wanted = (expected_counts(one, *given) for one in (grammar, same))
+    for one, other in ((found.start, wanted.start), (found.transition, wanted.transition)):
+        close(one, other)
+    close(found.emission, wanted.emission.gather(1, partition.support))
+    states = [Prefix.begin(Closure(one), 1).extend(Closure(one), torch.tensor([3])) for one in (grammar, same)]
+    close(states[0].forecast(grammar, 0), states[1].forecast(same, 0))
+    rows = [Generator(one).sample(20, 5, 0, np.random.default_rng(0)) for one in (grammar, same)]
+    assert torch.equal(*rows)
+
+
 @every_rank
 @pytest.mark.parametrize("seed", [0, 1])
 def test_all_strings_have_the_probability_one(rank: int | None, seed: int) -> None:
@@ -89,7 +121,7 @@ def test_after_an_impossible_word_nothing_is_lost() -> None:
     """A second word is impossible: the probability of the sentence is zero, not undefined."""
     words = torch.tensor([[-torch.inf], [0.0], [0.0]], dtype=torch.float64) - math.log(2)
     one = torch.ones(1, dtype=torch.float64)
-    grammar = Grammar(torch.tensor([0.0, 1.0, 0.0]).double(), None, *[torch.stack([0 * one, one])] * 2, words)
+    grammar = Grammar(torch.tensor([0.0, 1.0, 0.0]).double(), None, *[torch.stack([0 * one, one])] * 2, full(words))
     found = scored(grammar, *padded([(1, 2, 1), (2,)]))
     close(found, [[-math.log(2), -math.inf, 0, 0], [-math.log(2), 0, 0, 0]])
     state = Prefix.begin(Closure(grammar), 1)
@@ -104,10 +136,10 @@ def test_the_mass_of_finite_trees() -> None:
         rules = torch.tensor([[q], [1 - q]], dtype=torch.float64)
         words = torch.tensor([[-torch.inf], [0.0]], dtype=torch.float64)
         root = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-        grammar = Grammar(root, None, rules, rules, words)
+        grammar = Grammar(root, None, rules, rules, full(words))
         close(grammar.finite.total, min(1.0, ((1 - q) / q) ** 2))
-    close(Grammar(root, None, rules, rules, words).finite.right, (1 - q) / q)
-    ignored = Tight(root.float(), None, rules.float(), rules.float(), words.float())
+    close(Grammar(root, None, rules, rules, full(words)).finite.right, (1 - q) / q)
+    ignored = Tight(root.float(), None, rules.float(), rules.float(), full(words.float()))
     assert [float(one.finite.total) for one in (ignored, ignored.double())] == [1, 1]
 
 
@@ -173,13 +205,14 @@ def test_posteriors_and_expected_counts(rank: int | None) -> None:
 def test_gradients(rank: int | None) -> None:
     """Of the log-likelihood and of prefixes, the mass of finite trees included, against finite differences."""
     base = next(one for one in (grammar_of(rank, seed) for seed in range(20)) if float(one.finite.total) < 1)
-    given = [one.log() for one in (base.root, base.lefts, base.rights)] + [base.words[1:]]
+    given = [one.log() for one in (base.root, base.lefts, base.rights)] + [base.emission.table[1:]]
     given += [] if base.ranks is None else [base.ranks.log()]
     tokens, lengths = padded([(1, 2, 1), (2,), ()])
 
     def grammar(root: torch.Tensor, left: torch.Tensor, right: torch.Tensor, words: torch.Tensor, *rank: torch.Tensor):
         table = torch.cat([words.new_full((1, 2), -torch.inf), words.log_softmax(0)])
-        return Grammar(root.softmax(0), rank[0].softmax(1) if rank else None, left.softmax(0), right.softmax(0), table)
+        ranks = rank[0].softmax(1) if rank else None
+        return Grammar(root.softmax(0), ranks, left.softmax(0), right.softmax(0), full(table))
 
     leaves = [one.detach().requires_grad_() for one in given]
     assert torch.autograd.gradcheck(lambda *one: log_likelihoods(grammar(*one), tokens, lengths), leaves)
@@ -191,9 +224,8 @@ def test_long_sentences_do_not_underflow() -> None:
     tokens, lengths = torch.randint(1, 50, (2, 100)), torch.tensor([100, 90])
     exact = log_likelihoods(grammar, tokens, lengths)
     assert bool((exact < -300).all())
-    single = Grammar(
-        *(one.float() for one in (grammar.root, grammar.ranks, grammar.lefts, grammar.rights, grammar.words))
-    )
+    rules = (one.float() for one in (grammar.root, grammar.ranks, grammar.lefts, grammar.rights))
+    single = Grammar(*rules, full(grammar.emission.table.float()))
     close(log_likelihoods(single, tokens, lengths), exact, FLOAT)
     close(scored(single, tokens, lengths).sum(1), exact, FLOAT)
 
@@ -205,9 +237,9 @@ def test_what_float32_cannot_hold_is_repeated_in_float64() -> None:
     left = torch.tensor([[0.0, rare], [0.0, 0.0], [1 - rare, 1 - rare], [rare, 0.0]], dtype=torch.float64)
     root = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     words = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64).log()
-    grammar, (tokens, lengths) = Grammar(root, None, left, right, words), padded([(2, 2, 1), (2, 1, 1)])
+    grammar, (tokens, lengths) = Grammar(root, None, left, right, full(words)), padded([(2, 2, 1), (2, 1, 1)])
     exact = log_likelihoods(grammar, tokens, lengths)
-    single = Grammar(root.float(), None, left.float(), right.float(), words.float())
+    single = Grammar(root.float(), None, left.float(), right.float(), full(words.float()))
     close(log_likelihoods(single, tokens, lengths), exact, FLOAT)
     close(exact.exp(), [Oracle(grammar).prob(one) for one in ((2, 2, 1), (2, 1, 1))])
 
@@ -330,13 +362,13 @@ def test_a_right_linear_grammar_is_a_hidden_markov_model() -> None:
     right = torch.cat([(going * (1 - ends)).T, (going * ends).T])
     left = torch.cat([torch.zeros(K, K, dtype=torch.float64), torch.eye(K, dtype=torch.float64)])
     root = torch.cat([start[:-1] * (1 - ends), start[:-1] * ends, torch.zeros(1, dtype=torch.float64)])
-    grammar = Grammar(root, None, left, right, words.log())
-    full = torch.zeros(V, K + 1, dtype=torch.float64)
-    full[:, :-1], full[0, -1] = words, 1
+    grammar = Grammar(root, None, left, right, full(words.log()))
+    table = torch.zeros(V, K + 1, dtype=torch.float64)
+    table[:, :-1], table[0, -1] = words, 1
     tokens, lengths = padded([(1, 2, 3, 1, 1, 2), (3,), (2, 1, 1)])
     ended = torch.cat([tokens, torch.zeros_like(tokens[:, :1])], 1)
     matrix = torch.cat([moves, torch.eye(K + 1, dtype=torch.float64)[-1:]])
-    potentials = Categorical(full.log(), None, K + 1).potentials(ended)
+    potentials = full(table.log()).potentials(ended)
     given = Belief(start.expand(3, -1)), Dense(matrix), potentials, lengths + 1
     close(scored(grammar, tokens, lengths), discrete.score(*given)[0])
     states = discrete.smooth(*given).probs[:, :-1, :-1]

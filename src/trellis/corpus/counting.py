@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -52,14 +52,15 @@ def tokens_of_file(path: Path, recipe: Recipe) -> Iterator[list[str]]:
         yield [EOS if word == LINE else word for word in words if word != DOCUMENT]
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True)
+class Span:
     """The bigrams of a part of a text, with its first and last word."""
 
     counts: BigramCounts
     first: int
     last: int
 
-    def __add__(self, other: Span) -> Span:  # type: ignore[override]
+    def __add__(self, other: Span) -> Span:
         """The bigrams of two consecutive parts."""
         return Span(with_pair(self.counts, other.counts, self.last, other.first), self.first, other.last)
 

@@ -10,6 +10,7 @@ FAMILY = Family(
     config="trellis.families.pcfg.config:PCFGConfig",
     model="trellis.families.pcfg.model:PCFG",
     build="trellis.families.pcfg.model:build",
+    choose="trellis.families.pcfg.config:choose",
     learners={
         "gradient": "trellis.learning.gradient:GradientLearner",
         "em": "trellis.learning.em:EMLearner",

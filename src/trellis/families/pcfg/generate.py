@@ -19,7 +19,7 @@ class Generator:
         self.ranks = cumulated(ranks * finite.inner)  # [N, R]
         self.lefts, self.rights = (cumulated((one * symbols[:, None]).T) for one in (grammar.lefts, grammar.rights))
         self.root = cumulated(grammar.root * torch.cat([symbols, torch.ones_like(symbols[:1])]))
-        self.words = grammar.words
+        self.grammar = grammar
 
     def sample(self, n: int, most: int, eos: int, random: np.random.Generator) -> Tensor:
         """The tokens of n sentences, [n, T]: each ends at its first <eos>, or after `most` tokens."""
@@ -41,7 +41,7 @@ class Generator:
             if symbol < self.count:
                 rank = draw(self.ranks[symbol], random)
                 waiting += [draw(self.rights[rank], random), draw(self.lefts[rank], random)]
-            elif symbol < self.count + self.words.shape[1]:  # otherwise, the empty sentence
+            elif symbol < self.count + self.grammar.preterminals:  # otherwise, the empty sentence
                 found.append(symbol - self.count)
         return found
 
@@ -49,7 +49,7 @@ class Generator:
         """A word for each preterminal."""
         uniform, words = random.random(len(preterminals)), np.zeros(len(preterminals), np.int64)
         for symbol in np.unique(preterminals):
-            here, sums = preterminals == symbol, cumulated(self.words[:, symbol].exp())
+            here, sums = preterminals == symbol, cumulated(self.grammar.log_words(int(symbol)).exp())
             words[here] = np.searchsorted(sums, uniform[here] * sums[-1], side="right").clip(max=len(sums) - 1)
         return words
 

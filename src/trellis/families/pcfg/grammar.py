@@ -18,6 +18,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from trellis.emissions import Categorical
+
 TIGHT = 1e-6  # if the finite trees have this much less than all probability, it is divided out
 POWERS, NEWTON = 200, 100  # iterations at most
 CONVERGED = 1e-14
@@ -26,16 +28,19 @@ CONVERGED = 1e-14
 class Grammar:
     """Probabilities of N nonterminals, P preterminals, rank R and V words."""
 
-    def __init__(self, root: Tensor, ranks: Tensor | None, lefts: Tensor, rights: Tensor, words: Tensor) -> None:
+    def __init__(
+        self, root: Tensor, ranks: Tensor | None, lefts: Tensor, rights: Tensor, emission: Categorical
+    ) -> None:
         self.root, self.ranks, self.lefts, self.rights = root, ranks, lefts, rights
-        self.words = words  # log p(x | T): [V, P], -inf for <eos>
-        self.preterminals = words.shape[1]
+        self.emission = emission  # log p(x | T), -inf for <eos>
+        self.preterminals = emission.num_states
         self.nonterminals = len(lefts) - self.preterminals
 
     def double(self) -> Grammar:
         """The same grammar in float64."""
         ranks = None if self.ranks is None else self.ranks.double()
-        return type(self)(self.root.double(), ranks, self.lefts.double(), self.rights.double(), self.words.double())
+        emission = self.emission.with_table(self.emission.table.double())
+        return type(self)(self.root.double(), ranks, self.lefts.double(), self.rights.double(), emission)
 
     @property
     def rank(self) -> int:
@@ -80,6 +85,10 @@ class Grammar:
     def right_words(self) -> Tensor:
         return self.rights[self.nonterminals :]
 
+    def log_words(self, preterminal: int) -> Tensor:
+        """log p(x | T) of every word x under one preterminal T: [V]."""
+        return self.emission.columns(torch.tensor([preterminal], device=self.lefts.device))[:, 0]
+
     @cached_property
     def finite(self) -> Finite:
         """The mass of finite trees."""
@@ -116,12 +125,13 @@ def is_tight(children: Tensor) -> bool:
     x = torch.ones_like(children[0])
     for _ in range(POWERS):
         after = x @ children
-        ratio = after / x
-        if float(ratio.max()) <= 1:
+        ratio, largest = after / x, after.max()
+        most, least, size = torch.stack([ratio.max(), ratio.min(), largest]).tolist()  # one wait for the device
+        if most <= 1:
             return True
-        if float(ratio.min()) > 1 or not bool(after.max() > 0):
+        if least > 1 or not size > 0:
             return False
-        x = after / after.max() + CONVERGED
+        x = after / largest + CONVERGED
     return False
 
 

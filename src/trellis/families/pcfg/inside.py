@@ -12,21 +12,36 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding_bag
 
 from trellis.devices import check_memory
+from trellis.families.pcfg.config import CHARTS
 from trellis.families.pcfg.grammar import Grammar
 from trellis.kernels import inside as passes
 from trellis.kernels.inside import begin, block, finite
+from trellis.kernels.rows import take
 
-CHARTS = 6  # in memory in a backward pass
 GAP = -1  # the id of a missing word
 
 
 class Words(NamedTuple):
     """The values exp(scales) * probs of preterminals for the words of sentences, zero in the padding."""
 
-    probs: Tensor  # [L, B, P]
+    probs: Tensor  # [L, B, k]
     scales: Tensor  # [L, B]; constants
+    ids: Tensor | None = None  # [L, B, k]: the preterminals that can emit each word; None: all, k = P
+
+    def through(self, table: Tensor) -> Tensor:
+        """sum_T probs[T] table[T]: [P, R] -> [L, B, R]."""
+        if self.ids is None:
+            return self.probs @ table
+        ids, probs = self.ids.flatten(0, 1), self.probs.flatten(0, 1)
+        return embedding_bag(ids, table, per_sample_weights=probs, mode="sum").view(*self.scales.shape, -1)
+
+    def expected(self, weights: Tensor, step: int) -> Tensor:
+        """sum_T probs[T] weights[T] of the words at a step: [B, P] -> [B]."""
+        own = weights if self.ids is None else weights.gather(1, self.ids[step])
+        return (own * self.probs[step]).sum(-1)
 
 
 class Charts(NamedTuple):
@@ -42,16 +57,23 @@ class Charts(NamedTuple):
 
 def read_words(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Words:
     """The preterminals of sentences [B, L]."""
-    return scaled(log_words(grammar, tokens.T), lengths)
+    if not grammar.emission.has_support or bool((tokens == GAP).any()):
+        return scaled(log_words(grammar, tokens.T), lengths)
+    given = grammar.emission.potentials(tokens.T, all_observed=True)
+    return scaled(take(given.table, given.rows), lengths)._replace(ids=given.ids)
 
 
 def log_words(grammar: Grammar, tokens: Tensor) -> Tensor:
     """log p(x | T) of words of any shape: [..., P]. A gap may be any word."""
-    return grammar.words[tokens.clamp(min=0)].masked_fill((tokens == GAP).unsqueeze(-1), 0.0)
+    given = grammar.emission.potentials(tokens)
+    found = take(given.table, tokens.clamp(min=0))
+    if given.ids is not None:
+        found = found.new_full((*tokens.shape, grammar.preterminals), -torch.inf).scatter(-1, given.ids, found)
+    return found.masked_fill((tokens == GAP).unsqueeze(-1), 0.0)
 
 
 def scaled(log_probs: Tensor, lengths: Tensor) -> Words:
-    """log p(x | T) [L, B, P] as probabilities with a maximum of one, and their scales."""
+    """log p(x | T) [L, B, k] as probabilities with a maximum of one, and their scales."""
     outside = torch.arange(len(log_probs), device=lengths.device)[:, None] >= lengths
     scales = log_probs.detach().amax(-1).masked_fill(outside, -torch.inf)
     probs = (log_probs - finite(scales).unsqueeze(-1)).exp()
@@ -62,7 +84,7 @@ def inside(grammar: Grammar, words: Words, lengths: Tensor, spans: Tensor | None
     """The charts of sentences. `spans` [S, B] are zeros; the gradient of log p with respect to them is p(span |
     words)."""
     length = len(words.scales)
-    left, right = words.probs @ grammar.left_words, words.probs @ grammar.right_words
+    left, right = words.through(grammar.left_words), words.through(grammar.right_words)
     check_charts(CHARTS, left)
     rows = whole_rows(length, lengths)
     found = Inside.apply(left, right, words.scales, grammar.left_step, grammar.right_step, rows, spans)
@@ -94,8 +116,8 @@ class Inside(torch.autograd.Function):
     ) -> Any:
         length, batch, rank = left.shape
         count, steps = begin(length, length + 1), torch.cat([G, H], 1)
-        g, lefts, rights = (left.new_zeros(count, batch, rank) for _ in range(3))
-        lefts[:length], rights[:length] = left, right
+        g, lefts, rights = (left.new_empty(count, batch, rank) for _ in range(3))
+        g[:length], lefts[:length], rights[:length] = 0, left, right
         all_scales = scales.new_full((count, batch), -torch.inf)
         all_scales[:length] = scales
         for width in range(2, length + 1):
@@ -133,7 +155,7 @@ class Inside(torch.autograd.Function):
 def sentence_log_probs(grammar: Grammar, words: Words, charts: Charts, lengths: Tensor) -> Tensor:
     """log p of whole sentences, before division by the mass of finite trees: [B]."""
     scales = charts.scales.gather(0, whole_rows(charts.length, lengths)[None])[0]
-    single = words.probs[0] @ grammar.root_words
+    single = words.expected(grammar.root_words.expand(len(lengths), -1), 0)
     probs = torch.where(lengths == 1, single, charts.whole @ grammar.root_ranks)
     empty = lengths == 0
     return torch.where(empty, grammar.root[-1], probs).log() + scales.masked_fill(empty, 0.0)

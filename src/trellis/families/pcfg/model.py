@@ -13,6 +13,7 @@ from trellis.config import RunConfig
 from trellis.corpus import Corpus, Vocabulary
 from trellis.devices import Draws, check_integer, draw_uniform
 from trellis.errors import TrellisError
+from trellis.families.hmm.parameters.base import restored_support
 from trellis.families.hmm.parameters.dropout import Dropout
 from trellis.families.pcfg.config import PARAMS, PCFGConfig
 from trellis.families.pcfg.generate import Generator
@@ -22,6 +23,7 @@ from trellis.families.pcfg.parameters import GrammarParams, Size
 from trellis.families.pcfg.parse import Tree, parse_batch
 from trellis.families.pcfg.prefix import Closure, Prefix, token_log_probs
 from trellis.families.pcfg.queries import Gaps, expected_counts, posterior
+from trellis.families.pcfg.words import brown
 from trellis.learning.base import GradientModel
 from trellis.models.base import Infilled, LanguageModel, Memo, Path, Saved
 from trellis.models.chain import GapModel
@@ -255,7 +257,8 @@ class PCFG(GradientModel, GapModel):
         if min(size.nonterminals, size.preterminals) < 1 or size.rank < 0:
             raise ValueError("a grammar has at least one nonterminal and one preterminal")
         options = {key: settings[key] for key in kind.keys}
-        return cls(vocab, rebuilt(lambda: kind(size, **options), tensors)).eval()
+        partition = restored_support(tensors, len(vocab), size.preterminals)
+        return cls(vocab, rebuilt(lambda: kind(size, partition, **options), tensors)).eval()
 
 
 def scored(closure: Closure, words: Tensor, lengths: Tensor) -> Tensor:
@@ -277,7 +280,8 @@ def build(run: RunConfig, corpus: Corpus) -> PCFG:
         raise TrellisError("The text has no words to emit: a grammar needs at least one besides <eos>.")
     size = Size(len(vocab), vocab.eos, config.nonterminals, config.preterminals, config.rank)
     kind = resolve(choose(PARAMS, config.params, "model.params"))
-    params = kind(size, **{key: getattr(config, key) for key in kind.keys}, seed=run.seed)
+    partition = brown(corpus, config, run.seed) if config.emission == "brown" else None
+    params = kind(size, partition, **{key: getattr(config, key) for key in kind.keys}, seed=run.seed)
     frequency = torch.tensor(vocab.counts, dtype=torch.float32).add_(1.0).log_()
     params.shift_word_logits(frequency - frequency.mean())
     drops = "state" if config.dropout_rate else "none"

@@ -9,10 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from trellis.dirichlet import most_probable
+from trellis.emissions import Partition
+from trellis.families.hmm.parameters.base import normalised
 from trellis.families.hmm.parameters.nets import Residual
 from trellis.families.hmm.parameters.table import set_log
 from trellis.families.pcfg.grammar import Grammar
+from trellis.families.pcfg.words import WORD_PARAMS
 from trellis.learning.base import Maximisable
+from trellis.options import choose
 from trellis.parts import Prior
 from trellis.types import Counts
 
@@ -42,7 +46,7 @@ class Logits(NamedTuple):
     ranks: Tensor | None  # [N, R], over r
     lefts: Tensor  # [N + P, R], over symbols
     rights: Tensor  # [N + P, R], over symbols
-    words: Tensor  # [V, P], over words
+    words: Tensor  # [V, k], over words: of all preterminals, or those of the word's class
 
 
 class GrammarParams(nn.Module, ABC):
@@ -51,9 +55,9 @@ class GrammarParams(nn.Module, ABC):
     kind: ClassVar[str]
     keys: ClassVar[tuple[str, ...]] = ()  # options besides the size
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, partition: Partition | None) -> None:
         super().__init__()
-        self.size = size
+        self.size, self.partition = size, partition
 
     @abstractmethod
     def logits(self) -> Logits:
@@ -79,9 +83,9 @@ class GrammarParams(nn.Module, ABC):
             else:
                 ranks = ranks[kept]
         eos = torch.arange(len(words), device=words.device)[:, None] == self.size.eos
-        words = words.masked_fill(eos, -torch.inf)
+        emission = normalised(words.masked_fill(eos, -torch.inf), self.partition, self.size.preterminals)
         ranks = None if ranks is None else ranks.softmax(-1)
-        return Grammar(root.softmax(0), ranks, over_rows(lefts).exp(), over_rows(rights).exp(), over_rows(words))
+        return Grammar(root.softmax(0), ranks, over_rows(lefts).exp(), over_rows(rights).exp(), emission)
 
 
 def over_rows(logits: Tensor) -> Tensor:
@@ -94,8 +98,8 @@ class TableParams(GrammarParams, Maximisable):
 
     kind = "table"
 
-    def __init__(self, size: Size, seed: int = 0) -> None:
-        super().__init__(size)
+    def __init__(self, size: Size, partition: Partition | None = None, seed: int = 0) -> None:
+        super().__init__(size, partition)
         generator = torch.Generator().manual_seed(seed)
 
         def logits(*shape: int) -> nn.Parameter:
@@ -105,7 +109,7 @@ class TableParams(GrammarParams, Maximisable):
         self.rank_logits = logits(size.nonterminals, size.rank) if size.rank else None
         self.left_logits = logits(size.symbols, size.ranks)
         self.right_logits = logits(size.symbols, size.ranks)
-        self.word_logits = logits(size.words, size.preterminals)
+        self.word_logits = logits(size.words, partition.live if partition else size.preterminals)
 
     def logits(self) -> Logits:
         return Logits(self.root_logits, self.rank_logits, self.left_logits, self.right_logits, self.word_logits)
@@ -120,7 +124,7 @@ class TableParams(GrammarParams, Maximisable):
     @torch.no_grad()
     def write(self, parts: Any) -> None:
         """Set the parameters to those of a grammar."""
-        found = (parts.root, parts.ranks, parts.lefts, parts.rights, parts.words.exp())
+        found = (parts.root, parts.ranks, parts.lefts, parts.rights, parts.emission.table.exp())
         for logits, probs in zip(self.logits(), found, strict=True):
             if logits is not None:
                 set_log(logits, probs)
@@ -136,27 +140,29 @@ class TableParams(GrammarParams, Maximisable):
             most_probable(piece.view_as(one), prior.transition or 0.0, one, dim)
             for piece, one, dim in zip(pieces, tables, over, strict=True)
         ]
-        words = old.words.exp()
-        words = most_probable(counts.emission, prior.emission, words, 0)
         ranks = rules[0] if len(rules) == 3 else None
         root = most_probable(counts.start, prior.start or 0.0, old.root)
-        self.write(Grammar(root, ranks, rules[-2], rules[-1], words.log()))
+        emission = old.emission.maximised(counts.emission, prior.emission)
+        self.write(Grammar(root, ranks, rules[-2], rules[-1], emission))
 
 
 class NeuralParams(GrammarParams):
     """Residual nets f over embeddings e of symbols and ranks, with output embeddings a:
 
         root ∝ exp(f(e_root) . a_A)    u_Ar ∝ exp(f(e_A) . a_r)    v_Br ∝ exp(f(e_r) . a_B)    likewise w
-        p(x | T) ∝ exp(f(e_T) . a_x + b_x)
+        p(x | T) ∝ exp(f(e_T) . a_x + b_x), or a table
     In a simple grammar the embeddings of ranks are those of nonterminals."""
 
     kind = "neural"
-    keys = ("dim", "depth", "net_dropout")
+    keys = ("dim", "depth", "net_dropout", "word_params")
 
-    def __init__(self, size: Size, dim: int = 256, depth: int = 1, net_dropout: float = 0.0, seed: int = 0) -> None:
-        super().__init__(size)
-        self.dim, self.depth, self.net_dropout = dim, depth, net_dropout
-        names = ("root", "rank", "left", "right", "word") if size.rank else ("root", "left", "right", "word")
+    def __init__(
+        self, size: Size, partition: Partition | None = None, dim: int = 256, depth: int = 1, net_dropout: float = 0.0,
+        word_params: str = "neural", seed: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(size, partition)
+        self.dim, self.depth, self.net_dropout, self.word_params = dim, depth, net_dropout, word_params
+        names = ("root", "left", "right", *["rank"] * bool(size.rank))
 
         def vectors(count: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(count, dim) / dim**0.5)
@@ -165,9 +171,10 @@ class NeuralParams(GrammarParams):
             torch.manual_seed(seed)
             self.symbols, self.outputs = vectors(size.symbols), vectors(size.symbols + 1)  # the last: no root
             self.ranks, self.rank_outputs = (vectors(size.rank) if size.rank else None for _ in range(2))
-            self.root, self.words = vectors(1), vectors(size.words)
-            self.word_bias = nn.Parameter(torch.zeros(size.words))
+            self.root = vectors(1)
             self.nets = nn.ModuleDict({name: Residual(dim, depth, net_dropout) for name in names})
+            kind = choose(WORD_PARAMS, word_params, "model.word_params")
+            self.words = kind(size.words, size.preterminals, partition, dim, depth, net_dropout)
 
     def logits(self) -> Logits:
         nonterminals, preterminals = self.symbols.split([self.size.nonterminals, self.size.preterminals])
@@ -175,9 +182,7 @@ class NeuralParams(GrammarParams):
         left, right = (self.outputs[:-1] @ self.nets[name](ranks).T for name in ("left", "right"))
         chosen = None if self.rank_outputs is None else self.nets["rank"](nonterminals) @ self.rank_outputs.T
         root = (self.nets["root"](self.root) @ self.outputs.T)[0]
-        words = self.words @ self.nets["word"](preterminals).T + self.word_bias[:, None]
-        return Logits(root, chosen, left, right, words)
+        return Logits(root, chosen, left, right, self.words(preterminals))
 
-    @torch.no_grad()
     def shift_word_logits(self, scores: Tensor) -> None:
-        self.word_bias.add_(scores)
+        self.words.shift(scores)

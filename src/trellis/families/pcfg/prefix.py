@@ -62,7 +62,7 @@ def prefix_log_probs(closure: Closure, words: Words, charts: Charts, lengths: Te
     nodes, scales = [closure.first.expand(batch, -1)], [words.scales.new_zeros(batch)]
     expected = closure.first_words.expand(batch, -1)
     for k in range(length):
-        probs = (expected * words.probs[k]).sum(-1).masked_fill(k >= lengths, 1.0)
+        probs = words.expected(expected, k).masked_fill(k >= lengths, 1.0)
         found.append(probs.log() + finite(scales[k] + words.scales[k]))
         rows = torch.tensor([begin(length, k + 1 - i) + i for i in range(k + 1)], device=words.scales.device)
         weights = torch.stack(scales) + charts.scales[rows]
@@ -138,7 +138,7 @@ class Prefix(NamedTuple):
     def forecast(self, grammar: Grammar, eos: int) -> Tensor:
         """log p of the next word, or of <eos>: [B, V]."""
         scale = self.node_scales[:, -1].double() - self.log_prefix
-        found = (self.words @ grammar.words.exp().T).log() + scale.unsqueeze(1)
+        found = grammar.emission.predict(self.words) + scale.unsqueeze(1)
         found[:, eos] = self.log_whole - self.log_prefix
         return found.to(self.left.dtype)
 

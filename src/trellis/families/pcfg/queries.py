@@ -67,17 +67,19 @@ def continued(closure: Closure, words: Words, charts: Charts, lengths: Tensor) -
 
 @torch.no_grad()
 def expected_counts(grammar: Grammar, tokens: Tensor, lengths: Tensor) -> Counts:
-    """Expected numbers of roots [N + P + 1], of u, v and w, concatenated, and of words [V, P]: probabilities times the
+    """Expected numbers of roots [N + P + 1], of u, v and w, concatenated, and of words [V, k]: probabilities times the
     gradients of the log-likelihood."""
-    given = [grammar.root, grammar.ranks, grammar.lefts, grammar.rights, grammar.words]
+    given = [grammar.root, grammar.ranks, grammar.lefts, grammar.rights, grammar.emission.table]
     leaves = [None if one is None else one.detach().requires_grad_() for one in given]
+    *rules, table = leaves
     with torch.enable_grad():
-        log_likelihood = log_likelihoods(Tight(*leaves), tokens, lengths).sum()  # type: ignore[arg-type]
+        tight = Tight(*rules, grammar.emission.with_table(table))  # type: ignore[arg-type, call-arg]
+        log_likelihood = log_likelihoods(tight, tokens, lengths).sum()
         used = [leaf for leaf in leaves if leaf is not None]
         slopes = torch.autograd.grad(log_likelihood, used, materialize_grads=True)
-    root, *rules = (leaf.detach() * slope for leaf, slope in zip(used[:-1], slopes[:-1], strict=True))
+    root, *counts = (leaf.detach() * slope for leaf, slope in zip(used[:-1], slopes[:-1], strict=True))
     mass = grammar.finite.total.log() * len(tokens)
-    return Counts(log_likelihood.detach() - mass, root, torch.cat([one.flatten() for one in rules]), slopes[-1])
+    return Counts(log_likelihood.detach() - mass, root, torch.cat([one.flatten() for one in counts]), slopes[-1])
 
 
 class Tight(Grammar):
@@ -102,7 +104,7 @@ class Gaps(NamedTuple):
         """p(word | all observed words) at every gap, [B, L, V] (zero elsewhere), and log p of the sentences [B]."""
         found = posterior(self.grammar, tokens, lengths, self.closure)
         given = found.words * (tokens == GAP).unsqueeze(-1)
-        return given.to(self.grammar.words.dtype) @ self.grammar.words.exp().T, found.log_probs
+        return self.grammar.emission.predict(given.to(self.grammar.lefts.dtype)).exp(), found.log_probs
 
     def log_probs(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """log p of the sentences: [B]."""

@@ -5,6 +5,7 @@ of d words from word i. A chart [S, B, R] has S = L (L + 1) / 2 rows, so that a 
 of a span is exp(scales) [S, B] times its entry; an impossible span has the scale -inf and the entry 0."""
 
 from functools import partial
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -26,8 +27,14 @@ def block(length: int, width: int) -> slice:
 
 
 def on_cpu(chart: Tensor) -> bool:
-    """Whether the compiled passes apply: the one place where a pass is chosen."""
+    """Whether the compiled passes apply."""
     return chart.device.type == "cpu" and compiled() is not None
+
+
+def on_gpu(chart: Tensor) -> ModuleType | None:
+    """The Triton kernels, if they apply."""
+    kernels = installed("kernels.inside.triton") if chart.is_cuda else None
+    return kernels if kernels and chart.shape[-1] <= kernels.MOST else None
 
 
 def join(left: Tensor, right: Tensor, scales: Tensor, inside: Tensor, length: int, width: int) -> None:
@@ -37,6 +44,9 @@ def join(left: Tensor, right: Tensor, scales: Tensor, inside: Tensor, length: in
         rows = (length - width + 1) * left.shape[1]
         arrays = [chart.numpy() for chart in (left, right, scales, inside)]
         team.share(compiled().join, team.size(rows), *arrays, length, width)  # type: ignore[union-attr]
+        return
+    if (kernels := on_gpu(left)) is not None:
+        kernels.join(left, right, scales, inside, length, width)
         return
     now = block(length, width)
     inside[now], scales[now] = joined(left, right, scales, length, width)
@@ -52,6 +62,9 @@ def spread(
         rows = (length - width + 1) * left.shape[1]
         arrays = [chart.numpy() for chart in (left, right, scales, outer, left_adjoint, right_adjoint)]
         team.share(compiled().spread, team.size(rows), *arrays, length, width)  # type: ignore[union-attr]
+        return
+    if (kernels := on_gpu(left)) is not None:
+        kernels.spread(left, right, scales, outer, left_adjoint, right_adjoint, length, width)
         return
     for wider in range(width + 1, length + 1):
         above = block(length, wider)
