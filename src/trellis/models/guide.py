@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trellis.constraints import Alphabet, Constraint
+from trellis.constraints.constraint import checked
 from trellis.devices import draw_uniform, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
@@ -147,12 +148,9 @@ def guide(
     alphabet = Alphabet.of_vocabulary(hmm.vocab) if alphabet is None else alphabet
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
+    automaton, span = checked(constraint).compile(alphabet), Span(least, most, alphabet.end)
     with torch.no_grad():
-        return Guide(
-            Product(hmm.chain(), constraint.compile(alphabet), Span(least, most, alphabet.end), hmm.likelihoods()),
-            alpha,
-            cache,
-        )
+        return Guide(Product(hmm.chain(), automaton, span, hmm.likelihoods()), alpha, cache)
 
 
 class Writer:

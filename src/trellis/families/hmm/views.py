@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trellis.constraints import anything
-from trellis.constraints.constraint import conjunction
+from trellis.constraints.constructors import conjunction
 from trellis.corpus import GAP
 from trellis.explore.language import LONGEST_SENTENCE, in_bits
 from trellis.explore.views import Answer, command
