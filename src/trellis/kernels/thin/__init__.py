@@ -12,7 +12,7 @@ from trellis.kernels import team
 from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.thin.numba")
-FEW, LARGE = range(2, 33), 1 << 20  # vectors, and entries of the matrix
+FEW, LARGE = range(1, 65), 1 << 20  # vectors, and entries of the matrix
 ROWS, VECTORS = 6, 4  # at a time
 downwards = cycle((False, True))  # the order of the rows in successive products
 
@@ -23,10 +23,12 @@ def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
         return vectors @ matrix.T
     compiled = kernels()
     assert compiled is not None
-    rows, padded = len(matrix), -len(vectors) % VECTORS
+    alone = len(vectors) == 1
+    rows, padded = len(matrix), 0 if alone else -len(vectors) % VECTORS
     few = torch.nn.functional.pad(vectors, (0, 0, 0, padded)).contiguous().numpy()
     found = torch.empty(len(few), rows, dtype=matrix.dtype)
-    team.share(compiled.times, team.size(rows // ROWS), matrix.numpy(), few, found.numpy(), next(downwards))
+    times = compiled.times_one if alone else compiled.times
+    team.share(times, team.size(rows // ROWS), matrix.numpy(), few, found.numpy(), next(downwards))
     return found[: len(vectors)]
 
 

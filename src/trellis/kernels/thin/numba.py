@@ -1,14 +1,15 @@
-"""Numba: six rows of the matrix and four vectors at a time, so that the matrix is read from memory once."""
+"""Numba: four rows of the matrix and one vector at a time, or six rows and four vectors, so that the matrix is read from
+memory once.
+
+If the number of rows is not a multiple of four or six, the last rows are computed twice. Rows are visited upwards or
+downwards: if the next product visits them in the other direction, it finds the last rows of this one in the cache."""
 
 from numba import njit
 
 
 @njit(nogil=True, cache=True, fastmath=True)
 def times(worker, workers, matrix, few, found, downwards):
-    """found[n, r] = sum_k matrix[r, k] few[n, k], for at least six rows of the matrix and a multiple of four vectors.
-
-    The last six rows may overlap with the six before. Rows are visited upwards or downwards: if the next product visits
-    them in the other direction, it finds the last rows of this one in the cache."""
+    """found[n, r] = sum_k matrix[r, k] few[n, k], for at least six rows of the matrix and a multiple of four vectors."""
     rows, zero = matrix.shape[0], matrix.dtype.type(0)
     tiles = (rows + 5) // 6
     begin, end = tiles * worker // workers, tiles * (worker + 1) // workers
@@ -37,3 +38,18 @@ def times(worker, workers, matrix, few, found, downwards):
             found[n + 2, r + 3], found[n + 2, r + 4], found[n + 2, r + 5] = d2, e2, f2
             found[n + 3, r], found[n + 3, r + 1], found[n + 3, r + 2] = a3, b3, c3
             found[n + 3, r + 3], found[n + 3, r + 4], found[n + 3, r + 5] = d3, e3, f3
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def times_one(worker, workers, matrix, one, found, downwards):
+    """found[0, r] = sum_k matrix[r, k] one[0, k], for at least four rows of the matrix."""
+    rows, zero = matrix.shape[0], matrix.dtype.type(0)
+    tiles = (rows + 3) // 4
+    begin, end = tiles * worker // workers, tiles * (worker + 1) // workers
+    for tile in range(begin, end):
+        r = min(4 * (begin + end - 1 - tile if downwards else tile), rows - 4)
+        a = b = c = d = zero
+        for k in range(matrix.shape[1]):
+            m = one[0, k]
+            a, b, c, d = a + m * matrix[r, k], b + m * matrix[r + 1, k], c + m * matrix[r + 2, k], d + m * matrix[r + 3, k]
+        found[0, r], found[0, r + 1], found[0, r + 2], found[0, r + 3] = a, b, c, d
