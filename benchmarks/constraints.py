@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -185,6 +185,19 @@ def measured(chain: Chain, automaton: Automaton, tokens: Tensor, timed: Timer) -
     )
 
 
+def preparation(states: int, words: int, sizes: Sequence[int], timed: Timer) -> None:
+    """The preparation of one constraint alone, for several sizes of the automaton."""
+    chain, span = random_chain(states, words, 0, timed.device), Span(LENGTH, LENGTH, None)
+    likelihoods, matrix = Likelihoods.of(chain.emission), chain.transition.dense()
+    table, read = chain.emission.dense().T.exp().contiguous(), timed(matrix.sum)
+    emit(BENCH, f"{states} states", "reading the transition matrix", read * 1e3, "none", None, None, "ms")
+    for size in sizes:
+        automaton, name = keywords(size, words), f"{states} states, {words} words, automaton of {size}"
+        ours = timed(lambda automaton=automaton: Product(chain, automaton, span, likelihoods))
+        theirs = timed(Published(matrix, table, automaton).prepare)
+        emit(BENCH, name, "preparation", ours * 1e3, "its method", theirs * 1e3, theirs / ours, "ms")
+
+
 def case(states: int, words: int, size: int, options: argparse.Namespace, timed: Timer) -> None:
     """One size of the automaton."""
     device, classes = timed.device, options.classes
@@ -284,6 +297,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--classes", type=int, default=0, help="word classes: states / classes are live at a word")
     parser.add_argument("--sentences", type=int, metavar="STATES", help="only: sentences of a large HMM, 256 classes")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--preparation", action="store_true", help="only the preparation of a constraint")
     parser.add_argument(
         "--cpu-time", action="store_true", help="CPU time instead of elapsed time, for a busy machine and one thread"
     )
@@ -296,6 +310,10 @@ def main(argv: list[str]) -> None:
         return
     timed = Timer(device, options.repeats, time.process_time if options.cpu_time else time.perf_counter)
     sizes = options.states or ([512] if options.quick else [4096, 32768] if device.type == "cuda" else [4096])
+    words = 5000 if options.quick else options.words
     for states in sizes:
+        if options.preparation:
+            preparation(states, words, options.automata, timed)
+            continue
         for size in options.automata:
-            case(states, 5000 if options.quick else options.words, size, options, timed)
+            case(states, words, size, options, timed)
