@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -99,17 +99,23 @@ def ctrl_g(path: str, matrix: Tensor, emission: Tensor, automaton: Automaton) ->
     return lambda: ctrlg.ConstraintLogitsProcessor(hmm, dfa, LENGTH, LENGTH, [], hmm_batch_size=ROWS)
 
 
-def once(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    """The smallest of several times, after one call."""
-    work()
-    found = []
-    for _ in range(repeats):
-        settle(device)
-        begun = time.perf_counter()
+class Timer(NamedTuple):
+    """Measures the smallest of several times, after one call."""
+
+    device: torch.device
+    repeats: int
+    clock: Callable[[], float]
+
+    def __call__(self, work: Callable[[], Any]) -> float:
         work()
-        settle(device)
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        found = []
+        for _ in range(self.repeats):
+            settle(self.device)
+            begun = self.clock()
+            work()
+            settle(self.device)
+            found.append(self.clock() - begun)
+        return min(found)
 
 
 def random_chain(states: int, words: int, classes: int, device: torch.device) -> Chain:
@@ -157,13 +163,13 @@ def keywords(size: int, words: int, number: int = 0) -> Automaton:
     return (all_of(*chosen) if count else anything()).compile(Alphabet.of_ids(words))
 
 
-def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -> Ours:
+def measured(chain: Chain, automaton: Automaton, tokens: Tensor, timed: Timer) -> Ours:
     device, before = tokens.device, fresh_memory(tokens.device)
     likelihoods, span = Likelihoods.of(chain.emission), Span(LENGTH, LENGTH, None)
-    prepared = once(lambda: Product(chain, automaton, span, likelihoods), device, repeats)
+    prepared = timed(lambda: Product(chain, automaton, span, likelihoods))
     number, size = likelihoods.num_symbols, len(automaton.moves)
     several, starts = side_by_side([keywords(size, number, i) for i in range(SEVERAL)])
-    together = once(lambda: Product(chain, several, span, likelihoods, starts), device, repeats) / SEVERAL
+    together = timed(lambda: Product(chain, several, span, likelihoods, starts)) / SEVERAL
     product = Product(chain, automaton, span, likelihoods)
     position = product.begin(ROWS)
     words, draw = other_model(number, device), torch.Generator().manual_seed(2)
@@ -171,21 +177,35 @@ def measured(chain: Chain, automaton: Automaton, tokens: Tensor, repeats: int) -
     def read() -> Position:
         return product.read(position, tokens, context=True)[0]
 
-    corrected = once(lambda: product.corrections(read()), device, repeats)
-    guided = once(lambda: sample_next(product, read(), words, 1.0, draw), device, repeats)
-    sampled = once(lambda: product.sample(position), device, repeats) / LENGTH
+    corrected = timed(lambda: product.corrections(read()))
+    guided = timed(lambda: sample_next(product, read(), words, 1.0, draw))
+    sampled = timed(lambda: product.sample(position)) / LENGTH
     return Ours(
         prepared, together, corrected, guided, sampled, product.corrections(position), peak_memory(device, before)
     )
 
 
-def case(states: int, words: int, size: int, classes: int, options: argparse.Namespace, device: torch.device) -> None:
+def preparation(states: int, words: int, sizes: Sequence[int], timed: Timer) -> None:
+    """The preparation of one constraint alone, for several sizes of the automaton."""
+    chain, span = random_chain(states, words, 0, timed.device), Span(LENGTH, LENGTH, None)
+    likelihoods, matrix = Likelihoods.of(chain.emission), chain.transition.dense()
+    table, read = chain.emission.dense().T.exp().contiguous(), timed(matrix.sum)
+    emit(BENCH, f"{states} states", "reading the transition matrix", read * 1e3, "none", None, None, "ms")
+    for size in sizes:
+        automaton, name = keywords(size, words), f"{states} states, {words} words, automaton of {size}"
+        ours = timed(lambda automaton=automaton: Product(chain, automaton, span, likelihoods))
+        theirs = timed(Published(matrix, table, automaton).prepare)
+        emit(BENCH, name, "preparation", ours * 1e3, "its method", theirs * 1e3, theirs / ours, "ms")
+
+
+def case(states: int, words: int, size: int, options: argparse.Namespace, timed: Timer) -> None:
     """One size of the automaton."""
+    device, classes = timed.device, options.classes
     chain, name = random_chain(states, words, classes, device), f"{states} states, {words} words, automaton of {size}"
     name += f", {classes} word classes" if classes else ""
     automaton = keywords(size, words)
     tokens = torch.arange(ROWS, device=device) + words // 2
-    ours = measured(chain, automaton, tokens, options.repeats)
+    ours = measured(chain, automaton, tokens, timed)
     if classes:  # the published method has no word classes
         for metric, seconds in (*preparation_of(ours), *tokens_of(ours)):
             emit(BENCH, name, metric, seconds * 1e3, "none", None, None, "ms", memory_gb=ours.memory)
@@ -193,7 +213,7 @@ def case(states: int, words: int, size: int, classes: int, options: argparse.Nam
     matrix, table = chain.transition.dense(), chain.emission.dense().T.exp().contiguous()  # [H, V]
     prior, first = chain.prior.probs.expand(ROWS, -1), torch.zeros(ROWS, dtype=torch.int64, device=device)
     peer, others = Published(matrix, table, automaton), other_model(words, device)
-    theirs = once(peer.prepare, device, options.repeats)
+    theirs = timed(peer.prepare)
 
     def step() -> Tensor:
         ahead = prior * table[:, tokens].T
@@ -201,10 +221,10 @@ def case(states: int, words: int, size: int, classes: int, options: argparse.Nam
 
     differ = (peer.step(prior, first, LENGTH) - ours.corrections).abs()
     assert differ[ours.corrections > LEAST].lt(AGREE).all()
-    drawn = once(lambda: torch.multinomial((step() + others).softmax(-1), 1), device, options.repeats)
-    report(name, "its method", ours, theirs, once(step, device, options.repeats), drawn)
+    drawn = timed(lambda: torch.multinomial((step() + others).softmax(-1), 1))
+    report(name, "its method", ours, theirs, timed(step), drawn)
     if options.ctrl_g:
-        beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, options, device)
+        beside_ctrl_g(name, ctrl_g(options.ctrl_g, matrix, table, automaton), ours, timed)
 
 
 def preparation_of(ours: Ours) -> list[tuple[str, float]]:
@@ -229,19 +249,19 @@ def report(name: str, peer: str, ours: Ours, prepared: float, corrected: float, 
         emit(BENCH, name, metric, seconds * 1e3, peer, theirs * 1e3 / ROWS, theirs / ROWS / seconds, "ms")
 
 
-def beside_ctrl_g(name: str, make: Any, ours: Ours, options: argparse.Namespace, device: torch.device) -> None:
-    prepared = once(make, device, options.repeats)
+def beside_ctrl_g(name: str, make: Any, ours: Ours, timed: Timer) -> None:
+    prepared = timed(make)
     processor, ranges = make(), [[LENGTH, LENGTH]] * ROWS
     processor.compute_logits([()] * ROWS, ranges, ROWS)
     prefixes = [(token,) for token in range(100, 100 + ROWS)]
-    words = other_model(processor.hmm_model.vocab_size, device)
+    words = other_model(processor.hmm_model.vocab_size, timed.device)
 
     def step() -> Tensor:
         joint, alone = processor.compute_logits(prefixes, ranges, ROWS)
         return joint - alone
 
-    drawn = once(lambda: torch.multinomial((step() + words).softmax(-1), 1), device, options.repeats)
-    report(name, "Ctrl-G", ours, prepared, once(step, device, options.repeats), drawn)
+    drawn = timed(lambda: torch.multinomial((step() + words).softmax(-1), 1))
+    report(name, "Ctrl-G", ours, prepared, timed(step), drawn)
 
 
 def sentences(states: int, classes: int, device: torch.device, repeats: int) -> None:
@@ -277,6 +297,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--classes", type=int, default=0, help="word classes: states / classes are live at a word")
     parser.add_argument("--sentences", type=int, metavar="STATES", help="only: sentences of a large HMM, 256 classes")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--preparation", action="store_true", help="only the preparation of a constraint")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="CPU time instead of elapsed time, for a busy machine and one thread"
+    )
     parser.add_argument("--ctrl-g", metavar="PATH", help="a copy of Ctrl-G's repository")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(argv)
@@ -284,7 +308,12 @@ def main(argv: list[str]) -> None:
     if options.sentences:
         sentences(options.sentences, 256, device, options.repeats)
         return
+    timed = Timer(device, options.repeats, time.process_time if options.cpu_time else time.perf_counter)
     sizes = options.states or ([512] if options.quick else [4096, 32768] if device.type == "cuda" else [4096])
+    words = 5000 if options.quick else options.words
     for states in sizes:
+        if options.preparation:
+            preparation(states, words, options.automata, timed)
+            continue
         for size in options.automata:
-            case(states, 5000 if options.quick else options.words, size, options.classes, options, device)
+            case(states, words, size, options, timed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import reduce
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,30 @@ from hypothesis import given, settings, strategies as st
 
 import trellis
 from constrained_cases import CASES, DESCRIBED, END, VOCAB, WORDS, text_like
-from trellis.constraints import Alphabet, Automaton, Constraint, banned, contains, from_fsm, length, regex, tokens
+from trellis.constraints import (
+    Alphabet,
+    Automaton,
+    Constraint,
+    all_of,
+    anything,
+    banned,
+    begins,
+    contains,
+    ends,
+    exactly,
+    from_fsm,
+    length,
+    one_of,
+    ordered,
+    positions,
+    regex,
+    table,
+    template,
+    tokens,
+)  # fmt: skip
 from trellis.constraints.automaton import distances, minimised
-from trellis.constraints.constraint import Matcher
+from trellis.constraints.constraint import checked
+from trellis.constraints.constructors import Matcher
 from trellis.errors import TrellisError
 
 LONGEST = 5
@@ -157,6 +179,7 @@ def test_large_vocabularies_have_few_classes() -> None:
         (regex("a" + "*" * 3000), "nested too deeply"),
         (reduce(Constraint.__or__, [contains("a")] * 3000), "nested too deeply"),
         (contains(""), "empty phrase"),
+        (template("a ____ b"), "A gap is three underscores"),
     ],
 )
 def test_what_is_wrong_is_named(constraint: Constraint, sentence: str) -> None:
@@ -201,8 +224,38 @@ def test_distances(one: Automaton) -> None:
 def test_impossible_bounds() -> None:
     with pytest.raises(TrellisError, match="from 3 to 2 words"):
         length(3, 2)
-    with pytest.raises(TrellisError, match="between 2 and 1 times"):
-        contains("a", 2, 1)
+    with pytest.raises(TrellisError, match="cannot have -1 or more words"):
+        length(-1)
+    for bounds in ((2, 1), (1.5, 2), (-1, 2)):
+        with pytest.raises(TrellisError, match=f"between {bounds[0]} and {bounds[1]} times"):
+            contains("a", *bounds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [contains, banned, begins, ends, exactly, all_of, ordered, template, tokens, regex])
+@pytest.mark.parametrize("value", [None, 5, ["a"]])
+def test_text_is_a_string(make: Any, value: Any) -> None:
+    with pytest.raises(TrellisError, match="is made of text, not of"):
+        make(value)
+
+
+def test_arguments_of_the_wrong_kind() -> None:
+    with pytest.raises(TrellisError, match="one_of takes a list of sentences"):
+        one_of("a b")
+    for edges in (["s"], {"s": ["a"]}, {"s": {"a": ["t"]}}):
+        with pytest.raises(TrellisError, match="The edges of an automaton are"):
+            table(edges, "s", ["t"])  # type: ignore[arg-type]
+    with pytest.raises(TrellisError, match="An automaton has the attributes initial"):
+        from_fsm("a")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        contains("a") & "b"  # type: ignore[operator]
+    with pytest.raises(TrellisError, match="A constraint is needed"):
+        checked("a b")
+
+
+def test_a_word_of_a_position_and_no_phrases() -> None:
+    for ours, wanted in ((positions(["a", "b"]), exactly("a b")), (all_of(), anything())):
+        one, other = ours.compile(VOCAB), wanted.compile(VOCAB)
+        assert [row for row in SEQUENCES if one.accepts(row)] == [row for row in SEQUENCES if other.accepts(row)]
 
 
 def test_an_automaton_as_text() -> None:

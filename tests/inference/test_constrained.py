@@ -204,7 +204,7 @@ def test_states_and_tokens_together(name: str, moves: str, emits: str) -> None:
     np.testing.assert_allclose(np.exp(found.log_prob), best, rtol=EXACT)
 
 
-def random_automaton(seed: int, states: int) -> Automaton:
+def random_automaton(seed: int | list[int], states: int) -> Automaton:
     draw = np.random.default_rng(seed)
     return Automaton(draw.integers(states, size=(states, 4)), draw.random(states) < 0.4, np.arange(4))
 
@@ -233,7 +233,7 @@ def test_no_probability_exceeds_one(seed: int, dtype: torch.dtype) -> None:
         distributions(generator, *shape).to(dtype) for shape in ((1, states), (states,) * 2, (states, 4))
     )
     chain = Chain(Belief(prior), Dense(matrix), Categorical(table.T.log().contiguous(), None, states))
-    together, starts = side_by_side([random_automaton(seed + n, 1 + n % 7) for n in range(100)])
+    together, starts = side_by_side([random_automaton([seed, n], 1 + n % 7) for n in range(100)])
     product = Product(chain, together, Span(0, 6, END), starts=starts)
     position = product.begin(100)._replace(states=torch.tensor(starts))
     for _ in range(seed % 4):

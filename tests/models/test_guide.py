@@ -178,6 +178,15 @@ def test_the_processor_follows_reordered_rows_and_leaves_ended_ones(hmm: trellis
         assert found[row].allclose(scores[row].log_softmax(-1) + guide.corrections([prefix])[0], rtol=EXACT)
 
 
+def test_a_processor_is_for_one_call_of_generate(hmm: trellis.HMM) -> None:
+    processor = trellis.guide(hmm, ends("a"), most=4).processor()
+    processor(torch.tensor([[1, 0], [2, 0]]), scores_of(2, 4))
+    processor(torch.tensor([[2, 0, 1], [2, 0, 2], [1, 0, 0]]), scores_of(3, 4))
+    for prompt in ([[0, 1]], [[1]], [[1, 1, 0]]):
+        with pytest.raises(TrellisError, match="for one call of generate"):
+            processor(torch.tensor(prompt), scores_of(1, 4))
+
+
 def test_a_processor_that_samples(hmm: trellis.HMM) -> None:
     guide, scores = trellis.guide(hmm, CONSTRAINT, most=4, cache=3), scores_of(1, 5)
     rows = torch.tensor([[1]]).expand(4000, -1)

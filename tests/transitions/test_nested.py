@@ -12,7 +12,7 @@ from trellis.kernels.lse import tiled
 from trellis.testing import check_transition
 from trellis.testing.close import assert_close
 from trellis.testing.problems import seeded
-from trellis.transitions import Blocks, Nested, PairBlocks
+from trellis.transitions import Blocks, Dense, Nested, PairBlocks
 from trellis.types import Belief, Groups, Potentials
 
 CLASSES, LIVE, DIM = 3, 2, 4
@@ -47,6 +47,14 @@ def test_is_the_product_of_two_softmaxes() -> None:
             weights = (keys[inside] @ queries[z]).exp()
             expected[z, inside] = classes[z].exp()[c] / classes[z].exp().sum() * weights / weights.sum()
     assert_close(nested(queries, keys, classes).dense(), expected)
+
+
+def test_many_products_are_with_a_dense_matrix() -> None:
+    operator = nested(*parameters())
+    assert operator.for_products(3) is operator
+    dense = operator.for_products(10)
+    assert isinstance(dense, Dense)
+    assert_close(dense.dense(), operator.dense())
 
 
 def chain() -> tuple[Tensor, Groups]:

@@ -106,7 +106,7 @@ def test_many_products_are_with_a_dense_matrix(monkeypatch: pytest.MonkeyPatch) 
     dense = operator.for_products(10)
     assert isinstance(dense, Dense)
     assert_close(dense.dense(), operator.dense())
-    monkeypatch.setattr("trellis.transitions.softmax.ROOM", STATES**2)
+    monkeypatch.setattr("trellis.transitions.tiled.ROOM", STATES**2)
     assert operator.for_products(10) is operator
 
 

@@ -7,8 +7,8 @@
 
 from trellis.constraints.alphabet import Alphabet
 from trellis.constraints.automaton import Automaton
-from trellis.constraints.constraint import (
-    Constraint,
+from trellis.constraints.constraint import Constraint
+from trellis.constraints.constructors import (
     all_of,
     anything,
     banned,

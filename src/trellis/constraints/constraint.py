@@ -5,20 +5,16 @@ A constraint applies to the tokens of a sentence, without <eos>. Constraints are
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from trellis.constraints import patterns
 from trellis.constraints.alphabet import Alphabet
-from trellis.constraints.automaton import Automaton, concatenation, explore, minimised, product
+from trellis.constraints.automaton import Automaton, concatenation, minimised, product
 from trellis.errors import TrellisError
-
-Words = Iterable[str] | Callable[[str], bool] | None  # words, a condition on words, or any word
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +39,14 @@ class Constraint:
         return f"<Constraint: {self.name}>"
 
     def __and__(self, other: Constraint) -> Constraint:
+        if not isinstance(other, Constraint):
+            return NotImplemented
         parts = (*(self.parts or (self,)), *(other.parts or (other,)))
         return Constraint(" and ".join(part.name for part in parts), lambda a: intersection(parts, a), parts)
 
     def __or__(self, other: Constraint) -> Constraint:
+        if not isinstance(other, Constraint):
+            return NotImplemented
         name = f"({self.name} or {other.name})"
         return Constraint(name, lambda a: product(self.build(a), other.build(a), np.logical_or))
 
@@ -54,6 +54,8 @@ class Constraint:
         return Constraint(f"not ({self.name})", lambda a: self.build(a).complement())
 
     def __add__(self, other: Constraint) -> Constraint:
+        if not isinstance(other, Constraint):
+            return NotImplemented
         return Constraint(f"({self.name}) then ({other.name})", lambda a: concatenation(self.build(a), other.build(a)))
 
     def named_build(self, alphabet: Alphabet) -> Automaton:
@@ -97,369 +99,15 @@ def contradiction(parts: Sequence[Constraint], alphabet: Alphabet) -> str:
     raise AssertionError("the constraint is not empty")
 
 
-def anything() -> Constraint:
-    """Every sentence."""
-    return length(0)
-
-
-def contains(phrase: str, at_least: int = 1, at_most: int | None = None) -> Constraint:
-    """Sentences in which a word or phrase occurs `at_least` to `at_most` times; occurrences may overlap.
-
-    Parameters
-    ----------
-    phrase
-        A word, or several words separated by spaces.
-    at_least
-        The smallest number of occurrences.
-    at_most
-        The largest number of occurrences; None: no limit.
-    """
-    if at_least < 0 or (at_most is not None and at_most < at_least):
+def checked(constraint: Any) -> Constraint:
+    """The constraint; raises if it is something else."""
+    if not isinstance(constraint, Constraint):
         raise TrellisError(
-            f"Cannot require {phrase!r} between {at_least} and {at_most} times; pass 0 <= at_least <= at_most."
+            f"A constraint is needed, such as trellis.constraints.contains('a list'), not {constraint!r}."
         )
-    most = "" if at_most is None else f", at most {at_most} times"
-    least = "" if at_least == 1 else f" at least {at_least} times"
-
-    def build(alphabet: Alphabet) -> Automaton:
-        tokens, ceiling = encoded(phrase, alphabet), at_least if at_most is None else at_most + 1
-        matcher, classes = Matcher(tokens), class_of(tokens, alphabet)
-
-        def step(state: tuple[int, int]) -> Iterable[tuple[int, int]]:
-            for token in [*matcher.symbols, None]:
-                matched = matcher.step(state[0], token)
-                yield matched, min(state[1] + (matched == len(tokens)), ceiling)
-
-        def accepts(state: tuple[int, int]) -> bool:
-            return state[1] >= at_least and (at_most is None or state[1] <= at_most)
-
-        return explore((0, 0), step, accepts, classes)
-
-    return Constraint(f"contains {phrase!r}{least}{most}", build)
-
-
-def banned(phrase: str) -> Constraint:
-    """Sentences without a word or phrase.
-
-    Parameters
-    ----------
-    phrase
-        A word, or several words separated by spaces.
-    """
-    return replaced(~contains(phrase), f"not {phrase!r}")
-
-
-def all_of(*phrases: str) -> Constraint:
-    """Sentences in which every phrase occurs, in any order.
-
-    Parameters
-    ----------
-    phrases
-        Words, or several words separated by spaces.
-    """
-    return reduce(Constraint.__and__, map(contains, phrases))
-
-
-def ordered(*phrases: str) -> Constraint:
-    """Sentences in which the phrases occur in this order, without overlap.
-
-    Parameters
-    ----------
-    phrases
-        Words, or several words separated by spaces.
-    """
-
-    def build(alphabet: Alphabet) -> Automaton:
-        tokens = [encoded(phrase, alphabet) for phrase in phrases]
-        matchers, used = [Matcher(one) for one in tokens], sorted({t for one in tokens for t in one})
-
-        def step(state: tuple[int, int]) -> Iterable[tuple[int, int]]:
-            number, matched = state
-            for token in [*used, None]:
-                if number == len(tokens):
-                    yield state
-                    continue
-                after = matchers[number].step(matched, token)
-                yield (number + 1, 0) if after == len(tokens[number]) else (number, after)
-
-        return explore((0, 0), step, lambda state: state[0] == len(tokens), class_of(used, alphabet))
-
-    return Constraint(f"contains {', then '.join(map(repr, phrases))}", build)
-
-
-def conjunction(parts: Mapping[str, Sequence[str]], in_order: bool = False) -> Constraint:
-    """The conjunction of texts of several kinds (see KINDS). With `in_order`, the phrases of the kind "contains" must
-    occur in the given order."""
-    given = dict(parts)
-    if in_order and len(given.get("contains", ())) < 2:
-        raise TrellisError("An order needs at least two phrases that the sentence contains.")
-    found = [ordered(*given.pop("contains"))] if in_order else []
-    found += [KINDS[kind](text) for kind, texts in given.items() for text in texts]
-    return reduce(operator.and_, found) if found else anything()
-
-
-def begins(phrase: str) -> Constraint:
-    """Sentences that begin with a phrase.
-
-    Parameters
-    ----------
-    phrase
-        A word, or several words separated by spaces.
-    """
-    return replaced(exactly(phrase) + anything(), f"begins with {phrase!r}")
-
-
-def ends(phrase: str) -> Constraint:
-    """Sentences that end with a phrase.
-
-    Parameters
-    ----------
-    phrase
-        A word, or several words separated by spaces.
-    """
-    return replaced(anything() + exactly(phrase), f"ends with {phrase!r}")
-
-
-def exactly(sentence: str) -> Constraint:
-    """One sentence.
-
-    Parameters
-    ----------
-    sentence
-        The sentence, without <eos>.
-    """
-    return replaced(one_of([sentence]), f"is {sentence!r}")
-
-
-def one_of(sentences: Iterable[str]) -> Constraint:
-    """Any of these sentences.
-
-    Parameters
-    ----------
-    sentences
-        The sentences, without <eos>.
-    """
-    given = list(sentences)
-
-    def build(alphabet: Alphabet) -> Automaton:
-        rows = {tuple(alphabet.encode(sentence)) for sentence in given}
-        nodes, used = {row[:n] for row in rows for n in range(len(row) + 1)}, sorted({t for row in rows for t in row})
-
-        def step(state: tuple[int, ...] | None) -> Iterable[tuple[int, ...] | None]:
-            for token in [*used, None]:
-                after = None if state is None or token is None else (*state, token)
-                yield after if after in nodes else None
-
-        first: tuple[int, ...] | None = ()
-        return explore(first, step, lambda state: state in rows, class_of(used, alphabet))
-
-    return Constraint(f"is one of {len(given)} sentences", build)
-
-
-def length(least: int, most: int | None = None) -> Constraint:
-    """Sentences of `least` to `most` tokens.
-
-    Parameters
-    ----------
-    least
-        The smallest number of tokens.
-    most
-        The largest number of tokens; None: no limit.
-    """
-    if least < 0 or (most is not None and most < least):
-        raise TrellisError(f"A sentence cannot have from {least} to {most} words; pass 0 <= least <= most.")
-    top = least if most is None else most + 1
-
-    def build(alphabet: Alphabet) -> Automaton:
-        states = np.arange(top + 1)
-        moves = np.minimum(states + 1, top)[:, None]
-        accepting = (states >= least) & (True if most is None else states <= most)
-        return minimised(Automaton(moves, accepting, np.zeros(len(alphabet.words), np.int64)))
-
-    return Constraint(f"{least} or more words" if most is None else f"{least} to {most} words", build)
-
-
-def positions(allowed: Sequence[Words]) -> Constraint:
-    """Sentences with one word for each entry of `allowed`.
-
-    Parameters
-    ----------
-    allowed
-        For each position a list of words, a function from a word to True or False, or None for any word.
-
-    Examples
-    --------
-    >>> trellis.constraints.positions([["a", "the"], None, lambda word: word.endswith("s")])
-    <Constraint: 3 words, each among those allowed>
-    """
-    given = [list(one) if isinstance(one, Iterable) else one for one in allowed]
-
-    def mask(chosen: Words, alphabet: Alphabet) -> np.ndarray:
-        if callable(chosen):
-            return alphabet.any_word & np.array([bool(chosen(word)) for word in alphabet.words])
-        if chosen is None:
-            return alphabet.any_word
-        found = [alphabet.encode(word) for word in chosen]
-        if any(len(tokens) != 1 for tokens in found):
-            raise TrellisError("An allowed word must be one token; use patterns for phrases.")
-        return alphabet.mask([tokens[0] for tokens in found])
-
-    def build(alphabet: Alphabet) -> Automaton:
-        masks = [mask(one, alphabet) for one in given]
-        return patterns.automaton_of(patterns.Sequenced(masks), len(alphabet.words))
-
-    return Constraint(f"{len(given)} words, each among those allowed", build)
-
-
-def tokens(pattern: str) -> Constraint:
-    """Sentences whose tokens match a pattern.
-
-    Parameters
-    ----------
-    pattern
-        Words separated by spaces, `.` for any word, [a b] and [^a b] for sets of words, and ( ) | * + ? {m,n}. A
-        backslash makes the next character an ordinary one.
-    """
-    return Constraint(f"tokens match {pattern!r}", lambda alphabet: patterns.of_tokens(pattern, alphabet))
-
-
-def regex(pattern: str) -> Constraint:
-    """Sentences whose whole text matches a regular expression.
-
-    Parameters
-    ----------
-    pattern
-        An expression in the syntax of Python's `re`, without backreferences, lookaround, flags and word boundaries.
-    """
-    return Constraint(f"text matches {pattern!r}", lambda alphabet: patterns.of_characters(pattern, alphabet))
-
-
-def template(text: str) -> Constraint:
-    """Sentences that fill the gaps in a text.
-
-    Parameters
-    ----------
-    text
-        A text with gaps: ___ is one word, ___{1,3} one to three words, ___{2,} two or more.
-    """
-    return Constraint(f"fills {text!r}", lambda alphabet: patterns.of_template(text, alphabet))
-
-
-def table(edges: Mapping[Any, Mapping[Any, Any]], start: Any, accepting: Iterable[Any]) -> Constraint:
-    """Sentences that your own automaton accepts.
-
-    Parameters
-    ----------
-    edges
-        {state: {token: next state}}, where a token is a word, an id, or None for all other tokens. A sentence with a
-        token that has no edge is rejected.
-    start : hashable
-        The first state.
-    accepting
-        The states in which a sentence may end.
-    """
-    final = set(accepting)
-
-    def build(alphabet: Alphabet) -> Automaton:
-        ids = {
-            word: word if isinstance(word, int) else one_token(word, alphabet)
-            for row in edges.values() for word in row if word is not None
-        }  # fmt: skip
-        if any(not 0 <= i < len(alphabet.words) for i in ids.values()):
-            raise TrellisError(f"The automaton has a token outside the {len(alphabet.words):,} ids of the vocabulary.")
-        rows = {state: {ids.get(word): after for word, after in row.items()} for state, row in edges.items()}
-        used = sorted(set(ids.values()))
-
-        def step(state: Any) -> Iterable[Any]:
-            row = rows.get(state, {})
-            return (row.get(token, row.get(None, DEAD)) for token in [*used, None])
-
-        return explore(start, step, lambda state: state in final, class_of(used, alphabet))
-
-    return Constraint("the given automaton", build)
-
-
-DEAD = object()
-
-
-def from_fsm(machine: Any) -> Constraint:
-    """Sentences whose text is accepted by an automaton over characters.
-
-    Parameters
-    ----------
-    machine : interegular.FSM
-        An automaton of the package `interegular`, or one like it. It starts in the state `machine.initial` and accepts
-        in the states `machine.finals`. The next state is `machine.map[state][machine.alphabet[character]]`. If there is
-        no next state, the text is rejected.
-    """
-
-    def build(alphabet: Alphabet) -> Automaton:
-        characters = sorted({patterns.SPACE, *"".join(alphabet.words)})
-
-        def step(state: Any) -> Iterable[Any]:
-            row = machine.map.get(state, {})
-            return (row.get(machine.alphabet[character], DEAD) for character in characters)
-
-        inner = explore(machine.initial, step, lambda s: s in machine.finals, np.arange(len(characters)))
-        return patterns.lifted(inner, characters, alphabet)
-
-    return Constraint("the given automaton over characters", build)
-
-
-KINDS: dict[str, Callable[[str], Constraint]] = {  # kinds of constraints that one text describes
-    "contains": contains,
-    "not": banned,
-    "begins": begins,
-    "ends": ends,
-    "template": template,
-    "tokens": tokens,
-    "regex": regex,
-}
+    return constraint
 
 
 def replaced(constraint: Constraint, name: str) -> Constraint:
     """The constraint under another name."""
     return Constraint(name, constraint.build)
-
-
-def encoded(phrase: str, alphabet: Alphabet) -> list[int]:
-    found = alphabet.encode(phrase)
-    if not found:
-        raise TrellisError("A constraint has an empty phrase; write at least one word.")
-    return found
-
-
-def one_token(word: str, alphabet: Alphabet) -> int:
-    found = alphabet.encode(word)
-    if len(found) != 1:
-        raise TrellisError(f"{word!r} is {len(found)} tokens, not one.")
-    return found[0]
-
-
-def class_of(tokens: Sequence[int], alphabet: Alphabet) -> np.ndarray:
-    """A class for each distinct token, in ascending order, and one for all others: [V]."""
-    used = sorted(set(tokens))
-    classes = np.full(len(alphabet.words), len(used))
-    classes[used] = np.arange(len(used))
-    return classes
-
-
-class Matcher:
-    """The automaton of Knuth, Morris and Pratt. In state n, the last n tokens read are the first n tokens of a
-    phrase."""
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens, self.symbols = list(tokens), sorted(set(tokens))
-        self.fallback, border = [0], 0  # border: the longest shorter prefix of the phrase that has just been read
-        for token in tokens[1:]:  # a border before the same token would fail too
-            self.fallback.append(self.fallback[border] if token == tokens[border] else border)
-            border = self.step(border, token)
-        self.fallback.append(border)
-
-    def step(self, matched: int, token: int | None) -> int:
-        """The state after one more token; None is a token that the phrase does not contain."""
-        while matched == len(self.tokens) or token != self.tokens[matched]:
-            if matched == 0:
-                return 0
-            matched = self.fallback[matched]
-        return matched + 1

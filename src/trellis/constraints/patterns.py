@@ -60,7 +60,8 @@ _TOKENS = re.compile(
     rf"\s+|(?P<open>\()|(?P<operator>[)|])|(?P<repeat>[*+?])|{_BOUNDS}"
     r"|(?P<set>\[(?P<negated>\^?)(?P<members>(?:\\.|[^\]\\])*)\])|(?P<atom>(?:\\.|[^\s()|*+?{}\[\]\\])+)"
 )
-_GAP = re.compile(rf"___{_BOUNDS}?")
+GAP = "___"
+_GAP = re.compile(rf"{GAP}{_BOUNDS}?")
 UNSUPPORTED = {  # the beginning of a part that `re` can read, and what to write instead
     r"\(\?<?[=!]": "lookahead and lookbehind are not supported; combine several constraints instead",
     r"\(\?P<": "named groups are not supported; write ( )",
@@ -108,6 +109,8 @@ def of_tokens(pattern: str, alphabet: Alphabet) -> Automaton:
 
 def of_template(template: str, alphabet: Alphabet) -> Automaton:
     """Text with gaps: ___ is one word, ___{2} two, ___{1,3} one to three, ___{2,} at least two."""
+    if GAP + "_" in template:
+        raise TrellisError(f"A gap is three underscores; {template!r} has more.")
     parts, position = list[Tree](), 0
     for gap in _GAP.finditer(template):
         bounds = bounds_of(gap, template) if gap["bounds"] else Bounds(1, 1)

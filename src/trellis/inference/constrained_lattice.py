@@ -113,10 +113,11 @@ class Lattice:
         self.kept, self.computed = kept, kept & ~certain
 
     def stages(self, every: bool) -> Iterator[Stage]:
-        """The pairs of each t, from the last t to the first: all pairs, or only those whose state is not certain."""
+        """The pairs of each t > 0, from the last t to the first: all pairs, or only those whose state is not certain.
+        The messages of t = 0 are never used."""
         chosen, known = self.kept if every else self.computed, dict[tuple[bytes, bool], tuple[Tensor, Edges]]()
         bounds = np.append(0, self.kept.sum(1).cumsum()).tolist()  # of the rows of each t
-        for t in range(self.span.most, -1, -1):
+        for t in range(self.span.most, 0, -1):
             if chosen[t].any():
                 key = self.kept[t : t + 2].tobytes(), t in self.span.ends
                 if key not in known:

@@ -10,6 +10,7 @@ import torch
 
 from trellis.constraints import Automaton, Constraint
 from trellis.constraints.automaton import side_by_side
+from trellis.constraints.constraint import checked
 from trellis.devices import check_integer, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
@@ -68,7 +69,7 @@ class Conditioned:
         if not 0 <= least <= most or (not complete and most < 1):
             raise TrellisError(f"Cannot generate {least} to {most} words; pass 0 <= least <= most.")
         span = Span(least if complete else most, most, model.vocab.eos if complete else None)
-        automata = [constraint.compile(model.vocab) for constraint in constraints]
+        automata = [checked(constraint).compile(model.vocab) for constraint in constraints]
         together, starts = side_by_side(automata) if len(automata) > 1 else (automata[0], [0])
         product = Product(model.chain(), together, span, model.likelihoods(), starts)
         parts = zip(constraints, automata, starts, strict=True)

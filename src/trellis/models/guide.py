@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trellis.constraints import Alphabet, Constraint
+from trellis.constraints.constraint import checked
 from trellis.devices import draw_uniform, seeded
 from trellis.errors import TrellisError
 from trellis.inference.constrained import Position, Product
@@ -163,12 +164,9 @@ def guide(
     alphabet = Alphabet.of_vocabulary(hmm.vocab) if alphabet is None else alphabet
     if len(alphabet.words) != len(hmm.vocab):
         raise TrellisError(f"The alphabet has {len(alphabet.words):,} tokens, but the HMM has {len(hmm.vocab):,}.")
+    automaton, span = checked(constraint).compile(alphabet), Span(least, most, alphabet.end)
     with torch.no_grad():
-        return Guide(
-            Product(hmm.chain(), constraint.compile(alphabet), Span(least, most, alphabet.end), hmm.likelihoods()),
-            alpha,
-            cache,
-        )
+        return Guide(Product(hmm.chain(), automaton, span, hmm.likelihoods()), alpha, cache)
 
 
 class Writer:
@@ -234,10 +232,14 @@ class Processor:
         self.generator = None if seed is None else torch.Generator().manual_seed(seed)
         self.mask = None if attention_mask is None else attention_mask.bool().tolist()
         self.width: int | None = None
+        self.prompts: set[tuple[int, ...]] = set()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self.width = input_ids.shape[1] if self.width is None else self.width
         rows, end = input_ids.tolist(), self.guide.product.span.end
+        if self.width is None:
+            self.width, self.prompts = input_ids.shape[1], set(map(tuple, rows))
+        if any(tuple(row[: self.width]) not in self.prompts for row in rows):
+            raise TrellisError("A processor is for one call of generate; create a new one for each call.")
         going = [i for i, row in enumerate(rows) if end not in row[self.width :]]
         if not going:
             return scores

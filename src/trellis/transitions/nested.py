@@ -5,8 +5,8 @@ from torch import Tensor
 
 from trellis.kernels.pairs import set_logits
 from trellis.kernels.rows import scaled_softmax, take
-from trellis.transitions.base import Entry, Samplable, invert
-from trellis.transitions.tiled import Tiled
+from trellis.transitions.base import Entry, Samplable, Transition, invert
+from trellis.transitions.tiled import Tiled, written_out
 from trellis.transitions.varying import LogitBlocks, PairBlocks, TimeVarying
 from trellis.types import Groups
 
@@ -67,6 +67,9 @@ class Nested(NestedEntry, Samplable):
 
     def backward(self, message: Tensor) -> Tensor:
         return torch.cat([message @ tile.T for _, tile in self.tiles()], -1)
+
+    def for_products(self, products: int) -> Transition:
+        return written_out(self, products, self.keys.element_size())
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         if groups is None:

@@ -11,14 +11,11 @@ from trellis.kernels.optional import installed
 from trellis.kernels.pairs import block_probabilities
 from trellis.kernels.rows import take
 from trellis.transitions.base import Entry, Samplable, Transition, invert
-from trellis.transitions.dense import Dense
 from trellis.transitions.stripes import in_stripes
-from trellis.transitions.tiled import Tiled, add
+from trellis.transitions.tiled import Tiled, add, written_out
 from trellis.transitions.varying import ClassBlocks, LogitBlocks, SetBlocks, TimeVarying
 from trellis.types import Groups
 
-FEW = 4  # products for which a dense matrix does not pay off
-ROOM = 1 << 30  # bytes of a dense matrix on a CPU
 LARGEST_MATRIX = 8192  # states of which training on a CPU forms the matrix: 256 MiB in float32
 
 
@@ -121,10 +118,7 @@ class Softmax(SoftmaxEntry, Samplable):
         return torch.stack([self.rows(ids) @ some for some, ids in zip(message, states, strict=True)])
 
     def for_products(self, products: int) -> Transition:
-        """A dense matrix, which costs as much as one product."""
-        if products < FEW or self.num_states**2 * self.keys.element_size() > room(self.device):
-            return self
-        return Dense(self.dense())
+        return written_out(self, products, self.keys.element_size())
 
     def between(self, ids: Tensor, groups: Groups | None = None) -> TimeVarying:
         if groups is None:
@@ -165,11 +159,6 @@ class Softmax(SoftmaxEntry, Samplable):
 
     def sample_prev(self, states: Tensor, weights: Tensor, uniform: Tensor) -> Tensor:
         return invert(weights * self.columns(states).T, uniform)
-
-
-def room(device: torch.device) -> float:
-    """The bytes that a matrix may take."""
-    return torch.cuda.mem_get_info(device)[0] / 3 if device.type == "cuda" else ROOM
 
 
 def must_not_look(values: Tensor) -> bool:

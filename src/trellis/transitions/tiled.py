@@ -4,11 +4,17 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import reduce
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from trellis.kernels.lse.tiled import chunks
+from trellis.transitions.dense import Dense
+
+FEW = 4  # products for which a dense matrix does not pay off
+ROOM = 1 << 30  # bytes of a dense matrix on a CPU
+Given = TypeVar("Given", bound="Tiled")
 
 
 class Tiled(ABC):
@@ -51,3 +57,16 @@ class Tiled(ABC):
 
 def add(tensors: Iterable[Tensor]) -> Tensor:
     return reduce(operator.add, tensors)
+
+
+def written_out(operator: Given, products: int, size: int) -> Given | Dense:
+    """A dense matrix of numbers of `size` bytes, which takes as long as one product; the operator itself if there are
+    few products or the matrix does not fit."""
+    if products < FEW or operator.num_states**2 * size > room(operator.device):
+        return operator
+    return Dense(operator.dense())
+
+
+def room(device: torch.device) -> float:
+    """The bytes that a matrix may take."""
+    return torch.cuda.mem_get_info(device)[0] / 3 if device.type == "cuda" else ROOM

@@ -103,7 +103,7 @@ def warn_of_unknown(vocab: Vocabulary, prompt: str) -> None:
 
 def constraint_of(args: argparse.Namespace) -> Constraint:
     """The conjunction of all parts."""
-    from trellis.constraints.constraint import conjunction
+    from trellis.constraints.constructors import conjunction
 
     if args.in_order and len(args.contains) < 2:
         raise TrellisError("--in-order needs at least two phrases; repeat --contains.")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trellis.constraints import anything
-from trellis.constraints.constraint import conjunction
+from trellis.constraints.constructors import conjunction
 from trellis.corpus import GAP
 from trellis.engines.with_gaps import Solved
 from trellis.errors import TrellisError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -11,8 +12,9 @@ from trellis.kernels import team
 from trellis.kernels.optional import installed
 
 kernels = partial(installed, "kernels.thin.numba")
-FEW, LARGE = range(3, 9), 1 << 20  # vectors, and entries of the matrix
-TILE = 4  # vectors and rows at a time
+FEW, LARGE = range(1, 65), 1 << 20  # vectors, and entries of the matrix
+ROWS, VECTORS = 6, 4  # at a time
+downwards = cycle((False, True))  # the order of the rows in successive products
 
 
 def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
@@ -21,10 +23,12 @@ def times_few(matrix: Tensor, vectors: Tensor) -> Tensor:
         return vectors @ matrix.T
     compiled = kernels()
     assert compiled is not None
-    rows, padded = len(matrix), -len(vectors) % TILE
+    alone = len(vectors) == 1
+    rows, padded = len(matrix), 0 if alone else -len(vectors) % VECTORS
     few = torch.nn.functional.pad(vectors, (0, 0, 0, padded)).contiguous().numpy()
     found = torch.empty(len(few), rows, dtype=matrix.dtype)
-    team.share(compiled.times, team.size(rows // TILE), matrix.numpy(), few, found.numpy())
+    times = compiled.times_one if alone else compiled.times
+    team.share(times, team.size(rows // ROWS), matrix.numpy(), few, found.numpy(), next(downwards))
     return found[: len(vectors)]
 
 
@@ -32,7 +36,7 @@ def suits(matrix: Tensor, vectors: Tensor) -> bool:
     """Whether the compiled product is faster, and available."""
     return (
         matrix.device.type == "cpu" and matrix.dim() == vectors.dim() == 2 and len(vectors) in FEW
-        and matrix.numel() >= LARGE and len(matrix) % TILE == 0 and matrix.is_contiguous()
+        and matrix.numel() >= LARGE and len(matrix) >= ROWS and matrix.is_contiguous()
         and matrix.dtype == vectors.dtype and matrix.dtype in (torch.float32, torch.float64)
         and not (torch.is_grad_enabled() and (matrix.requires_grad or vectors.requires_grad))
         and kernels() is not None
