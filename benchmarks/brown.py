@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.report import emit
+from benchmarks.report import emit, peak_mb
 from trellis.corpus.brown import BigramCounts, average_mutual_information, brown_clusters, count_bigrams
 from trellis.corpus.brown_paths import read_paths
 from trellis.corpus.tokenize import EOS
@@ -159,12 +159,6 @@ def run_wcluster(binary: Path, text: Path, classes: int, work: Path) -> Run:
     seconds, after = time.perf_counter() - before, os.times()
     used = after.children_user + after.children_system - cpu.children_user - cpu.children_system
     return Run(seconds, used, peak)
-
-
-def peak_mb(process: int) -> float:
-    """The largest resident memory of a running process so far (Linux)."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 COLUMNS = ("bench", "case", "metric", "ours", "peer", "peers", "ratio", "unit")
@@ -26,6 +27,12 @@ def emit(
     row = dict(zip(COLUMNS, (bench, case, metric, ours, peer, peers, ratio, unit), strict=True)) | more
     rows.append(row)
     print(json.dumps(row), flush=True)
+
+
+def peak_mb(process: int) -> float:
+    """The largest resident memory of a running process so far (Linux)."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
 
 
 def show(value: Any) -> str:

@@ -19,10 +19,12 @@ from trellis.corpus import Sentences, Split, Streams, Vocabulary, load_corpus
 from trellis.errors import TrellisError
 from trellis.families.ngram import kneser_ney
 from trellis.families.ngram.model import NGram
+from trellis.families.ngram.sampling import Sampler
 from trellis.tasks.lm import evaluate
 from trellis.testing.oracle import SMALLEST_P, chi_square
 
 EXACT = 1e-12
+GRID = 20_000  # uniform numbers
 NEAR_PUBLISHED = 2.0  # perplexity
 
 
@@ -111,6 +113,26 @@ def test_samples_follow_the_model() -> None:
     seconds = np.array([WORDS.index(line[1]) if len(line) > 1 else 0 for line in words if line[:1] == ["the"]])
     assert chi_square(seconds, after(model, [1]).numpy()) > SMALLEST_P
     assert model.sample(3, seed=5) == model.sample(3, seed=5)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_every_word_has_its_share_of_the_uniform_numbers(order: int) -> None:
+    """The numbers that draw a word form at most one interval for each length of the context."""
+    model = NGram.fit(vocabulary(), split(), order)
+    sampler, state = Sampler.of(model), model.start(1)
+    assert sampler is not None
+    grid = (torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID
+    for word in [1, 2, 4, 0]:
+        drawn = sampler.draw(state.expand(GRID, -1), grid).bincount(minlength=len(WORDS))
+        assert (drawn - GRID * model.forecast(state)[0].exp()).abs().max() <= order
+        _, state = model.score(torch.tensor([[word]]), state)
+
+
+def test_a_model_that_is_not_interpolated_is_sampled_by_its_forecasts() -> None:
+    model = NGram.fit(vocabulary(), split(), 2)
+    model.backoffs -= 1.0
+    assert Sampler.of(model) is None
+    assert model.sample_tokens(100, 5, 0).shape[0] == 100
 
 
 def test_text_in_and_answers_out() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from trellis.corpus import Split, Vocabulary
 from trellis.errors import TrellisError
 from trellis.families.ngram.kneser_ney import count_ngrams, largest_sum, smooth
+from trellis.families.ngram.sampling import Sampler, sample_tokens
 from trellis.families.ngram.trie import NONE, Trie
 from trellis.models.base import LanguageModel, Saved
 from trellis.models.restoring import NORMALISED, check_finite, check_shapes
@@ -106,6 +107,13 @@ class NGram(LanguageModel):
             row, word, child = self.trie.children(node)
             log_probs[row, word] = self.log_probs[child]
         return log_probs
+
+    def sample_tokens(self, n: int, max_tokens: int, seed: int) -> Tensor:
+        many = n * len(self.vocab) > len(self.log_probs)  # then it pays to prepare the sampler
+        sampler = Sampler.of(self) if many else None
+        if sampler is None:
+            return super().sample_tokens(n, max_tokens, seed)
+        return sample_tokens(self, sampler, n, max_tokens, seed)
 
     def backoff(self, nodes: Tensor) -> Tensor:
         """The log backoff weights of contexts."""
