@@ -19,8 +19,8 @@ class Busy(Exception):  # noqa: N818
 
 
 class Turns:
-    """Runs functions in one thread, in the order of their arrival. A client stops waiting after `seconds`: a query that
-    has not begun is then dropped, and one that has begun is finished, but its answer is not sent.
+    """Runs functions in one thread, in the order of their arrival. A client stops waiting after `seconds`. If its query
+    has not been started by then, it is dropped. Otherwise it is finished, but its answer is not sent.
 
     The thread is a daemon, so that the program can end while a query runs."""
 

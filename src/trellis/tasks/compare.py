@@ -48,7 +48,8 @@ class Scored(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A model to compare. `dynamic` is its dynamic evaluation; if None, it scores texts with its trained weights."""
+    """A model to compare. `dynamic` is the dynamic evaluation of the model; if None, the model scores texts with its
+    trained weights."""
 
     name: str
     model: LanguageModel
@@ -126,7 +127,8 @@ def compare(
     cache: bool = False,
     dynamic: bool = False,
 ) -> list[Row]:
-    """Compare language models, given as models or files, on a text that is given as in `evaluate`.
+    """Compare language models on a text. Models are objects or files, and the text has any form that `evaluate`
+    accepts.
 
     Returns a row per model. These options add rows:
 
