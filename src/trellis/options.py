@@ -101,7 +101,7 @@ def inside(value: float, within: str) -> bool:
 
 
 def phrase(within: str) -> str:
-    """An interval, in words if only its lower bound matters."""
+    """An interval as text, such as "in [0, 1)". If only the lower bound matters, "at least 1"."""
     low, high = within[1:-1].split(", ")
     return f"in {within}" if float(high) < LARGE else f"{'at least' if within[0] == '[' else 'above'} {low}"
 

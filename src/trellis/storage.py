@@ -165,7 +165,8 @@ def write_tensors(
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu", checked: bool = False) -> dict[str, Tensor]:
-    """Read every tensor of a safetensors file, verifying its checksum; if `checked`, a file without one is rejected.
+    """Read every tensor of a safetensors file and verify its checksum. If `checked`, a file without checksum is
+    rejected.
 
     Files from other programs have no checksum."""
     with _opened(path) as (file, header):

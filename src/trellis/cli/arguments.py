@@ -116,7 +116,7 @@ def noting_unknown(chunks: Iterable[list[Sentence]], model: Any) -> Iterator[lis
 
 
 def reported(chunks: Iterable[list[Any]], args: argparse.Namespace) -> Iterator[list[Any]]:
-    """The chunks, with a progress report unless the terminal shows the results; raises if there are none."""
+    """The chunks, with a progress report unless the terminal shows the results. Raises if there are no chunks."""
     hidden = bool(args.text) or sys.stdout.isatty()
     with Progress.hidden() if hidden else progress(args.command, None, "sentences") as bar:
         for chunk in chunks:

@@ -147,7 +147,7 @@ class Table(NamedTuple):
     columns: Mapping[Any, Column] | None = None
 
     def show(self) -> None:
-        """Print the table with the best value of each ranked column in bold; a note if there are no rows."""
+        """Print the table with the best value of each ranked column in bold, or a note if there are no rows."""
         if not self.rows:
             return Note(f"{self.title or 'answer'}: nothing to show").show()
         columns = self.columns or dict(zip(self.rows[0], columns_of(self.rows[0]), strict=True))

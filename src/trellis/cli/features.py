@@ -27,7 +27,7 @@ Writer = Callable[[BinaryIO, Chunks, Example], None]
 
 
 def write_features(path: Path, chunks: Chunks, example: Example) -> None:
-    """Write rows of tokens; .npy has only their vectors, and gets a table of the tokens beside it."""
+    """Write rows of tokens. A .npy file has only their vectors; the tokens are written to a table beside it."""
     from trellis.storage import atomic_write
 
     with atomic_write(path) as file:

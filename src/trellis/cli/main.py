@@ -36,7 +36,7 @@ def find_commands() -> dict[str, ModuleType]:
 
 
 def load_command(name: str, path: str) -> ModuleType | None:
-    """Import the module of a command; None, with a warning, if another package's command is broken."""
+    """Import the module of a command. If a command of another package is broken, log a warning and return None."""
     try:
         module = import_module(path)
         reason = ", ".join(f"it has no {part}" for part in PARTS if not hasattr(module, part))
@@ -82,7 +82,7 @@ def parse(found: dict[str, ModuleType], argv: list[str] | None = None) -> argpar
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command; user errors print one line and exit with code 2, interrupts are left to `trellis.__main__`."""
+    """Run one command. User errors print one line and exit with code 2; interrupts are left to `trellis.__main__`."""
     if sys.stdout is None:
         fail("Standard output is closed.", 2)
     if getattr(sys.stdout, "encoding", None) not in (None, "utf-8", "UTF-8") and hasattr(sys.stdout, "reconfigure"):

@@ -258,7 +258,7 @@ class Positions:
         return union(self.follow[position] for position in self.places(places))
 
     def places(self, number: int) -> Iterable[int]:
-        """The positions in a set; raises when a pattern takes too many steps in all."""
+        """The positions in a set. Raises if a pattern takes too many steps in total."""
         self.steps += number.bit_count()
         if self.steps > MOST_STEPS:
             raise TrellisError("A pattern is too complex with its repetitions; simplify it.")

@@ -47,8 +47,8 @@ class Lexicon:
         """A lexicon with all words of the tagged sentences, and the spelling classes with at least `common` tokens of
         rare words. A rare word is one seen at most `rare` times.
 
-        Untagged text has no part in this: tags say nothing about words and spelling classes that occur only there, and
-        a word that is common only there would train no spelling class."""
+        Untagged text is not used. The tags of words and spelling classes that occur only in untagged text would be
+        unknown, and a word that is frequent only there would not train its spelling class."""
         seen = Counter(chain.from_iterable(sentences))
         kinds = Counter(
             kind
@@ -103,7 +103,8 @@ class Lexicon:
         return {tag: number for number, tag in enumerate(self.tags)}
 
     def kinds(self) -> np.ndarray:
-        """The spelling class of each word of the vocabulary; -1 for the classes themselves, <eos> and <unk>: [V]."""
+        """The spelling class of each word of the vocabulary, [V]. It is -1 for the classes themselves, <eos> and
+        <unk>."""
         words = self.vocab.words
         return np.array([-1 if w in (EOS, UNK) or w.startswith(KIND) else self.kind(w) for w in words])
 

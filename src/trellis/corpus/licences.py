@@ -24,5 +24,5 @@ UNKNOWN = "unknown: before you publish this model, check the licence of the text
 
 
 def licence_of(source: str) -> str:
-    """The licence of a named corpus; for any other text, that it is unknown."""
+    """The licence of a named corpus. For any other text, a phrase that says that its licence is unknown."""
     return LICENCES.get(source, UNKNOWN)

@@ -130,8 +130,8 @@ class SparseLikelihoods(Likelihoods):
 
 
 class Classed:
-    """Symbols in C classes [V]. To predict, all symbols are computed with the distribution of the largest class; those
-    of the other classes are then replaced. The other classes have predictors of their own. Every function therefore
+    """Symbols in C classes [V]. To predict, all symbols are first computed as if they were in the largest class. The
+    symbols of the other classes are then replaced; these classes have predictors of their own. Every function therefore
     costs O(V k) per sequence."""
 
     def __init__(self, likelihoods: Likelihoods, classes: Tensor, num_classes: int) -> None:
@@ -163,8 +163,8 @@ class Classed:
         return torch.stack(found)
 
     def predict(self, probs: Callable[[int], Tensor], alone: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """sum_z probs(c)[b, z] p(x | z), where c is the class of x: [B, V]; and, in the same pass over the symbols,
-        sum_z alone[n, z] p(x | z): [n, V]."""
+        """sum_z probs(c)[b, z] p(x | z), [B, V], where c is the class of x. The same pass over the symbols also
+        computes sum_z alone[n, z] p(x | z): [n, V]."""
         first = probs(self.largest)
         found = self.likelihoods.whole(first if alone is None else torch.cat([first, alone]))
         found, others = found[: len(first)], found[len(first) :]

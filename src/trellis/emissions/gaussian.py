@@ -72,8 +72,8 @@ class Covariance(ABC):
 
     @abstractmethod
     def coefficients(self, means: Array, covars: Array) -> tuple[Array, float]:
-        """log N(x; mean_z, covar_z) as coefficients of the monomials of x, [K, D], and the largest precision; arrays.
-        Raises LinAlgError if a covariance is not positive definite."""
+        """log N(x; mean_z, covar_z) as coefficients of the monomials of x, [K, D], and the largest precision, as
+        arrays. Raises LinAlgError if a covariance is not positive definite."""
 
     @abstractmethod
     def variances(self, covars: Array) -> Array:

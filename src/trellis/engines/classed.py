@@ -61,7 +61,8 @@ class Problem(NamedTuple):
         return cls(array(prior), array(matrix), array(rest.begins), array(rest.classes), *tail)
 
     def workers(self, copied: int = 0) -> int:
-        """The number of threads; each should compute more numbers than the `copied` ones it adds up in the end."""
+        """The number of threads. Each thread should compute more numbers than the `copied` numbers that it adds up in
+        the end."""
         numbers = math.prod(self.rows.shape) * self.prior.shape[1] ** 2
         return team.size(min(len(self.rows), 1 + numbers // max(THREAD_WORTH, copied)))
 
@@ -122,7 +123,7 @@ def score(
 def expect(
     prior: Belief, transition: ClassBlocks, potentials: Potentials, lengths: Tensor
 ) -> reference.Expected:  # fmt: skip
-    """The expected statistics of EM; those of the transitions are of all states, [K, K]."""
+    """The expected statistics of EM. Expected transitions are over all states: [K, K]."""
     rest = Observed.of(transition, potentials, lengths)
     problem = Problem.of(prior.probs, transition.whole, potentials.table, rest)
     norms, alphas, last = run_forward(problem, keep=True)

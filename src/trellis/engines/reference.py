@@ -146,7 +146,8 @@ def or_prior(last: Tensor, prior: Tensor, lengths: Tensor) -> Tensor:
 
 
 def last_belief(stacked: Tensor, steps: Steps) -> Belief:
-    """a_t and its live states at each sequence's last step, from a_t [B, T, k]; the prior if it has no steps."""
+    """a_t and its live states at each sequence's last step, from a_t [B, T, k]. A sequence without steps has the
+    prior."""
     probs, ids = last_step(stacked, steps.lengths), steps.potentials.ids
     return Belief(probs, None if ids is None or any(steps.wide) else last_step(ids, steps.lengths))
 

@@ -21,7 +21,7 @@ GRAPHS: Graphs = {}
 
 
 def replayed(name: str, function: Callable[..., Any], problem: Problem, numbers: int, graphs: Graphs = GRAPHS) -> Any:
-    """function(*problem); from the second problem of the same shape on, by a graph, if it is small.
+    """function(*problem). If the problem is small and its shape has been seen before, it is computed by a graph.
 
     `numbers` is the size of the largest intermediate result. The function, which has this name, must not synchronise
     with the device."""
@@ -89,7 +89,7 @@ def by_kind(places: list[Tensor], values: list[Tensor]) -> list[list[tuple[Tenso
 
 
 def copies(tensors: list[Tensor]) -> list[Tensor]:
-    """Copies; those of floating-point numbers by one kernel."""
+    """Copies of tensors; all floating-point tensors are copied by one kernel."""
     numbers = [tensor for tensor in tensors if tensor.is_floating_point()]
     found = iter(torch._foreach_mul(numbers, 1.0) if numbers else [])
     return [next(found) if tensor.is_floating_point() else tensor.clone() for tensor in tensors]

@@ -48,8 +48,8 @@ class Score(torch.autograd.Function):
 
 
 class SetScore(torch.autograd.Function):
-    """`Score` for the blocks between a few sets of states, from their queries and keys [G, k, d] and normalisers
-    [G, k], in the precision of `k`, a copy of the keys; the gradient of the blocks is never stored."""
+    """`Score` for the blocks between a few sets of states. Blocks are computed from queries and keys [G, k, d] and
+    normalisers [G, k], in the precision of `k`, a copy of the keys. The gradient of the blocks is never stored."""
 
     @staticmethod
     def forward(

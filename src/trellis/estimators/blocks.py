@@ -44,7 +44,8 @@ class Block(NamedTuple):
 
 
 def make_blocks(observed: Observations, states: int, numbers_per_step: int, device: str) -> list[Block]:
-    """Group sequences into blocks, longest first; all sequences of a block are at least half as long as its longest."""
+    """Group sequences into blocks, longest first. In a block, each sequence is at least half as long as the longest
+    one."""
     if len(observed.lengths) == 1:
         return [make_block(observed, np.arange(len(observed.values)), np.array([0]), states, device)]
     offsets = np.concatenate([[0], np.cumsum(observed.lengths)])

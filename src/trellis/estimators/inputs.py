@@ -73,7 +73,8 @@ def read_symbols(X: Any, lengths: Any = None, missing_values: Any = None) -> Obs
 
 
 def read_numbers(X: Any, lengths: Any = None, missing_values: Any = None) -> Observations:
-    """Read numbers [N, F], or [N] for one feature, with `lengths`; or a list of such arrays, one per sequence.
+    """Read numbers. They are an array [N, F], or [N] for one feature, with `lengths`, or a list of such arrays, one per
+    sequence.
 
     An observation with any missing feature is treated as missing."""
     X = listed(X)

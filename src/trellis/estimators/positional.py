@@ -9,7 +9,8 @@ Class = TypeVar("Class", bound=type)
 
 
 def positional(names: str) -> Callable[[Class], Class]:
-    """A class decorator: these parameters may be passed by position, in this order; all others by keyword."""
+    """A class decorator. These parameters may be passed by position, in this order; all others are passed by
+    keyword."""
     order = names.split()
 
     def decorate(cls: Class) -> Class:

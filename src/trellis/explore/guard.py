@@ -33,7 +33,8 @@ App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[N
 
 
 class Guard:
-    """ASGI middleware. `hosts` are the accepted host names; if None, any is accepted, and the token protects."""
+    """ASGI middleware. `hosts` are the accepted host names. If None, any name is accepted, and the token protects the
+    server."""
 
     def __init__(self, app: App, hosts: Collection[str] | None = LOOPBACK, token: str | None = None) -> None:
         self.app, self.hosts, self.token = app, hosts, token
@@ -126,7 +127,7 @@ def urlsplit_safe(origin: str) -> str:
 
 
 def query_token(scope: Scope) -> str:
-    """The token in the query string; empty if there is none, or too many fields."""
+    """The token in the query string; empty if there is no token, or if there are too many fields."""
     try:
         given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100)
     except ValueError:

@@ -34,7 +34,7 @@ class Kept:
         return digest.hexdigest()[:32]
 
     def load(self) -> dict[str, np.ndarray]:
-        """The arrays in the file; none if it is absent, damaged, or that of another model."""
+        """The arrays in the file. There are none if the file is absent or damaged, or belongs to another model."""
         if self.file is None or not self.file.is_file():
             return {}
         try:

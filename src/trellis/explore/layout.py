@@ -73,8 +73,8 @@ def principal(vectors: np.ndarray, dimensions: int) -> np.ndarray:
 
 
 def in_disc(points: np.ndarray) -> np.ndarray:
-    """Points [n, 2] scaled to a disc of radius 1; ranks rather than distances, so that outliers do not squeeze the
-    others."""
+    """Points [n, 2] placed in a disc of radius 1. Distances from the centre are replaced by ranks, so that outliers do
+    not squeeze the other points together."""
     distance = np.hypot(*points.T)
     rank = np.empty(len(points))
     rank[np.argsort(distance, kind="stable")] = np.arange(1, len(points) + 1)

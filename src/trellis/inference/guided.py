@@ -48,6 +48,6 @@ def sample_next(
 
 
 def relative(log_weights: Tensor) -> Tensor:
-    """exp of the weights less the largest, in float64; zero if all are -inf."""
+    """exp(weights - largest weight), in float64; zero if all weights are -inf."""
     top = log_weights.amax(-1, keepdim=True)
     return (log_weights - top.masked_fill(top == -torch.inf, 0.0)).double().exp()

@@ -110,7 +110,7 @@ def forward_means(prior: Normal, transition: Tensor, vectors: Tensor, covs: Covs
 
 
 def each(covs: Covs, matrices: Callable[[int], Tensor], vectors: Tensor) -> Tensor:
-    """The symmetric matrix of each step times its vector: [B, T, h]; converged steps in a single product."""
+    """The symmetric matrix of each step times its vector: [B, T, h]. All converged steps are one product."""
     first = [times(matrices(t), vectors[:, t]) for t in range(covs.settled)]
     rest = vectors[:, covs.settled :] @ matrices(-1)[0] if covs.settled < len(covs.at) else vectors[:, :0]
     return torch.cat([torch.stack(first, 1), rest], 1) if first else rest

@@ -55,8 +55,8 @@ class Take(torch.autograd.Function):
 
 
 class Pick(torch.autograd.Function):
-    """values[index] for distinct indices. The gradient of values[i] is that of entry inverse[i], so entries with
-    repeated indices must have zero gradient; if inverse is None, entries not picked have zero gradient."""
+    """values[index] for distinct indices. The gradient of values[i] is that of entry inverse[i], so all other entries
+    with the same index must have zero gradient. If inverse is None, entries that are not picked have zero gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:

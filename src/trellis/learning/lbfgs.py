@@ -14,7 +14,7 @@ Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]  # point -> value an
 
 
 class LBFGS:
-    """Minimises a function of a point [n] in steps, with the last `history` steps as a model of its curvature."""
+    """Minimises a function of a point [n] in steps. Its curvature is estimated from the last `history` steps."""
 
     def __init__(self, evaluate: Evaluate, point: np.ndarray, history: int) -> None:
         self.evaluate, self.point, self.history = evaluate, point, history

@@ -201,7 +201,8 @@ def by_anchors(given: Moments, states: int, smallest: float = 1e-3) -> Probabili
 def by_cooccurrence(
     given: Moments, states: int, seed: int = 0, penalty: float = PENALTY, starts: int = 10, steps: int = 3000
 ) -> Probabilities:
-    """The model whose pairs of symbols are closest to the counted ones in KL divergence; the best of several starts.
+    """The model whose pairs of symbols are closest to the counted pairs in KL divergence. The best of several starts is
+    kept.
 
     Since pairs alone do not identify a model, a penalty prefers a small |det Theta|, where Theta is the joint
     distribution of adjacent states."""

@@ -90,9 +90,9 @@ class Guide:
 
     @torch.no_grad()
     def particles(self, model: LanguageModel, n: int = 100, prompt: Text = "", seed: int = 0) -> Particles:
-        """Sequential Monte Carlo. The HMM under the constraint proposes tokens, and each text is weighted by the ratio
-        of its probabilities under the guided model and under the HMM. If the effective sample size falls below n / 2,
-        texts are resampled systematically."""
+        """Sequential Monte Carlo. The HMM, conditioned on the constraint, proposes tokens. Each text is weighted by the
+        ratio of its probabilities under the guided model and under the HMM. If the effective sample size falls below n
+        / 2, texts are resampled systematically."""
         writer, generator = Writer(model, self, n, prompt), seeded(seed)
         weights = torch.zeros(n, dtype=torch.float64, device=self.product.device)  # log
         total, least = float(self.product.log_prob(self.positions(writer.prefixes()[:1]))), float(n)

@@ -93,8 +93,8 @@ def check_top(model: Any, top: int | None) -> None:
 def token_rows(
     model: Any, given: Sequence[Sentence], kind: str | None = None, top: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Rows with the position of each token and its vector; with `top`, with its `top` most probable states in every
-    layer."""
+    """Rows with the position and the vector of each token. With `top`, they have the `top` most probable states of
+    every layer instead of the vector."""
     for sentence, vectors in zip(given, model.embed([one.ids for one in given], kind), strict=True):
         spans: Sequence[Any] = sentence.spans or [(None, None)] * len(sentence.tokens)
         best = best_states(vectors, model.sizes, top) if top else [[{"vector": vector}] for vector in vectors]

@@ -50,7 +50,7 @@ def is_alone(text: Text) -> bool:
 
 
 def as_array(text: Text) -> Any:
-    """A tensor or a pandas column as an array; other text as it is."""
+    """A tensor or a pandas column as an array. Other text is returned unchanged."""
     text = text.cpu() if isinstance(text, Tensor) else text
     convert = getattr(text, "to_numpy", getattr(text, "numpy", None))
     return text if convert is None else convert()

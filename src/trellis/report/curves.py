@@ -114,7 +114,7 @@ def _points(lines: list[dict[str, float | str | None]], name: str) -> Iterator[P
 
 
 def draw_curves(curves: Curves, baselines: Mapping[str, float]) -> Markup:
-    """The picture twice, for a screen and for a phone; the style sheet shows one of them."""
+    """Two versions of the picture, for a screen and for a phone. The style sheet shows one of them."""
     return join(*(_draw(curves, baselines, width, f"curves {name}") for name, width in WIDTHS.items()))
 
 

@@ -46,7 +46,8 @@ class Trellis(NamedTuple):
 
 
 def draw_trellis(trellis: Trellis, **look: object) -> Markup:
-    """An SVG: circle size shows state probability, line width transition probability; rings mark the Viterbi path.
+    """An SVG. Circles show state probabilities, line widths show transition probabilities, and rings mark the Viterbi
+    path.
 
     `look` has attributes of the SVG element."""
     height, width = TOP + ROW * len(trellis.names) + BOTTOM, LEFT + COLUMN * len(trellis.words)

@@ -50,7 +50,8 @@ class Scored(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A model to compare. `dynamic` is its dynamic evaluation; if None, it scores texts with its trained weights."""
+    """A model to compare. `dynamic` is the dynamic evaluation of the model; if None, the model scores texts with its
+    trained weights."""
 
     name: str
     model: LanguageModel

@@ -13,7 +13,8 @@ def interpolate(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def fit_weights(log_probs: np.ndarray) -> np.ndarray:
-    """Maximum-likelihood mixture weights [models] given log p [models, tokens]; never worse than the best single model.
+    """Maximum-likelihood mixture weights [models] given log p [models, tokens]. The mixture is never worse than the
+    best model.
 
     Fitted by EM from equal weights; the likelihood is concave, so EM finds the maximum."""
     best = log_probs.max(0)

@@ -28,8 +28,8 @@ def check_emission(emission: Emission, prior: Any = 0.0, observations: Any = Non
     prior : float or tuple
         The prior that has no effect on the M-step; for symbols, a pseudocount of zero.
     observations : Tensor or Vectors
-        3 sequences of 5 observations, some of them missing. By default, all symbols of a `SymbolEmission`, each of
-        which is then checked; for other emissions, `Vectors` sampled from the emission.
+        3 sequences of 5 observations, some of them missing. By default, these are all symbols of a
+        `SymbolEmission`, or `Vectors` sampled from another emission.
 
     Examples
     --------

@@ -304,7 +304,8 @@ def em(case: Case) -> None:
 
 
 def pseudocounts(case: Case) -> None:
-    """With pseudocounts but no counts, zeros stay zero and other entries positive; with neither, nothing changes."""
+    """With pseudocounts but no counts, zeros stay zero and other entries stay positive. With neither, nothing
+    changes."""
     operator, ones = case.operator, torch.ones(2, 1, case.states, dtype=torch.float64)
     nothing = torch.zeros_like(operator.expected(*ones))
     assert_close(operator.maximised(nothing).dense(), operator.dense(), what="without counts")

@@ -42,7 +42,8 @@ def about_teacher(config: RunConfig) -> dict[str, Any]:
 
 
 def samples_of(train: Split, vocab: Vocabulary, config: RunConfig, device: str) -> Split:
-    """Sentences sampled from the teacher, at most as long as the longest of the training text; cached."""
+    """Sentences sampled from the teacher, from the cache if possible. None is longer than the longest training
+    sentence."""
     path, tokens = as_path(config.train.teacher), config.train.teacher_tokens
     longest = int(np.diff(train.sentences).max())
     model = hashlib.sha256(find_model(path).read_bytes()).hexdigest()
@@ -56,8 +57,8 @@ def samples_of(train: Split, vocab: Vocabulary, config: RunConfig, device: str) 
 
 
 def sample_text(teacher: LanguageModel, vocab: Vocabulary, tokens: int, longest: int, seed: int) -> np.ndarray:
-    """At least `tokens` tokens of sampled sentences, each of at most `longest` tokens including <eos>, encoded with a
-    vocabulary that has the same words: int32."""
+    """Sampled sentences with at least `tokens` tokens in total, as int32 ids of a vocabulary that has the same words.
+    Each sentence has at most `longest` tokens, including <eos>."""
     if set(teacher.vocab.words) != set(vocab.words):
         own, given = len(teacher.vocab), len(vocab)
         raise TrellisError(

@@ -153,7 +153,7 @@ def verdicts(name: str, row: Row) -> list[str]:
 
 
 def contexts(loser: str, winner: str, found: Sequence[Context]) -> list[Table]:
-    """A table of words in context with both log-probabilities; none if there are no contexts."""
+    """A table of words in context with both log-probabilities; no table if there are no contexts."""
     columns = {"text": Column("context"), "log_prob": Column(f"log p {loser}", log_prob)}
     columns["other"] = Column(winner, log_prob)
     return [Table(f"where {loser} loses most to {winner}", [vars(one) for one in found], columns)] if found else []

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def filled(model: Any, chunk: list[Sentence], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each sentence; an empty one has no gaps."""
+    """A row for each sentence; an empty sentence has no gaps."""
     full = next((one.place for one in chunk if one.ids.size and (one.ids >= 0).all()), None)
     if full is not None:
         raise TrellisError(f"{full} has no gap; write ___ for each missing word.")

@@ -86,7 +86,7 @@ def train(args: argparse.Namespace) -> Answer:
 
 
 def data_table(args: argparse.Namespace) -> dict[str, Any]:
-    """The [data] section of the run; a CRF trains on a whole file, an HMM tagger holds part of it out."""
+    """The [data] section of the run. A CRF trains on a whole file; an HMM tagger holds out part of it."""
     table = {"source": args.data, "reader": args.format, "column": args.column}
     whole = args.model == "crf" and args.data not in DATA_SETS
     table |= {"valid_fraction": 0.0, "test_fraction": 0.0} if whole else {}
@@ -176,7 +176,7 @@ def apply(args: argparse.Namespace) -> Answer:
 
 
 def tagged(tagger: Tagger, chunk: list[tuple[Record, list[str]]], with_pos: bool) -> list[dict[str, Any]]:
-    """A row for each sentence; an empty one has no tags."""
+    """A row for each sentence; an empty sentence has no tags."""
     pairs = [[token.rpartition(SEPARATOR)[::2] if with_pos else (token, "") for token in row] for _, row in chunk]
     words, pos = ([[pair[i] for pair in row] for row in pairs] for i in range(2))
     for (record, _), row in zip(chunk, pairs, strict=True):

@@ -40,7 +40,7 @@ class Encoder(ABC):
 
 
 class BrownPaths(Encoder):
-    """Prefixes of Brown cluster paths; a word that was not clustered gets those of <unk>, if present."""
+    """Prefixes of Brown cluster paths. A word that was not clustered has the path of <unk>, if there is one."""
 
     def __init__(self, file: Path, device: str = "cpu") -> None:
         words, clusters = read_paths(file)
@@ -143,7 +143,7 @@ ENCODERS = OF_FILES | OF_MODELS
 
 
 def split_spec(spec: str) -> tuple[str, Path]:
-    """Split KIND:PATH into an encoder kind and its file; for a folder, the model in it."""
+    """Split KIND:PATH into an encoder kind and its file. If PATH is a folder, the file is the model in it."""
     kind, colon, path = spec.partition(":")
     if not colon or not path:
         raise TrellisError(f"The representation {spec!r} has no path; write it as KIND:PATH.")

@@ -175,7 +175,7 @@ def restore_adagrad(crf: CRF, descent: torch.optim.Adagrad, generator: torch.Gen
 def by_crfsuite(
     crf: CRF, features: Features, gold: Tensor, config: CRFTrainConfig, seed: int, checkpoints: Checkpoints
 ) -> None:
-    """Train with python-crfsuite, using our ids as attribute and label names, and copy its weights; without
+    """Train with python-crfsuite, with our ids as names of attributes and labels, and copy its weights. There are no
     checkpoints."""
     if crf.dense.numel():
         raise TrellisError("The learner crfsuite supports only sparse features; train real-valued ones with lbfgs.")
@@ -225,7 +225,7 @@ def copy_crfsuite(crf: CRF, path: Path) -> None:
 
 
 def dumped_names(path: Path) -> dict[str, list[int]]:
-    """The names of crfsuite's internal ids, by section of its dump; these names are our ids."""
+    """For each section of crfsuite's dump, a mapping from its internal ids to names. The names are our ids."""
     names: dict[str, list[int]] = {}
     section = ""
     for line in path.read_text().splitlines():

@@ -95,7 +95,8 @@ def chunk(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
 
 
 def huang(words: Sequence[str], pos: Sequence[str] | None) -> Attributes:
-    """Huang and Yates: words (here also those around), suffix, capitalisation and digits; parts of speech if given."""
+    """The features of Huang and Yates: word, suffix, capitalisation and digits. We add the surrounding words and, if
+    given, parts of speech."""
     own = [
         [f"suffix={suffix}" for suffix in HUANG_SUFFIXES if w.lower().endswith(suffix)]
         + ["capital"] * w[:1].isupper()

@@ -71,7 +71,8 @@ class Step(NamedTuple):
 
 
 def tilted_step(weights: Tensor, total: Tensor, shift: Tensor) -> Step:
-    """weights [n, K_m]: sum_x of the other layers' activity times exp(theta - shift); total [n, 1]: of all layers'."""
+    """`weights` [n, K_m] is sum_x of the activity of the other layers times exp(theta - shift); `total` [n, 1] is sum_x
+    of the activity of all layers."""
     tilt = weights.log() + shift
     return Step(tilt, tilt)
 
@@ -141,8 +142,8 @@ class Ascent:
         return torch.nn.functional.pad(weights, (0, 1), value=floor(weights.dtype, len(self.tables)))
 
     def leave_out(self, m: int, enter: Iterable[int]) -> Tensor:
-        """Multiply the layers `enter` into the product of activities and divide by that of layer m; returns sum_x of
-        the product times layer m's table: [n, K_m + 1]. Processes a few tokens at a time."""
+        """Multiply the product of activities by those of the layers `enter`, and divide it by the activity of layer m.
+        Returns sum_x of the product times layer m's table: [n, K_m + 1]. Processes a few tokens at a time."""
         changes: list[tuple[int, Callable[..., Tensor]]] = [(n, Tensor.mul_) for n in enter]
         changes += [(m, Tensor.div_)] if m != self.out else []
         reach = self.others.new_empty(len(self.words), len(self.tables[m]))

@@ -94,7 +94,8 @@ class StepwiseVariationalLearner(GradientLearner):
 
 
 def choose_inner(name: str, factored: bool) -> str:
-    """The emission update of this name; scaling, which updates each theta separately, rejects a factored theta."""
+    """The emission update of this name. Raises for "scaling" with a factored theta, because scaling updates each entry
+    of theta separately."""
     name = {AUTO: "adam" if factored else "scaling"}.get(name, name)
     if factored and name == "scaling":
         raise TrellisError('train.inner = "scaling" needs model.params = "table"; use adam or lbfgs.')
@@ -102,8 +103,9 @@ def choose_inner(name: str, factored: bool) -> str:
 
 
 class VariationalEMLearner(StepwiseVariationalLearner):
-    """Batch EM for texts that fit in memory. Each sentence's mean field starts from that of the previous epoch; at the
-    end of an epoch, L-BFGS maximises the emission term of the bound, which is concave. The bound never decreases."""
+    """Batch EM for texts that fit in memory. The mean field of a sentence starts from that of the previous epoch. At
+    the end of an epoch, L-BFGS maximises the emission term of the bound, which is concave. The bound never
+    decreases."""
 
     def __init__(self, model: FHMM, config: FHMMTrainConfig, total_steps: int = 0) -> None:
         super().__init__(model, config, total_steps)

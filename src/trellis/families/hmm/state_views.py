@@ -88,7 +88,7 @@ class StateViews(LanguageViews):
 
     @cached_property
     def known_words(self) -> Tensor:
-        """The most probable word of each state other than <unk>, [K]; of a large model, the most probable word."""
+        """The most probable word of each state other than <unk>, [K]. In a large model, <unk> is not excluded."""
         vocab, states = self.model.vocab, self.model.num_states
         if vocab.unk is None or states * len(vocab) > MOST_PAIRS:
             return self.best_words

@@ -112,6 +112,6 @@ class TaggedTables(TaggedParams, Maximisable):
 def with_tags(
     words: SavedParams, num_tags: int, kinds: Tensor, backoff: float = 0.0, hard: bool = False
 ) -> TaggedParams:
-    """Add tags to the parameters of words; the result has an M-step if those have one."""
+    """Add tags to the parameters of words. The result has an M-step if the parameters of words have one."""
     kind = TaggedTables if isinstance(words, Tables) else TaggedParams
     return kind(words, num_tags, kinds, backoff, hard)

@@ -47,9 +47,9 @@ def fit_lds(
 ) -> LDS:
     """Subspace identification and up to `iterations` of EM, fewer if an update fails.
 
-    `settings` are the other options of `LDSConfig`. `pseudocounts` per word reduce the scale of rare words; those of
-    `noise_prior` add to the noise and prevent overfitting rare words. Simpler types of `noise` (see
-    `parameters.NOISES`), unwhitened words and a random `init` are available for comparison."""
+    `settings` are the other options of `LDSConfig`. `pseudocounts` per word reduce the scale of rare words. The
+    pseudocounts of `noise_prior` increase the noise and prevent overfitting of rare words. Simpler types of `noise`
+    (see `parameters.NOISES`), unwhitened words and a random `init` are available for comparison."""
     config = LDSConfig(dim=dim, **settings)
     covariances = lagged_covariances(moments, config)
     parameters = begin_lds(covariances, config, seed)

@@ -121,7 +121,7 @@ class Finite:
 def is_tight(children: Tensor) -> bool:
     """Whether the spectral radius of the expected children [R, R] is at most one: then every tree is finite.
 
-    By the power method; a positive x with x M <= x proves it."""
+    Computed by the power method. A positive x with x M <= x is a proof."""
     x = torch.ones_like(children[0])
     for _ in range(POWERS):
         after = x @ children

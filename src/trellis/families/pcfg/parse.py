@@ -133,7 +133,7 @@ def most_probable(given: Given, logs: Logs) -> list[Node | None]:
 
 
 def sampled(given: Given, logs: Logs) -> list[Node | None]:
-    """Random trees given the words; that of a sentence does not depend on the rest of its batch."""
+    """Random trees given the words. The tree of a sentence does not depend on the rest of its batch."""
     found, grammar = given.posterior(), given.model.grammar()
     impossible = (found.log_probs == -torch.inf).tolist()
     trees: list[Node | None] = []

@@ -10,7 +10,8 @@ BLOCK = 1024  # entries at a time
 
 @triton.jit
 def weigh(counts, old, pseudocount, at, inside, KEEP: tl.constexpr):
-    """Counts with the pseudocount, zero where the old probability is zero if KEEP; and the old probabilities."""
+    """Counts plus the pseudocount, and the old probabilities. If KEEP, counts are zero where the old probability is
+    zero."""
     weights = tl.maximum(tl.load(counts + at, mask=inside, other=0.0) + pseudocount, 0.0)
     before = tl.load(old + at, mask=inside, other=0.0)
     if KEEP:
@@ -44,7 +45,7 @@ def log_columns_kernel(counts, totals, old, out, pseudocount, N, BLOCK: tl.const
 
 
 def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool) -> Tensor:
-    """Distributions along the last axis; without counts, the old one."""
+    """Distributions along the last axis. A distribution without counts is unchanged."""
     out = torch.empty_like(old)
     count = counts.numel() // counts.shape[-1]
     rows_kernel[(count,)](counts, old, out, float(pseudocount), counts.shape[-1], keep_zeros, BLOCK=BLOCK)
@@ -52,7 +53,7 @@ def rows(counts: Tensor, pseudocount: float, old: Tensor, keep_zeros: bool) -> T
 
 
 def log_columns(counts: Tensor, pseudocount: float, old: Tensor) -> Tensor:
-    """Logarithms of distributions along the first axis [V, K]; without counts, the old ones."""
+    """Logarithms of distributions along the first axis [V, K]. A distribution without counts is unchanged."""
     out, (symbols, states) = torch.empty_like(old), counts.shape
     totals = counts.sum(0) + symbols * pseudocount
     grid = symbols, triton.cdiv(states, BLOCK)

@@ -97,7 +97,8 @@ class ClassLogits(nn.Module):
 
 
 def every_logit(states: Tensor, words: Tensor, support: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """q_z . w_x at the support [V, k], gathered from all [V, K] logits; for models small enough to compute these."""
+    """q_z . w_x at the support [V, k], gathered from all logits [V, K]. This is for models that are small enough to
+    compute all logits."""
     low = None if dtype is words.dtype else states.detach().to(dtype).T
     logits = times(words, states.to(words.dtype).T, low)
     return logits if support is None else logits.gather(1, support)
