@@ -6,6 +6,7 @@ from torch import Tensor
 
 MOST = 8192  # ranks of a program of `join`
 RANKS = 256  # of one of `spread`
+VARYING = "length", "width", "batch"  # sizes for which a kernel is not compiled again
 
 
 @triton.jit
@@ -23,7 +24,7 @@ def weight(scales, one, other, whole):
     return tl.where(possible, tl.exp(both - tl.where(possible, whole, 0.0)), 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def join_kernel(left, right, scales, inside, length, width, batch, rank, SPLITS: tl.constexpr, RANKS: tl.constexpr):
     start, sentence = tl.program_id(0) // batch, tl.program_id(0) % batch
     splits, r = 1 + tl.arange(0, SPLITS), tl.arange(0, RANKS)
@@ -46,7 +47,7 @@ def join_kernel(left, right, scales, inside, length, width, batch, rank, SPLITS:
     tl.store(scales + row, tl.where(peak > 0.0, top + tl.log(shown), -float("inf")))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def spread_kernel(
     left, right, scales, outer, left_adjoint, right_adjoint, length, width, batch, rank, RANKS: tl.constexpr
 ):
