@@ -1,5 +1,6 @@
 """Compare models on one text: perplexity, its breakdown, and the significance of differences."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -203,15 +204,19 @@ def mixtures(scored: list[Scored], valid: list[Scored], interpolated: bool, cach
 
 
 def with_names(models: Sequence[Model] | Mapping[str, Model], device: str) -> list[Entry]:
-    """Models and their names: those given, or those of their files or families, numbered where they are the same."""
+    """Models and their names: those given, or their files, or their families, numbered where several are the same."""
     given = list(models.values() if isinstance(models, Mapping) else models)
-    found = [one if isinstance(one, LanguageModel) else load(as_path(one), LanguageModel, device) for one in given]
-    own = [model.name if one is model else str(one) for one, model in zip(given, found, strict=True)]
-    names = [str(name) for name in models] if isinstance(models, Mapping) else own
-    numbers = [
-        f" {names[: place + 1].count(name)}" if names.count(name) > 1 else "" for place, name in enumerate(names)
-    ]
-    return [Entry(name + number, model) for name, number, model in zip(names, numbers, found, strict=True)]
+    families = [one.name for one in given if isinstance(one, LanguageModel)]
+    found, seen = [], Counter[str]()
+    for one in given:
+        if isinstance(one, LanguageModel):
+            seen[one.name] += 1
+            number = f" {seen[one.name]}" if families.count(one.name) > 1 else ""
+            found.append(Entry(one.name + number, one))
+        else:
+            found.append(Entry(str(one), load(as_path(one), LanguageModel, device)))
+    names = models if isinstance(models, Mapping) else [entry.name for entry in found]
+    return [entry._replace(name=str(name)) for entry, name in zip(found, names, strict=True)]
 
 
 def adapted(entry: Entry, data: Any) -> Entry:
