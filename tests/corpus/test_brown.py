@@ -17,6 +17,7 @@ from benchmarks.brown import count_text
 from trellis.corpus import brown_counts
 from trellis.corpus.brown import (
     METHODS,
+    _chunks,
     average_mutual_information,
     brown_clusters,
     cloned,
@@ -124,6 +125,16 @@ def test_classes_are_all_used_and_their_paths_are_the_leaves_of_a_binary_tree(me
     assert found.paths == sorted(found.paths)
     assert sum(2.0 ** -len(path) for path in found.paths) == 1
     assert not any(b.startswith(a) for a, b in pairwise(found.paths))
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_words_are_placed_in_chunks_that_are_small_beside_those_placed(number: int, placed: int) -> None:
+    words, done = np.arange(number), 0
+    for chunk in _chunks(words, placed):
+        assert 1 <= len(chunk) <= max(1, (placed + done) // 16)
+        np.testing.assert_array_equal(chunk, words[done : done + len(chunk)])
+        done += len(chunk)
+    assert done == number
 
 
 @every_method
