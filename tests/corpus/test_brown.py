@@ -201,6 +201,12 @@ def test_a_memmap_is_read_block_by_block(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(whole.words, blocks.words)
 
 
+@pytest.mark.parametrize(("tokens", "wrong"), [([0, 9], 9), ([-1, 9], -1)])
+def test_an_id_outside_the_vocabulary_is_named(tokens: list[int], wrong: int) -> None:
+    with pytest.raises(TrellisError, match=f"Word id {wrong} is not"):
+        count_bigrams(np.array(tokens), 5)
+
+
 @pytest.mark.parametrize(
     ("tokens", "options", "sentence"),
     [
