@@ -65,7 +65,7 @@ def work(session: Session, options: argparse.Namespace) -> None:
     gc.freeze()
     if options.remap or not options.map.exists():
         record(session, options)
-    covering = Covering(options.map)
+    covering = Covering(options.map, session.items)
     trials = trial.Trials(PACKAGE, session, functions, covering.seconds)
     begun, results = time.monotonic(), Counter[str]()
     with trial.temporary() as controls:

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections import defaultdict
+from collections.abc import Container
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -70,13 +71,14 @@ def recorder(watched: set[str]) -> Recorder:
 class Covering:
     """The tests that execute a line: those in a file named after the module first, then the fastest."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: Container[str]) -> None:
+        """Read a map; `known` are the tests that still exist."""
         self.seconds: dict[str, float] = {}
         self.by_line = defaultdict[tuple[str, int], list[str]](list)
         self.by_file = defaultdict[str, list[str]](list)
         for text in path.read_text().splitlines():
             test = json.loads(text)
-            if not test["passed"] or not test["lines"]:
+            if not test["passed"] or not test["lines"] or test["test"] not in known:
                 continue
             self.seconds[test["test"]] = test["seconds"]
             for file, lines in test["lines"].items():

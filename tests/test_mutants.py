@@ -99,11 +99,12 @@ def test_the_tests_of_a_line(tmp_path: Path) -> None:
         ("tests/test_x.py::a", 0.1, True, {"learning/em.py": [2, 3]}),
         ("tests/test_em.py::b", 0.5, True, {"learning/em.py": [3]}),
         ("tests/test_x.py::c", 0.0, False, {"learning/em.py": [3]}),
+        ("tests/test_x.py::gone", 0.0, True, {"learning/em.py": [3]}),
     ]
     keys = "test", "seconds", "passed", "lines"
     path = tmp_path / "map.jsonl"
     path.write_text("".join(json.dumps(dict(zip(keys, test, strict=True))) + "\n" for test in tests))
-    covering = Covering(path)
+    covering = Covering(path, [name for name, *_ in tests if "gone" not in name])
     own, other = "tests/test_em.py::b", "tests/test_x.py::a"
     assert covering.tests("learning/em.py", range(3, 4), False) == [own, other]
     assert covering.tests("learning/em.py", range(2, 3), False) == [other]

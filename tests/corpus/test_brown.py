@@ -17,6 +17,7 @@ from benchmarks.brown import count_text
 from trellis.corpus import brown_counts
 from trellis.corpus.brown import (
     METHODS,
+    _chunks,
     average_mutual_information,
     brown_clusters,
     cloned,
@@ -126,6 +127,16 @@ def test_classes_are_all_used_and_their_paths_are_the_leaves_of_a_binary_tree(me
     assert not any(b.startswith(a) for a, b in pairwise(found.paths))
 
 
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_words_are_placed_in_chunks_that_are_small_beside_those_placed(number: int, placed: int) -> None:
+    words, done = np.arange(number), 0
+    for chunk in _chunks(words, placed):
+        assert 1 <= len(chunk) <= max(1, (placed + done) // 16)
+        np.testing.assert_array_equal(chunk, words[done : done + len(chunk)])
+        done += len(chunk)
+    assert done == number
+
+
 @every_method
 def test_same_seed_same_answer_whatever_the_number_of_threads(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     numba = pytest.importorskip("numba")
@@ -188,6 +199,12 @@ def test_a_memmap_is_read_block_by_block(tmp_path: Path, monkeypatch: pytest.Mon
     blocks = count_bigrams(np.memmap(tmp_path / "tokens", np.int32), 50)
     assert (whole.bigrams != blocks.bigrams).nnz == 0
     np.testing.assert_array_equal(whole.words, blocks.words)
+
+
+@pytest.mark.parametrize(("tokens", "wrong"), [([0, 9], 9), ([-1, 9], -1)])
+def test_an_id_outside_the_vocabulary_is_named(tokens: list[int], wrong: int) -> None:
+    with pytest.raises(TrellisError, match=f"Word id {wrong} is not"):
+        count_bigrams(np.array(tokens), 5)
 
 
 @pytest.mark.parametrize(

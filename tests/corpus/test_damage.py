@@ -20,6 +20,7 @@ from trellis.corpus import cache, encode
 from trellis.corpus.cache import cache_entries, is_intact, new_entry
 from trellis.corpus.load import Corpus, load_corpus
 from trellis.corpus.pythondocs import python_docs
+from trellis.corpus.vocab import Vocabulary
 from trellis.storage import BUILDING, LOCK, claimed, workshop
 
 TEXT = "the cat sees a dog\na dog sees the cat\nthe dog sees\n" * 30
@@ -42,6 +43,17 @@ def load(tmp_path: Path) -> Callable[[], Corpus]:
 def contents(corpus: Corpus) -> list[object]:
     arrays = [array.tolist() for split in corpus.splits.values() for array in split if array is not None]
     return [corpus.vocab, *arrays]
+
+
+def test_texts_of_one_size_and_other_vocabularies_have_entries_of_their_own(tmp_path: Path) -> None:
+    config, folder = DataConfig(str(tmp_path / "text.txt")), tmp_path / "cache"
+    for words in (["a", "b"], ["b", "a"]):
+        (tmp_path / "text.txt").write_text(" ".join(words) + "\na b" * 99)
+        corpus = load_corpus(config, folder)
+        assert corpus.vocab.decode(corpus["train"].tokens[:2]) == words
+    other = Vocabulary.choose({"a": 3}, unk=True)
+    assert load_corpus(config, folder, other).vocab == other
+    assert load_corpus(config, folder).vocab == corpus.vocab
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

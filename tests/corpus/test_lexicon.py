@@ -69,6 +69,7 @@ def test_a_symbol_is_a_word_with_its_tag() -> None:
     assert chosen.vocab.decode(symbols % size) == ["the", "dog", "<eos>"]
     assert [chosen.tags[tag - 1] for tag in symbols // size] == ["D", "N", "<eos>"]
     assert (chosen.symbols(["the", "dog"]) // size).tolist() == [0, 0, 1]
+    assert chosen.vocab.decode(chosen.symbols(["barking"]) % size) == ["barking", "<eos>"]  # rare, but itself
     with pytest.raises(TrellisError, match="Unknown tag 'X'"):
         chosen.symbols(["the"], ["X"])
     with pytest.raises(TrellisError, match="empty"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from torch import Tensor
 from trellis.errors import TrellisError
 from trellis.families.crf import model
 from trellis.families.crf.config import CRFTrainConfig
-from trellis.families.crf.learning import CURVATURE, copy_crfsuite, equal_curvature, sentences, train_crf
+from trellis.families.crf.learning import (
+    CURVATURE,
+    PERIOD,
+    converged,
+    copy_crfsuite,
+    equal_curvature,
+    sentences,
+    train_crf,
+)
 from trellis.families.crf.model import CRF, Features, observed_pairs
 from trellis.kernels import bags
 from trellis.kernels.bags import Pairs
@@ -212,12 +221,23 @@ def test_the_batches_of_adagrad_share_the_penalty() -> None:
     for weight in crf.parameters():
         torch.nn.init.ones_(weight)
     config = CRFTrainConfig("adagrad", l2=0.6, iterations=1, batch=8)
-    train_crf(crf, features, torch.zeros_like(gold), config)
+    with patch.object(CRF, "backward", autospec=True, side_effect=CRF.backward) as steps:
+        train_crf(crf, features, torch.zeros_like(gold), config)
+    assert sum(step.args[-1] for step in steps.call_args_list) == pytest.approx(config.l2)
     after_one = 1 - config.lr
     slopes = 2 * config.l2 * 8 / 12, 2 * config.l2 * 4 / 12 * after_one
     expected = after_one - config.lr * slopes[1] / np.hypot(*slopes)
     for weight in crf.parameters():
         torch.testing.assert_close(weight, torch.full_like(weight, expected), rtol=ADAGRAD, atol=0)
+
+
+def test_training_ends_when_the_loss_hardly_decreases() -> None:
+    before, after = 3.0, 2.0
+    losses = [before] + [after] * PERIOD
+    assert not converged(losses[:PERIOD], tolerance=1.0)
+    assert not converged(losses, tolerance=0.4)
+    assert converged(losses, tolerance=0.6)
+    assert converged([*losses, after], tolerance=0.1)
 
 
 def test_real_valued_features_are_learned() -> None:

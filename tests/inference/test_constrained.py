@@ -280,6 +280,28 @@ def test_the_search_stops_at_its_limit() -> None:
     np.testing.assert_allclose(expected[tuple(ended.tokens)], max(expected.values()), rtol=EXACT)
 
 
+@pytest.mark.parametrize("name", ["anything", "a phrase", "at most"])
+def test_the_end_may_have_any_id(name: str) -> None:
+    """The most probable sentence is the same if <eos> is the first token instead of the last."""
+    problem, order = small(4), [END, *range(WORDS)]
+    chain = problem.chain._replace(emission=Categorical(problem.chain.emission.dense()[order], None, 3))
+    vocab = trellis.Vocabulary([VOCAB.words[i] for i in order], [1] * 4)
+    product = Product(chain, CASES[name].compile(vocab), Span(0, MOST, 0))
+    expected = accepted(problem.sentences, CASES[name].compile(VOCAB))
+    best = most_probable_tokens(product, product.begin())
+    assert best is not None
+    assert best.proved
+    np.testing.assert_allclose(np.exp(best.log_prob), max(expected.values()), rtol=EXACT)
+    np.testing.assert_allclose(expected[tuple(i - 1 for i in best.tokens)], max(expected.values()), rtol=EXACT)
+
+
+def test_a_sentence_that_is_too_long_cannot_end() -> None:
+    product = Product(small(5).chain, CASES["anything"].compile(VOCAB), SENTENCES)
+    position = Prefixes(product).positions([Prefix((0,) * n, ()) for n in (MOST, MOST + 1)])
+    assert position.steps.tolist() == [MOST, MOST + 1]
+    assert product.next_tokens(position).exp().tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
+
+
 def test_prefixes_are_kept_within_the_size_of_the_cache() -> None:
     problem, automaton = small(11), contains("a b").compile(VOCAB)
     product, rows = Product(problem.chain, automaton, SENTENCES), [Prefix(row, (2, 1)) for row in ROWS if len(row) < 4]

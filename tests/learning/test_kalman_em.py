@@ -13,6 +13,7 @@ from trellis.inference import gaussian
 from trellis.inference.gaussian import Dynamics, Normal, Observation
 from trellis.learning.kalman_em import NOISES, learn_exactly
 
+HARDLY = 1e-6  # variance of observations that are almost exact
 SLACK = 1e-7  # by which rounding may lower a likelihood
 
 
@@ -50,6 +51,19 @@ def test_scaling_the_observations_changes_nothing_unless_their_noise_is_spherica
     volume = values.shape[0] * values.shape[1] * float(scale.log().sum())
     difference = abs(ours.log_likelihood - other.log_likelihood - volume)
     assert (difference < 1e-6) is same
+
+
+def test_states_that_are_observed_are_regressed_on_those_before() -> None:
+    """Without noise of the observations, the transition is that of least squares, and its noise the residuals'."""
+    generator, eye = torch.Generator().manual_seed(1), torch.eye(2, dtype=torch.float64)
+    values = torch.randn(50, 3, 2, generator=generator, dtype=torch.float64).cumsum(1)
+    begin = Normal(torch.zeros(2).double(), eye), Dynamics(eye, eye), Observation(eye, HARDLY * eye)
+    found = next(learn_exactly(*begin, values)).dynamics
+    before, after = values[:, :-1].flatten(0, 1), values[:, 1:].flatten(0, 1)
+    transition = torch.linalg.lstsq(before, after).solution.T
+    rest = after - before @ transition.T
+    torch.testing.assert_close(found.transition, transition, rtol=0, atol=10 * HARDLY)
+    torch.testing.assert_close(found.noise, rest.T @ rest / len(rest), rtol=0, atol=10 * HARDLY)
 
 
 def test_what_cannot_be_is_told(values) -> None:

@@ -198,4 +198,7 @@ class StepwiseEMLearner(EMLearner):
 
     def restore(self, tensors: dict[str, Tensor], json: dict[str, Any]) -> None:
         super().restore(tensors, json)
-        self.usual = operator.index(json.get("usual", 0))
+        try:
+            self.usual = operator.index(json["usual"])
+        except (KeyError, TypeError) as error:
+            raise wrong_checkpoint(error) from error

@@ -1,0 +1,76 @@
+"""Gradients are summed over processes in buckets, as soon as these are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trellis import distributed
+from trellis.learning import reduction
+from trellis.learning.reduction import Gradients
+
+PROCESSES = 3  # which all have the same gradients
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the messages that were sent."""
+    sizes = list[int]()
+
+    def begin_sum(flat: Tensor) -> Callable[[], object]:
+        sizes.append(flat.numel())
+        return lambda: flat.mul_(PROCESSES)
+
+    monkeypatch.setattr(distributed, "is_joined", lambda: True)
+    monkeypatch.setattr(distributed, "begin_sum", begin_sum)
+    return sizes
+
+
+def weights(*sizes: int, dtype: torch.dtype = torch.float64) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.ones(size, dtype=dtype)) for size in sizes]
+
+
+def test_every_gradient_is_a_sum_over_processes(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduction, "BUCKET", 8 * 5)
+    first, second, third, unused = every = weights(4, 3, 2, 1)
+    gradients = Gradients(every)
+    assert [[one.numel() for one in bucket] for bucket in gradients.buckets] == [[1, 2], [3], [4]]
+    for _ in range(2):
+        sent.clear()
+        with gradients.summed():
+            (first.sum() + (2 * second * second).sum() + 5 * third.sum()).backward()
+            assert sent == []  # the first bucket waits for a weight that is not used
+        assert sent == [2, 3, 4]
+        for weight, slope in ((first, 1), (second, 4), (third, 5)):
+            torch.testing.assert_close(weight.grad, torch.full_like(weight, PROCESSES * slope))
+            weight.grad = None
+        assert unused.grad is None
+
+
+def test_complete_buckets_are_sent_before_the_backward_pass_ends(
+    sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduction, "BUCKET", 8)
+    early, late = weights(1, 1)
+    gradients = Gradients([early, late])
+    with gradients.summed():
+        late.sum().backward()
+        assert sent == [1]
+        early.sum().backward()
+        assert sent == [1, 1]
+    torch.testing.assert_close([early.grad, late.grad], [torch.full_like(early, PROCESSES)] * 2)
+
+
+def test_a_bucket_has_one_type(sent: list[int]) -> None:
+    single, double = weights(2, dtype=torch.float32), weights(2)
+    assert [len(bucket) for bucket in Gradients([*single, *double]).buckets] == [1, 1]
+
+
+def test_a_process_alone_sums_nothing() -> None:
+    (weight,) = weights(2)
+    with Gradients([weight]).summed():
+        weight.sum().backward()
+    torch.testing.assert_close(weight.grad, torch.ones_like(weight))
