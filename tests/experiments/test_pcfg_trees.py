@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import trellis
-from experiments.pcfg.paper import halves
+from experiments.pcfg.__main__ import perplexity
+from experiments.pcfg.paper import halves, mean_f1
 from experiments.pcfg.treebank import BASELINES, Gold, f1, parse, without
 
 LINE = "( (S (NP-SBJ (DT The) (NN cat)) (, ,) (VP (VBD saw) (NP (CD 9.8) (NN %)) (-NONE- *T*-1)) (. .)))"
@@ -43,3 +45,15 @@ def test_sentences_with_trees_are_left_out() -> None:
     rows = np.split(left["train"].tokens, left["train"].sentences[1:-1])
     assert {" ".join(corpus.vocab.decode(row.tolist())) for row in rows} == {"a dog runs <eos>"}
     assert {name: len(part) for name, part in halves([parse(LINE)] * 5).items()} == {"choosing": 2, "final": 3}
+
+
+def test_figures_of_a_grammar() -> None:
+    text = ["the cat saw a dog", "a dog runs"] * 20
+    corpus = trellis.read_corpus(text, tokenizer="whitespace")
+    sizes = {"nonterminals": 3, "preterminals": 4, "dim": 8, "epochs": 1, "device": "cpu"}
+    model = trellis.train(text, family="pcfg", tokenizer="whitespace", **sizes).model
+    rows = np.split(corpus["train"].tokens, corpus["train"].sentences[1:-1])
+    total = sum(float(model.log_prob(" ".join(corpus.vocab.decode(row[:-1].tolist())))) for row in rows)
+    assert perplexity(model, corpus["train"]) == pytest.approx(np.exp(-total / corpus["train"].tokens.size), rel=1e-4)
+    gold = [Gold(("the", "cat"), frozenset({(0, 2)})), Gold(("a", "dog", "runs"), frozenset({(0, 3)}))]
+    assert mean_f1(model, gold) == 50
