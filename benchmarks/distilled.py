@@ -74,6 +74,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--guides", nargs="+", default=["demo"], help="HMMs of the same vocabulary")
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--particles", type=int, default=32)
+    parser.add_argument("--rejection", action="store_true", help="also: unguided samples that contain the keywords")
     parser.add_argument("--quick", action="store_true", help="10 sets")
     options = parser.parse_args(argv)
     hmms: dict[str, ChainModel] = {name: trellis.load(name, HMM, "cpu") for name in options.guides}
@@ -84,6 +85,8 @@ def main(argv: list[str]) -> None:
     judges = [model, ngram] if model is not ngram else [ngram]
     sets = keyword_sets(first, corpus["valid"].tokens, 10 if options.quick else options.sets, 2)
     compare(model, hmms, sets, judges, options.particles)
+    if options.rejection:
+        show("rejection", sets, rejected(model, sets), judges)
 
 
 def compare(
@@ -106,7 +109,6 @@ def compare(
         if len(scored) == 1:
             masked = show("masking", sets, found.masked, judges)
     scored["masking"] = masked
-    show("rejection", sets, rejected(model, sets), judges)
     last, last_sums = list(scored.items())[len(hmms) - 1]
     for other, theirs in scored.items():
         for judge, one, two in zip(judges, theirs, last_sums, strict=True):

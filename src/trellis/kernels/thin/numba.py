@@ -1,5 +1,5 @@
-"""Numba: four rows of the matrix and one vector at a time, or six rows and four vectors, so that the matrix is read from
-memory once.
+"""Numba: four rows of the matrix and one vector at a time, or six rows and four vectors. The matrix is read from memory
+once.
 
 If the number of rows is not a multiple of four or six, the last rows are computed twice. Rows are visited upwards or
 downwards: if the next product visits them in the other direction, it finds the last rows of this one in the cache."""
@@ -9,7 +9,7 @@ from numba import njit
 
 @njit(nogil=True, cache=True, fastmath=True)
 def times(worker, workers, matrix, few, found, downwards):
-    """found[n, r] = sum_k matrix[r, k] few[n, k], for at least six rows of the matrix and a multiple of four vectors."""
+    """found[n, r] = sum_k matrix[r, k] few[n, k], for at least six rows and a multiple of four vectors."""
     rows, zero = matrix.shape[0], matrix.dtype.type(0)
     tiles = (rows + 5) // 6
     begin, end = tiles * worker // workers, tiles * (worker + 1) // workers
@@ -51,5 +51,6 @@ def times_one(worker, workers, matrix, one, found, downwards):
         a = b = c = d = zero
         for k in range(matrix.shape[1]):
             m = one[0, k]
-            a, b, c, d = a + m * matrix[r, k], b + m * matrix[r + 1, k], c + m * matrix[r + 2, k], d + m * matrix[r + 3, k]
+            a, b = a + m * matrix[r, k], b + m * matrix[r + 1, k]
+            c, d = c + m * matrix[r + 2, k], d + m * matrix[r + 3, k]
         found[0, r], found[0, r + 1], found[0, r + 2], found[0, r + 3] = a, b, c, d
