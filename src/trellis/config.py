@@ -179,7 +179,7 @@ class RunConfig(Options):
     seed: int = option(0, "random seed", within="[0, 9223372036854775807]")
     device: str = option("auto", "auto (the GPU if available) | cpu | cuda")
     budget: str = option(
-        "", "limit on the training time, such as 30s, 5m or 2h; empty: none (states = auto plans for 9 minutes)"
+        "", "limit on the training time, such as 30s, 5m or 2h; empty: none (states = auto plans for 11 minutes)"
     )
     eval: EvalConfig = EvalConfig()
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
